@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from official.core import train_lib as official_train_lib
 from official.core import train_utils as official_train_utils
@@ -21,7 +21,10 @@ from official.modeling.multitask import train_lib as official_multitask_train_li
 
 from orbit_runner import multitask_train_lib, train_lib, train_utils
 
-_REPLACEMENTS: tuple[tuple[Any, Any, tuple[str, ...]], ...] = (
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_REPLACEMENTS: tuple[tuple[ModuleType, ModuleType, tuple[str, ...]], ...] = (
     (official_train_lib, train_lib, ("run_experiment", "OrbitExperimentRunner")),
     (
         official_train_utils,

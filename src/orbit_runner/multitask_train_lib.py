@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 from official.core import train_utils as official_train_utils
@@ -11,6 +11,18 @@ from official.modeling.multitask import train_lib as official_train_lib
 
 from orbit_runner.model_garden.driver.experiment_runner import OrbitExperimentRunner
 from orbit_runner.tasks.multitask import EvalTask, JointTask
+
+if TYPE_CHECKING:
+    import orbit
+    import tf_keras
+    from official.core import base_task
+    from official.core import base_trainer as core_trainer
+    from official.modeling.multitask import base_model, base_trainer, configs, multitask
+
+    from orbit_runner.train.callbacks.base import Logs
+
+    _ExporterCreator: TypeAlias = Callable[..., official_train_utils.BestCheckpointExporter | None]
+    _Model: TypeAlias = base_model.MultiTaskBaseModel | tf_keras.Model
 
 # Saved now, because `drop_in` may replace them later.
 _official_run = official_train_lib.run_experiment
@@ -21,16 +33,16 @@ _default_exporter = official_train_utils.maybe_create_best_ckpt_exporter
 def run_experiment(
     *,
     distribution_strategy: tf.distribute.Strategy,
-    task: Any,
-    model: Any,
+    task: multitask.MultiTask,
+    model: _Model,
     mode: str,
-    params: Any,
+    params: configs.MultiTaskExperimentConfig,
     model_dir: str,
     run_post_eval: bool = False,
-    trainer: Any = None,
-    eval_summary_manager: Any = None,
-    best_ckpt_exporter_creator: Callable[..., Any] = _default_exporter,
-) -> Any:
+    trainer: base_trainer.MultiTaskBaseTrainer | None = None,
+    eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
+    best_ckpt_exporter_creator: _ExporterCreator = _default_exporter,
+) -> _Model | tuple[_Model, Logs]:
     """Trains one model on several tasks, evaluates it, or both.
 
     With a custom trainer or exporter, Model Garden's function is called.
@@ -78,19 +90,19 @@ def run_experiment(
 def run_experiment_with_multitask_eval(
     *,
     distribution_strategy: tf.distribute.Strategy,
-    train_task: Any,
-    eval_tasks: Sequence[Any],
+    train_task: base_task.Task,
+    eval_tasks: Sequence[base_task.Task],
     mode: str,
-    params: Any,
+    params: configs.MultiEvalExperimentConfig,
     model_dir: str,
     run_post_eval: bool = False,
     save_summary: bool = True,
-    trainer: Any = None,
-    eval_summary_manager: Any = None,
-    best_ckpt_exporter_creator: Callable[..., Any] = _default_exporter,
-    train_actions_factory: Callable[..., Any] | None = None,
-    eval_actions_factory: Callable[..., Any] | None = None,
-) -> tuple[Any, Any]:
+    trainer: core_trainer.Trainer | None = None,
+    eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
+    best_ckpt_exporter_creator: _ExporterCreator = _default_exporter,
+    train_actions_factory: official_train_lib.TrainActionsFactoryType | None = None,
+    eval_actions_factory: official_train_lib.EvalActionsFactoryType | None = None,
+) -> tuple[tf_keras.Model, Logs]:
     """Trains one task, evaluates its model on several tasks, or both.
 
     With a custom trainer, exporter or actions, Model Garden's function is called.
@@ -115,7 +127,7 @@ def run_experiment_with_multitask_eval(
     """
     custom_parts = (trainer, train_actions_factory, eval_actions_factory)
     if any(custom_parts) or best_ckpt_exporter_creator is not _default_exporter:
-        result: tuple[Any, Any] = _official_run_with_eval(
+        result: tuple[tf_keras.Model, Logs] = _official_run_with_eval(
             distribution_strategy=distribution_strategy,
             train_task=train_task,
             eval_tasks=list(eval_tasks),
@@ -146,7 +158,7 @@ def run_experiment_with_multitask_eval(
     return model, _remove_speed(logs)
 
 
-def _remove_speed(logs: dict[str, Any]) -> dict[str, Any]:
+def _remove_speed(logs: Logs) -> Logs:
     # Model Garden calls its evaluator directly, not the controller, which adds the speed.
     return {name: value for name, value in logs.items() if name != "steps_per_second"}
 

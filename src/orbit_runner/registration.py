@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -38,10 +37,11 @@ class Entry:
     """A named config class and implementation."""
 
     name: str
-    config: Any  # The class, or "module:name"; None if the entry has no section of the config.
-    target: Any  # The implementation, or "module:name".
+    # The class, or "module:name"; None if the entry has no section of the config.
+    config: type | str | None
+    target: object  # The implementation, or "module:name".
     help: str = ""  # One line for `runner list`.
-    data: Any = None  # Of a task: the class of what it reads, or "module:name".
+    data: type | str | None = None  # Of a task: the class of what it reads, or "module:name".
     traits: SourceTraits = SourceTraits()  # Of a data source.
 
     def load_config(self) -> Any:
@@ -57,7 +57,7 @@ class Entry:
         return _load_reference(self.name, self.data)
 
 
-def _load_reference(name: str, reference: Any) -> Any:
+def _load_reference(name: str, reference: object) -> Any:
     if not isinstance(reference, str):
         return reference
     module, _, attribute = reference.partition(":")
@@ -83,10 +83,10 @@ class Registry:
         self,
         name: str,
         *,
-        target: Any,
-        config: Any = None,
+        target: object,
+        config: type | str | None = None,
         help: str = "",
-        data: Any = None,
+        data: type | str | None = None,
         traits: SourceTraits | None = None,
     ) -> Entry:
         """Adds an entry and returns it. Raises RunnerError if another entry has the name."""
@@ -125,7 +125,7 @@ class Registry:
             return
         for point in entry_points(group=group):
             try:
-                loaded: Callable[[], None] | Any = point.load()
+                loaded: object = point.load()
             except (ImportError, AttributeError) as error:
                 raise RunnerError(
                     f"cannot load entry point {point.name!r} of {group}: {error}"

@@ -14,8 +14,6 @@ without importing TensorFlow. A task has a third part between them, what it read
 
 from __future__ import annotations
 
-from typing import Any
-
 from orbit_runner.registration import Entry, Registry, SourceTraits
 
 __all__ = [
@@ -56,7 +54,14 @@ TRACKERS = Registry("tracker")
 EXPORT_FORMATS = Registry("format")
 
 
-def register_task(name: str, *, config: Any, task: Any, data: Any = None, help: str = "") -> None:
+def register_task(
+    name: str,
+    *,
+    config: type | str,
+    task: type | str,
+    data: type | str | None = None,
+    help: str = "",
+) -> None:
     """Registers a task, so that configs can refer to it by name.
 
     Args:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.config.resolve import Request, resolve
@@ -38,6 +38,9 @@ from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import missing_streams_scope
 
+if TYPE_CHECKING:
+    import tf_keras
+
 _MODE = "train_and_eval"
 
 
@@ -56,7 +59,7 @@ class RunResult:
         model_dir: The run directory.
     """
 
-    model: Any
+    model: tf_keras.Model
     metrics: Mapping[str, float]
     best: Mapping[str, Any]
     history: Mapping[str, Sequence[float]]
@@ -67,21 +70,21 @@ class RunResult:
 
 
 def run(
-    model: Callable[..., Any] | str | Mapping[str, Any],
-    data: Any,
+    model: Callable[..., tf_keras.Model] | str | Mapping[str, object],
+    data: object,
     *,
-    validation_data: Any = None,
+    validation_data: object = None,
     validation_split: float = 0.0,
-    loss: str | Mapping[str, Any] | Callable[..., Any] = "",
-    metrics: Sequence[str | Mapping[str, Any] | Callable[..., Any]] = (),
-    optimizer: str | Mapping[str, Any] = "adam",
+    loss: str | Mapping[str, object] | Callable[..., object] = "",
+    metrics: Sequence[str | Mapping[str, object] | Callable[..., object]] = (),
+    optimizer: str | Mapping[str, object] = "adam",
     learning_rate: float = 0.001,
     epochs: float = 1,
     batch_size: int = 32,
     model_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
     name: str = "",
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
     resume: str = "same",
     progress: str = "auto",
 ) -> RunResult:
@@ -151,23 +154,23 @@ def run(
 
 
 def _settings(
-    model: Any,
-    data: Any,
+    model: object,
+    data: object,
     *,
-    validation_data: Any,
+    validation_data: object,
     validation_split: float,
-    loss: Any,
-    metrics: Sequence[Any],
-    optimizer: Mapping[str, Any],
+    loss: object,
+    metrics: Sequence[object],
+    optimizer: Mapping[str, object],
     epochs: float,
     batch_size: int,
     seed: int,
     name: str,
-) -> dict[str, tuple[str, Any]]:
+) -> dict[str, tuple[str, object]]:
     """Returns the paths and values of settings by the argument of `run` that sets them."""
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
-    settings: dict[str, tuple[str, Any]] = {
+    settings: dict[str, tuple[str, object]] = {
         "model": ("task.model", _model_setting(model)),
         "data": ("task.train_data", _data_setting(data, "data", batch_size)),
         "loss": ("task.loss", _loss_or_metric_setting(loss)),
@@ -261,7 +264,7 @@ def _continuation(directory: Path) -> str:
 _TRAINER_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}
 
 
-def _model_setting(model: Any) -> Any:
+def _model_setting(model: object) -> str | Mapping[str, object]:
     if isinstance(model, (str, Mapping)):
         return model
     if _is_model(model):
@@ -274,12 +277,12 @@ def _model_setting(model: Any) -> Any:
     return register_function(model)
 
 
-def _is_model(value: Any) -> bool:
+def _is_model(value: object) -> bool:
     names = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}
     return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
 
 
-def _data_setting(data: Any, name: str, batch_size: int) -> dict[str, Any]:
+def _data_setting(data: object, name: str, batch_size: int) -> dict[str, object]:
     source = arrays_of(data, name)
     features = {
         path: {"shape": list(shape), "dtype": dtype}
@@ -293,7 +296,7 @@ def _data_setting(data: Any, name: str, batch_size: int) -> dict[str, Any]:
     }
 
 
-def _loss_or_metric_setting(item: Any) -> Any:
+def _loss_or_metric_setting(item: object) -> str | Mapping[str, object]:
     if isinstance(item, (str, Mapping)):
         return item
     if not callable(item) or not hasattr(item, "__qualname__"):
@@ -305,8 +308,8 @@ def _loss_or_metric_setting(item: Any) -> Any:
 
 
 def _optimizer_setting(
-    optimizer: str | Mapping[str, Any], learning_rate: float
-) -> Mapping[str, Any]:
+    optimizer: str | Mapping[str, object], learning_rate: float
+) -> Mapping[str, object]:
     if isinstance(optimizer, Mapping):
         return optimizer
     return {
@@ -315,7 +318,7 @@ def _optimizer_setting(
     }
 
 
-def _default_name(model: Any) -> str:
+def _default_name(model: object) -> str:
     if isinstance(model, Mapping):
         model = model.get("build", "")
     text = model if isinstance(model, str) else getattr(model, "__name__", "")

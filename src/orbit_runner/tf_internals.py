@@ -22,9 +22,17 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import RunnerError
+
+if TYPE_CHECKING:
+    import argparse
+
+    import tensorflow as tf
+    import tf_keras
+    from official.modeling import optimization
+    from official.modeling.hyperparams import base_config
 
 # What this module was written for, by the package that is imported.
 REQUIREMENTS = {
@@ -176,7 +184,7 @@ def _find(path: str) -> Any:
         raise MissingInternal(package, path.strip(":").replace(":", ".")) from error
 
 
-def _get(owner: Any, name: str) -> Any:
+def _get(owner: object, name: str) -> Any:
     """Returns a private attribute."""
     try:
         return getattr(owner, name)
@@ -184,14 +192,14 @@ def _get(owner: Any, name: str) -> Any:
         raise _missing_attribute(owner, name) from error
 
 
-def _set(owner: Any, name: str, value: Any) -> None:
+def _set(owner: object, name: str, value: object) -> None:
     """Sets a private attribute, which must exist: nothing would read a new one."""
     _get(owner, name)
     setattr(owner, name, value)
 
 
 @contextlib.contextmanager
-def _replaced_scope(owner: Any, name: str, value: Any) -> Iterator[None]:
+def _replaced_scope(owner: object, name: str, value: object) -> Iterator[None]:
     before = _get(owner, name)
     setattr(owner, name, value)
     try:
@@ -200,7 +208,7 @@ def _replaced_scope(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-def _missing_attribute(owner: Any, name: str) -> MissingInternal:
+def _missing_attribute(owner: object, name: str) -> MissingInternal:
     if isinstance(owner, types.ModuleType):
         return MissingInternal(owner.__name__.partition(".")[0], f"{owner.__name__}.{name}")
     cls = owner if isinstance(owner, type) else type(owner)
@@ -272,7 +280,7 @@ def has_tensorflow_started() -> bool:
     return context is not None and bool(_get(context, "_initialized"))
 
 
-def function_graph(graph: Any, name: str) -> Any:
+def function_graph(graph: tf.Graph, name: str) -> tf.Graph | None:
     """Returns the graph of a function that an op of `graph` calls; None if it is not known."""
     return getattr(_get(graph, "_get_function")(name), "graph", None)
 
@@ -280,7 +288,7 @@ def function_graph(graph: Any, name: str) -> Any:
 # Checkpoints and event files
 
 
-def take_async_save_error(checkpoint: Any) -> Exception | None:
+def take_async_save_error(checkpoint: tf.train.Checkpoint) -> Exception | None:
     """Returns and clears the error of the thread that saves a checkpoint, None if there is none."""
     helper = _get(checkpoint, "_async_checkpointer_impl")  # None before the first such save.
     if helper is None:
@@ -290,7 +298,7 @@ def take_async_save_error(checkpoint: Any) -> Exception | None:
     return error
 
 
-def track(owner: Any, part: Any, name: str) -> None:
+def track(owner: object, part: object, name: str) -> None:
     """Saves an object with its owner, which is a `Trackable`, under a name."""
     _get(owner, "_track_trackable")(part, name)
 
@@ -301,13 +309,13 @@ def require_slot_hook() -> None:
     _require_use(path, "_create_or_restore_slot_variable")
 
 
-def restore_id(variable: Any) -> int:
+def restore_id(variable: tf.Variable) -> int:
     """Returns a number that changes when a variable is restored."""
     _get(type(variable), "_update_uid")
     return getattr(variable, "_update_uid", -1)  # Some are not initialized before a restore.
 
 
-def summary_resource(writer: Any) -> Any:
+def summary_resource(writer: tf.summary.SummaryWriter) -> tf.Tensor | None:
     """Returns the resource of a summary writer, None if it writes nothing."""
     import tensorflow as tf
 
@@ -325,39 +333,44 @@ def collective_keys_scope(first: int) -> contextlib.AbstractContextManager[None]
     return _replaced_scope(tf.distribute.MirroredStrategy, "_collective_key_base", first)
 
 
-def worker_count(strategy: Any) -> int:
+def worker_count(strategy: tf.distribute.MultiWorkerMirroredStrategy) -> int:
     """Returns the number of workers of a `MultiWorkerMirroredStrategy`."""
     return int(_get(strategy.extended, "_num_workers"))
 
 
-def cluster_of(strategy: Any) -> Any:
+def cluster_of(strategy: tf.distribute.ParameterServerStrategy) -> Any:
     """Returns the addresses of the members of a `ParameterServerStrategy`, by their jobs."""
     return _get(strategy, "_cluster_resolver").cluster_spec().as_dict()
 
 
-def wrap_variable_creation(strategy: Any, wrap: Callable[[Any], Any]) -> None:
+def wrap_variable_creation(
+    strategy: tf.distribute.Strategy,
+    wrap: Callable[[Callable[..., tf.Variable]], Callable[..., tf.Variable]],
+) -> None:
     """Replaces the method of a strategy that creates a variable from (next creator, **kwargs)."""
     extended = strategy.extended
     _set(extended, "_create_variable", wrap(_get(extended, "_create_variable")))
 
 
-def variable_partitioner(strategy: Any) -> Any:
+def variable_partitioner(
+    strategy: tf.distribute.ParameterServerStrategy,
+) -> Callable[..., Sequence[int]] | None:
     """Returns the partitioner of a `ParameterServerStrategy`, None if it has none."""
     return _get(strategy.extended, "_variable_partitioner")
 
 
-def coordinator_workers(coordinator: Any) -> Sequence[Any]:
+def coordinator_workers(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> Sequence[Any]:
     """Returns the workers of a `ClusterCoordinator`."""
     workers: Sequence[Any] = _get(_get(coordinator, "_cluster"), "workers")
     return workers
 
 
-def set_type_spec(value: Any, spec: Any) -> None:
+def set_type_spec(value: object, spec: tf.TypeSpec) -> None:
     """Sets the type of a value on a worker."""
     _set(value, "_type_spec", spec)
 
 
-def container_of_shard(variable: Any) -> Any:
+def container_of_shard(variable: tf.Variable) -> Any:
     """Returns the `ShardedVariable` that a variable is a shard of, None if it is not a shard."""
     path = "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__"
     _require_use(path, "_sharded_container")
@@ -365,12 +378,12 @@ def container_of_shard(variable: Any) -> Any:
     return None if container is None else container()
 
 
-def name_sharded_variable(variable: Any, name: str) -> None:
+def name_sharded_variable(variable: object, name: str) -> None:
     """Sets the name of a `ShardedVariable`."""
     _set(variable, "_name", name)
 
 
-def read_first_replica(variable: Any) -> None:
+def read_first_replica(variable: tf.Variable) -> None:
     """Makes a distributed variable read and save the value of the first replica."""
     import tensorflow as tf
 
@@ -380,24 +393,26 @@ def read_first_replica(variable: Any) -> None:
 # Keras
 
 
-def is_keras_layer(value: Any) -> bool:
+def is_keras_layer(value: object) -> bool:
     """Returns whether a value is a layer or a model of Keras."""
     import tf_keras
 
     return isinstance(value, tf_keras.layers.Layer) or is_keras_3_layer(value)
 
 
-def is_keras_3_layer(value: Any) -> bool:
+def is_keras_3_layer(value: object) -> bool:
     """Returns whether a value is a layer or a model of Keras 3."""
     return isinstance(value, getattr(sys.modules.get("keras"), "Layer", ()))
 
 
-def _keras_3_layer(layer: Any) -> Any:
+def _keras_3_layer(layer: object) -> Any:
     """Returns a layer of Keras 3, or the model that a `Keras3Model` wraps; None for others."""
     return layer if is_keras_3_layer(layer) else getattr(layer, "keras_3_model", None)
 
 
-def all_layers(layer: Any, *, include_self: bool = True) -> list[Any]:
+def all_layers(
+    layer: tf_keras.layers.Layer, *, include_self: bool = True
+) -> list[tf_keras.layers.Layer]:
     """Returns a layer of Keras and those inside it, at any depth."""
     if _keras_3_layer(layer) is None:
         return list(_get(layer, "_flatten_layers")(recursive=True, include_self=include_self))
@@ -405,7 +420,7 @@ def all_layers(layer: Any, *, include_self: bool = True) -> list[Any]:
     return [layer, *below] if include_self else below
 
 
-def inner_layers(layer: Any) -> list[Any]:
+def inner_layers(layer: tf_keras.layers.Layer) -> list[tf_keras.layers.Layer]:
     """Returns the layers that are directly inside a layer of Keras."""
     keras_3_layer = _keras_3_layer(layer)
     if keras_3_layer is not None:
@@ -413,21 +428,21 @@ def inner_layers(layer: Any) -> list[Any]:
     return list(_get(layer, "_flatten_layers")(recursive=False, include_self=False))
 
 
-def layer_weights(layer: Any) -> list[Any]:
+def layer_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
     """Returns the variables of a layer of Keras and of the layers inside it."""
     if is_keras_3_layer(layer):
         return [weight.value for weight in layer.weights]
     return list(layer.weights)
 
 
-def trained_weights(layer: Any) -> list[Any]:
+def trained_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
     """Returns the variables of a layer of Keras, and of those inside it, that are trained."""
     if is_keras_3_layer(layer):
         return [weight.value for weight in layer.trainable_weights]
     return list(layer.trainable_weights)
 
 
-def own_trainable_weights(layer: Any) -> list[Any]:
+def own_trainable_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
     """Returns a layer's weights that are trained if the layer is trainable, without inner ones."""
     keras_3_layer = _keras_3_layer(layer)
     if keras_3_layer is not None:
@@ -435,7 +450,7 @@ def own_trainable_weights(layer: Any) -> list[Any]:
     return list(_get(layer, "_trainable_weights"))
 
 
-def own_other_weights(layer: Any) -> list[Any]:
+def own_other_weights(layer: tf_keras.layers.Layer) -> list[tf.Variable]:
     """Returns a layer's weights that are never trained, without those of layers inside it."""
     keras_3_layer = _keras_3_layer(layer)
     if keras_3_layer is not None:
@@ -443,19 +458,19 @@ def own_other_weights(layer: Any) -> list[Any]:
     return list(_get(layer, "_non_trainable_weights"))
 
 
-def set_own_other_weights(layer: Any, weights: Sequence[Any]) -> None:
+def set_own_other_weights(layer: tf_keras.layers.Layer, weights: Sequence[tf.Variable]) -> None:
     """Sets what `own_other_weights` returns."""
     _set(layer, "_non_trainable_weights", list(weights))
 
 
-def set_keras_mask(tensor: Any, mask: Any) -> None:
+def set_keras_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
     """Sets the mask of a tensor."""
     tensor._keras_mask = mask
     if _find(NAMES["keras_mask"])(tensor) is not mask:
         raise MissingInternal("tf_keras", "_keras_mask of a tensor")
 
 
-def is_functional(model: Any) -> bool:
+def is_functional(model: object) -> bool:
     """Returns whether a value is a Keras model made of inputs and outputs, or `Sequential`."""
     import tf_keras
 
@@ -466,7 +481,7 @@ def is_functional(model: Any) -> bool:
     return isinstance(model, tf_keras.Model) and bool(_get(model, "_is_graph_network"))
 
 
-def is_compiled(model: Any) -> bool:
+def is_compiled(model: tf_keras.Model) -> bool:
     """Returns whether `compile` of a Keras model was called."""
     keras_3_model = _keras_3_layer(model)
     if keras_3_model is not None:
@@ -474,58 +489,58 @@ def is_compiled(model: Any) -> bool:
     return bool(_get(model, "_is_compiled"))
 
 
-def clear_losses(model: Any) -> None:
+def clear_losses(model: tf_keras.Model) -> None:
     """Forgets the losses that the layers of a Keras model added when they were called."""
     _get(model, "_clear_losses")()
 
 
-def rename_metric(metric: Any, name: str) -> None:
+def rename_metric(metric: tf_keras.metrics.Metric, name: str) -> None:
     """Sets the name of a metric of Keras."""
     _set(metric, "_name", name)
 
 
-def nodes_by_depth(model: Any) -> dict[int, list[Any]]:
+def nodes_by_depth(model: tf_keras.Model) -> dict[int, list[Any]]:
     """Returns the layer calls of a `Functional`; Keras makes the deepest first."""
     nodes: dict[int, list[Any]] = _get(model, "_nodes_by_depth")
     return nodes
 
 
-def flat_inputs(model: Any, inputs: Any) -> list[Any]:
+def flat_inputs(model: tf_keras.Model, inputs: Any) -> list[tf.Tensor]:
     """Returns the inputs of a `Functional` in the order of `model.inputs`."""
     return list(_get(model, "_flatten_to_reference_inputs")(inputs))
 
 
-def conform_input(model: Any, tensor: Any, reference: Any) -> Any:
+def conform_input(model: tf_keras.Model, tensor: tf.Tensor, reference: tf.Tensor) -> tf.Tensor:
     """Returns a tensor with the shape and type of one of `model.inputs` of a `Functional`."""
     return _get(model, "_conform_to_reference_input")(tensor, ref_input=reference)
 
 
-def reader_counts(model: Any) -> dict[str, int]:
+def reader_counts(model: tf_keras.Model) -> dict[str, int]:
     """Returns how often each tensor of a `Functional` is read, by the text of its `id`."""
     counts: dict[str, int] = _get(model, "_tensor_usage_count")
     return counts
 
 
-def nested_outputs(model: Any) -> Any:
+def nested_outputs(model: tf_keras.Model) -> Any:
     """Returns the outputs of a `Functional` in the structure in which it returns them."""
     return _get(model, "_nested_outputs")
 
 
-def is_legacy_optimizer(optimizer: Any) -> bool:
+def is_legacy_optimizer(optimizer: object) -> bool:
     """Returns whether an optimizer is of Keras' older kind."""
     import tf_keras
 
     return isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)
 
 
-def optimizer_name(optimizer: Any) -> Any:
+def optimizer_name(optimizer: object) -> Any:
     """Returns the name of an optimizer, None if it is no optimizer or wraps another."""
     if is_legacy_optimizer(optimizer) and not hasattr(optimizer, "inner_optimizer"):
         return _get(optimizer, "_name")
     return getattr(optimizer, "name", None)
 
 
-def optimizer_settings(optimizer: Any) -> dict[str, Any]:
+def optimizer_settings(optimizer: object) -> dict[str, object]:
     """Returns the settings of an optimizer of Keras that can be variables; {} for others."""
     import tf_keras
 
@@ -536,7 +551,10 @@ def optimizer_settings(optimizer: Any) -> dict[str, Any]:
     return {}
 
 
-def build_slots(optimizer: Any, variables: Sequence[Any]) -> None:
+def build_slots(
+    optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+    variables: Sequence[tf.Variable],
+) -> None:
     """Creates the slot variables of an optimizer of Keras."""
     if hasattr(optimizer, "build"):
         optimizer.build(variables)
@@ -569,17 +587,17 @@ def remember_annotations() -> None:
         setattr(cls, name, classmethod(functools.cache(function)))  # type: ignore[arg-type]
 
 
-def unlock(config: Any) -> None:
+def unlock(config: base_config.Config) -> None:
     """Allows assignments to a config of Model Garden."""
     _set(config, "_locked", False)
 
 
-def section_class(cls: Any, name: str) -> Any:
+def section_class(cls: type, name: str) -> type:
     """Returns the class of a section of a config class of Model Garden."""
     return _get(cls, "_get_subconfig_type")(name)
 
 
-def restrictions(config: Any) -> Iterator[tuple[str, Any]]:
+def restrictions(config: base_config.Config) -> Iterator[tuple[str, base_config.Config]]:
     """Yields each restriction of a Model Garden config, and a copy with only that restriction."""
     for rule in _get(config, "_restrictions"):
         single = copy.copy(config)
@@ -587,13 +605,15 @@ def restrictions(config: Any) -> Iterator[tuple[str, Any]]:
         yield rule, single
 
 
-def averaged_optimizer(optimizer: Any) -> tuple[Any, dict[str, Any]]:
+def averaged_optimizer(
+    optimizer: optimization.ExponentialMovingAverage,
+) -> tuple[tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer, dict[str, Any]]:
     """Returns the optimizer in an `ExponentialMovingAverage`, and the settings of the average."""
     names = ("average_decay", "trainable_weights_only", "start_step", "dynamic_decay")
     return _get(optimizer, "_optimizer"), {name: _get(optimizer, f"_{name}") for name in names}
 
 
-def last_norms(layers: Sequence[Any]) -> list[Any]:
+def last_norms(layers: Sequence[tf_keras.layers.Layer]) -> list[tf_keras.layers.Layer]:
     """Returns the last normalization of each block of a ResNet."""
     from official.vision.modeling.layers import nn_blocks
 
@@ -601,7 +621,7 @@ def last_norms(layers: Sequence[Any]) -> list[Any]:
     return [_get(layer, names[type(layer)]) for layer in layers if type(layer) in names]
 
 
-def set_block_drop_rates(layers: Sequence[Any], rate: float) -> None:
+def set_block_drop_rates(layers: Sequence[tf_keras.layers.Layer], rate: float) -> None:
     """Sets the drop rate of each block of an EfficientNet by its position, up to `rate`."""
     from official.vision.modeling.layers import nn_blocks
 
@@ -612,7 +632,7 @@ def set_block_drop_rates(layers: Sequence[Any], rate: float) -> None:
             _set(drop, "_drop_rate", rate * index / len(blocks))
 
 
-def unpadded_decoding_scope(model: Any) -> contextlib.AbstractContextManager[None]:
+def unpadded_decoding_scope(model: tf_keras.Model) -> contextlib.AbstractContextManager[None]:
     """Lets a `Seq2SeqTransformer` decode without fixed shapes, in a `with` block."""
     return _replaced_scope(model, "_padded_decode", False)
 
@@ -620,11 +640,11 @@ def unpadded_decoding_scope(model: Any) -> contextlib.AbstractContextManager[Non
 # Python's argparse
 
 
-def declared_arguments(parser: Any) -> list[Any]:
+def declared_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Returns the flags and arguments of a parser, as `argparse.Action`."""
     return list(_get(parser, "_actions"))
 
 
-def add_argument_again(group: Any, action: Any) -> None:
+def add_argument_again(group: argparse._ArgumentGroup, action: argparse.Action) -> None:
     """Adds an argument of another parser."""
     _get(group, "_add_action")(action)

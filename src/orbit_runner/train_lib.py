@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -40,6 +40,12 @@ from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope
 
+if TYPE_CHECKING:
+    from official.core import base_task, base_trainer
+    from official.modeling.hyperparams import base_config
+
+    from orbit_runner.tasks.multitask import JointTask
+
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
 _MODEL_GARDEN_NAMES = ("maybe_create_best_ckpt_exporter",)
 
@@ -50,7 +56,7 @@ def prepare(
     *,
     cluster: Cluster | None = None,
     mode: str = "train_and_eval",
-) -> tuple[tf.distribute.Strategy, Any]:
+) -> tuple[tf.distribute.Strategy, base_task.Task | JointTask]:
     """Configures the process, and builds the strategy and the task for `run_experiment`.
 
     Args:
@@ -85,18 +91,18 @@ def prepare(
 @source_cache_scope()
 def run_experiment(
     distribution_strategy: tf.distribute.Strategy | None,
-    task: Any,
+    task: base_task.Task | JointTask,
     mode: str,
-    params: Any,
+    params: ExperimentConfig | base_config.Config,
     model_dir: str,
     run_post_eval: bool = False,
     save_summary: bool = True,
     train_actions: Sequence[Action] | None = None,
     eval_actions: Sequence[Action] | None = None,
-    trainer: Any = None,
+    trainer: base_trainer.Trainer | None = None,
     controller_cls: type[orbit.Controller] = orbit.Controller,
-    summary_manager: Any = None,
-    eval_summary_manager: Any = None,
+    summary_manager: orbit.utils.SummaryManagerInterface | None = None,
+    eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
     enable_async_checkpointing: bool = False,
     allow_partial: bool = False,
     callbacks: Sequence[Callback] = (),
@@ -207,7 +213,7 @@ def _expand_user(model_dir: str) -> str:
     return model_dir if model_dir is None else os.path.expanduser(model_dir)
 
 
-def _needs_experiment_runner(params: Any, trainer: Any) -> bool:
+def _needs_experiment_runner(params: object, trainer: object) -> bool:
     """Returns whether `OrbitExperimentRunner` must run it, because parts of it may be custom."""
     if trainer is not None or not isinstance(params, ExperimentConfig):
         return True

@@ -12,7 +12,7 @@ import pprint
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from official.core import train_utils as official_train_utils
 
@@ -28,13 +28,18 @@ from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.storage.staging import upload_scope
 from orbit_runner.utils.files import write_atomically
 
+if TYPE_CHECKING:
+    from official.modeling.hyperparams import base_config
+
 # Saved now, because `drop_in` may replace them later.
 _official_serialize_config = official_train_utils.serialize_config
 _official_remove_ckpts = official_train_utils.remove_ckpts
 _SECTIONS = ("train_data", "validation_data")
 
 
-def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: bool = True) -> Any:
+def parse_configuration(
+    flags_obj: object, lock_return: bool = True, print_return: bool = True
+) -> base_config.Config:
     """Returns the config that a driver's flags specify.
 
     Later sources override earlier sources: the experiment, each `config_file`, `tpu` and
@@ -82,7 +87,9 @@ def _check_restrictions(resolved: ResolvedConfig) -> None:
         raise ConfigError(problems)
 
 
-def _set_sequence_types(params: Any, resolved: ResolvedConfig, override: Any) -> None:
+def _set_sequence_types(
+    params: base_config.Config, resolved: ResolvedConfig, override: object
+) -> None:
     """Makes each sequence that the user set a list or a tuple, as Model Garden does.
 
     Model Garden keeps the type that was given, and YAML and JSON have only lists. The type is
@@ -101,11 +108,11 @@ def _set_sequence_types(params: Any, resolved: ResolvedConfig, override: Any) ->
         vars(section)[name] = tuple(value) if path in tuples else list(value)
 
 
-def _is_config(value: Any) -> bool:
+def _is_config(value: object) -> bool:
     return hasattr(value, "as_dict")
 
 
-def _tuple_paths(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _tuple_paths(values: Mapping[str, object], prefix: str) -> Iterator[str]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _tuple_paths(value, f"{prefix}{name}.")
@@ -113,7 +120,7 @@ def _tuple_paths(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _build_request(flags_obj: Any) -> Request:
+def _build_request(flags_obj: object) -> Request:
     experiment = _flag(flags_obj, "experiment")
     if not experiment:
         raise RunnerError("--experiment: is not set; see `runner list --official`")
@@ -132,7 +139,7 @@ def _build_request(flags_obj: Any) -> Request:
     )
 
 
-def _flag(flags_obj: Any, name: str) -> Any:
+def _flag(flags_obj: object, name: str) -> Any:
     return getattr(flags_obj, name, None)
 
 
@@ -144,7 +151,7 @@ def _override_texts(value: Any) -> tuple[str, ...]:
     return (str(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(str, value))
 
 
-def _flag_settings(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
+def _flag_settings(flags_obj: object) -> Iterator[tuple[str, str, str]]:
     tpu = _flag(flags_obj, "tpu")
     service = _flag(flags_obj, "tf_data_service")
     if tpu:
@@ -153,11 +160,11 @@ def _flag_settings(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
         yield "--tf_data_service", f"task.{section}.tf_data_service_address", str(service)
 
 
-def _is_set_to_empty(flags_obj: Any, name: str, path: str) -> bool:
+def _is_set_to_empty(flags_obj: object, name: str, path: str) -> bool:
     return _flag(flags_obj, name) == "" and not _is_covered(path, _overridden_paths(flags_obj))
 
 
-def _overridden_paths(flags_obj: Any) -> list[str]:
+def _overridden_paths(flags_obj: object) -> list[str]:
     """Returns the dotted paths that `params_override` sets, [] if it cannot be parsed."""
     try:
         return [
@@ -181,7 +188,7 @@ def _is_covered(path: str, overridden: list[str]) -> bool:
     return any(path == parent or path.startswith(f"{parent}.") for parent in overridden)
 
 
-def serialize_config(params: Any, model_dir: str) -> None:
+def serialize_config(params: ExperimentConfig | base_config.Config, model_dir: str) -> None:
     """Writes the config to `params.yaml`, which Model Garden can load.
 
     Args:

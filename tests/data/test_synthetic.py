@@ -61,6 +61,7 @@ def test_constant_data_uses_the_memory_of_one_example():
     ("features", "path"),
     [
         ({}, "features"),
+        ({"shape": [2]}, "features"),
         ({"a": {"b": 3}}, r"features\.a\.b"),
         ({"a": []}, r"features\.a"),
         ({"a": {"b": {}}}, r"features\.a\.b"),

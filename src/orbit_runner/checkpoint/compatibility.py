@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -13,6 +13,14 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.distribute.sharded_variables import is_variable, name_of
 from orbit_runner.state.ema import INNER_OPTIMIZER, OWN_ITEMS, AveragingOptimizer
 from orbit_runner.tf_internals import is_legacy_optimizer, optimizer_name
+
+if TYPE_CHECKING:
+    from orbit_runner.distribute.sharded_variables import Variable
+    from orbit_runner.state.learning_rates import Optimizer
+    from orbit_runner.tf_internals import Trackable, TrackableObjectGraph
+
+    SavedNode: TypeAlias = TrackableObjectGraph.TrackableObject
+
 
 # TensorFlow's own counter. `Checkpoint.write` does not save it.
 _IGNORED = {"save_counter"}
@@ -59,7 +67,7 @@ class Match:
 
 
 def match_variables(
-    items: dict[str, Any], content: CheckpointContent, *, allow_missing_slots: bool = False
+    items: dict[str, Trackable], content: CheckpointContent, *, allow_missing_slots: bool = False
 ) -> Match:
     """Returns how the objects of a run match those of a checkpoint, by name.
 
@@ -90,15 +98,15 @@ class _Matcher:
     def __init__(self, content: CheckpointContent) -> None:
         self._content = content
         self._seen: set[int] = set()
-        self._queue: list[tuple[Any, Any, str]] = []
+        self._queue: list[tuple[Trackable, SavedNode | None, str]] = []
         self._taken: set[str] = set()
-        self._optimizers: list[tuple[Any, Any]] = []
+        self._optimizers: list[tuple[Optimizer | AveragingOptimizer, SavedNode | None]] = []
         self.pairs: list[Pair] = []
         self.missing: list[str] = []
         self.uncreated_slots: list[str] = []
         self.rates: list[str] = []
 
-    def match_children(self, items: dict[str, Any], node: Any, path: str) -> None:
+    def match_children(self, items: dict[str, Trackable], node: SavedNode, path: str) -> None:
         """Matches children by name, recursively."""
         self._enqueue(items, node, path)
         while self._queue:
@@ -106,7 +114,7 @@ class _Matcher:
             self._visit(live, saved_node, name)
             self._enqueue(tf.train.TrackableView.children(live), saved_node, name)
 
-    def _enqueue(self, items: dict[str, Any], node: Any, path: str) -> None:
+    def _enqueue(self, items: dict[str, Trackable], node: SavedNode | None, path: str) -> None:
         ids = {child.local_name: child.node_id for child in node.children} if node else {}
         for name, live in items.items():
             if id(live) in self._seen or (not path and name in _IGNORED):
@@ -115,7 +123,7 @@ class _Matcher:
             saved_node = self._content.graph.nodes[ids[name]] if name in ids else None
             self._queue.append((live, saved_node, f"{path}.{name}" if path else name))
 
-    def _visit(self, live: Any, node: Any, path: str) -> None:
+    def _visit(self, live: Trackable, node: SavedNode | None, path: str) -> None:
         if hasattr(type(live), "get_slot_names"):
             self._optimizers.append((live, node))
         if not is_variable(live):
@@ -160,7 +168,7 @@ class _Matcher:
                     else:
                         self._add_pair(slot, shown, *there.get((key, name), ("", "")))
 
-    def _slot_keys(self, node: Any) -> dict[tuple[str, str], tuple[str, str]]:
+    def _slot_keys(self, node: SavedNode | None) -> dict[tuple[str, str], tuple[str, str]]:
         """Returns (key, name) of each slot by (key of its variable, name of the slot)."""
         return {
             (self._value(slot.original_variable_node_id)[0], slot.slot_name): self._value(
@@ -206,14 +214,16 @@ def _path_of(key: str) -> str:
     return f"{slot.replace('/', '.')} of {path}" if slot else path
 
 
-def _get_slot(optimizer: Any, variable: tf.Variable, name: str) -> Any:
+def _get_slot(
+    optimizer: Optimizer | AveragingOptimizer, variable: tf.Variable, name: str
+) -> Variable | None:
     try:
         return optimizer.get_slot(variable, name)
     except (KeyError, AttributeError):
         return None
 
 
-def _format_shape(shape: Any) -> str:
+def _format_shape(shape: Iterable[int | None]) -> str:
     return "scalar" if not list(shape) else " × ".join(str(size) for size in shape)
 
 
@@ -251,7 +261,7 @@ def has_weights_only(content: CheckpointContent) -> bool:
     return "model" in parts and not {"global_step", "optimizer"} & parts.keys()
 
 
-def kind_of(optimizer: Any) -> OptimizerKind:
+def kind_of(optimizer: Optimizer) -> OptimizerKind:
     """Returns the kind of an optimizer, which may be wrapped for loss scaling."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     return OptimizerKind(optimizer_name(inner), is_legacy_optimizer(inner))

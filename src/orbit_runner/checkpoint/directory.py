@@ -15,11 +15,17 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orbit_runner.checkpoint.record import CheckpointRecord, mark_files, read_record
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.utils.files import read_file, write_atomically
+
+if TYPE_CHECKING:
+    from official.core import config_definitions as cfg
+
+    from orbit_runner.config.schema.trainer import TrainerConfig
+
 
 # Returns when a checkpoint was saved, in seconds since 1970; None if that is not known.
 SaveTime = Callable[[int], float | None]
@@ -71,7 +77,7 @@ class Retention:
                 yield step
 
 
-def retention_of(trainer: Any) -> Retention:
+def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
     """Returns the retention that a trainer section sets; it may be of Model Garden's class."""
     period = getattr(trainer, "keep_checkpoint_time_interval", None)
     return Retention(

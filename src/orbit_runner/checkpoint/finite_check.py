@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import Diverged
+
+if TYPE_CHECKING:
+    from orbit_runner.distribute.sharded_variables import Variable
+
 
 # The run's best results start as NaN, a loss scale may overflow, and the learning rate in an
 # optimizer is a copy of its schedule's.
@@ -49,7 +53,7 @@ def _is_inexact(dtype: np.dtype) -> bool:
     return bool(kind.is_floating or kind.is_complex)
 
 
-def non_finite_variables(variables: Iterable[Any]) -> list[NonFiniteTensor]:
+def non_finite_variables(variables: Iterable[Variable]) -> list[NonFiniteTensor]:
     """Returns the variables with values that are NaN or infinite."""
     tensors = []
     for variable in variables:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import tensorflow as tf
 
@@ -32,6 +32,9 @@ from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.user_code import CodeComparison, user_code
 
+if TYPE_CHECKING:
+    from orbit_runner.state.initial_weights import AnyTask
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunConditions:
@@ -47,7 +50,8 @@ class RunConditions:
     # Why the config alone does not reproduce the weights. Grows if a checkpoint that was made under
     # other conditions is restored.
     inexact: list[str] = dataclasses.field(default_factory=list)
-    callbacks: Callable[[], Mapping[str, Any]] = dict  # Returns the state of the callbacks by name.
+    # Returns the state of the callbacks by name.
+    callbacks: Callable[[], Mapping[str, object]] = dict
     stopped: Callable[[], str] = str  # Returns why a callback asked to stop, or "".
     # Returns the steps that were skipped because they were not finite.
     skipped: Callable[[], Sequence[int]] = tuple
@@ -76,7 +80,7 @@ class CheckpointManager(Protocol):
     def check(self, path: str) -> None:
         """Raises an error if a checkpoint is damaged."""
 
-    def restore_or_initialize(self, task: Any) -> str | None:
+    def restore_or_initialize(self, task: AnyTask) -> str | None:
         """Restores the latest checkpoint, or initializes the model; returns its path or None."""
 
     def restore_latest(self) -> str | None:
@@ -203,7 +207,7 @@ class Checkpoints:
             )
         return str(path)
 
-    def restore_or_initialize(self, task: Any) -> str | None:
+    def restore_or_initialize(self, task: AnyTask) -> str | None:
         """Restores the latest usable checkpoint, or lets the task initialize a new model.
 
         Returns the path of the checkpoint, or None if there was none. Raises `RunnerError` if the

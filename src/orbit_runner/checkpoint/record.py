@@ -56,7 +56,7 @@ class CheckpointRecord:
     # to be finite. None in records of earlier versions, which did not check.
     non_finite: Sequence[str] | None = None
     # The state of the callbacks by name.
-    callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    callbacks: Mapping[str, object] = dataclasses.field(default_factory=dict)
     stopped: str = ""  # Why a callback ended training at this step, or "".
     # Steps that were skipped because they were not finite. Those of the config are not repeated.
     skipped: Sequence[int] = ()
@@ -72,7 +72,7 @@ class CheckpointRecord:
         write_atomically(path, json.dumps(whole, indent=1) + "\n")
 
 
-def _checksum_of(values: Mapping[str, Any]) -> str:
+def _checksum_of(values: Mapping[str, object]) -> str:
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -32,6 +32,10 @@ from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, for
 from orbit_runner.state.ema import OWN_ITEMS
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    from orbit_runner.tf_internals import Trackable
+
 
 _NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN_ITEMS)
 
@@ -109,7 +113,7 @@ class Restorer:
 
     def _items(
         self, path: str, content: CheckpointContent, record: CheckpointRecord | None
-    ) -> dict[str, Any]:
+    ) -> dict[str, Trackable]:
         """Returns the objects to restore, arranged as in the checkpoint."""
         items = self._state.items(ema_in_optimizer=has_inner_optimizer(content))
         if is_model_gardens(content):
@@ -137,7 +141,7 @@ class Restorer:
             return ""
         return str(there)
 
-    def _restore_whole(self, path: str, items: dict[str, Any], match: Match) -> None:
+    def _restore_whole(self, path: str, items: dict[str, Trackable], match: Match) -> None:
         with self._strategy.scope():
             status = self._checkpoint_of(items).restore(path, self._options)
             if not match.uncreated_slots and not match.rates:
@@ -168,7 +172,7 @@ class Restorer:
         if self._state.ema is not None:
             self._state.ema.reset(kept=[pair.variable for pair in restored])
 
-    def _checkpoint_of(self, items: dict[str, Any]) -> tf.train.Checkpoint:
+    def _checkpoint_of(self, items: dict[str, Trackable]) -> tf.train.Checkpoint:
         is_default = items.keys() == self._default_items.keys()
         if is_default and type(items["optimizer"]) is type(self._default_items["optimizer"]):
             return self._checkpoint

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NoReturn
 
 from orbit_runner.cli.flags.driver_flags import (
     REPLACED,
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
         """The flags and arguments."""
         return declared_arguments(self)
 
-    def error(self, message: str) -> Any:
+    def error(self, message: str) -> NoReturn:
         """Raises a `RunnerError` instead of printing the error and exiting."""
         for kind, expected in (("int", "an integer"), ("float", "a number")):
             message = re.sub(

@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from orbit_runner.data.text.lines import read_stream
 from orbit_runner.tasks.serving import Prediction, Predictor
@@ -53,7 +52,7 @@ def print_predictions(
     return failed
 
 
-def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def _batches(items: Iterable[object], size: int) -> Iterator[list[object]]:
     source = iter(items)
     while batch := list(itertools.islice(source, size)):
         yield batch

@@ -136,7 +136,7 @@ def _split_prefix(name: str) -> tuple[str, str]:
     return (kind, metric) if dot and kind in ("best", "last") else ("", name)
 
 
-def _format_changes(changes: Mapping[str, Any]) -> str:
+def _format_changes(changes: Mapping[str, object]) -> str:
     names = short_setting_names(changes)
     return " ".join(f"{names[path]}={inline_yaml(value)}" for path, value in changes.items())
 
@@ -204,7 +204,7 @@ class _Parser:
             raise _error(self._text, "use ==, !=, <, <=, >, >=, in or not in")
         return is_true
 
-    def _compare(self, left: Any, compare: Any, right: Any, node: ast.Compare) -> bool:
+    def _compare(self, left: object, compare: Any, right: object, node: ast.Compare) -> bool:
         if left is None or right is None:
             return False
         try:
@@ -215,20 +215,20 @@ class _Parser:
             where = "" if part == self._text.strip() else f"{part}: "
             raise _error(self._text, f"{where}{problem}") from None
 
-    def _column(self, node: ast.expr) -> Callable[[RunSummary], Any]:
+    def _column(self, node: ast.expr) -> Callable[[RunSummary], Value]:
         name = _name_of(node)
         if name is None:
             return self._operand(node)
         self._columns.check(name, _FLAG)
         return lambda run: self._columns.value(run, name)
 
-    def _operand(self, node: ast.expr) -> Callable[[RunSummary], Any]:
+    def _operand(self, node: ast.expr) -> Callable[[RunSummary], Value]:
         name = _name_of(node)
         if name is not None:
             if self._columns.is_known(name):
                 return lambda run: self._columns.value(run, name)
             # Words need no quotes: `status == running`.
-            constant: Any = {"true": True, "false": False}.get(name, name)
+            constant: object = {"true": True, "false": False}.get(name, name)
             return lambda run: constant
         try:
             value = ast.literal_eval(_quote_words(node))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from orbit_runner.compare.histories import LargestDifference, loss_text
 from orbit_runner.compare.records import Finding, RecordedDifferences, rank_findings
@@ -190,10 +189,10 @@ class Explanation:
         )
         return f"the weights differ at step {parting.first_weights}{since}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the result for `--json`, with null for NaN and infinities."""
         tensor = self.tensor
-        values: dict[str, Any] = to_jsonable(
+        values: dict[str, object] = to_jsonable(
             {
                 "equal": self.equal,
                 "verdict": self.verdict,

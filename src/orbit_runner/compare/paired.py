@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from orbit_runner.compare.runs import differing_values, format_value
 from orbit_runner.compare.statistics import Estimate, PairedTest, estimate, paired_test
@@ -76,13 +75,13 @@ class PairedComparison:
     seeds: Sequence[int]
     metrics: Sequence[PairedMetric]
 
-    def settings(self) -> dict[str, list[Any]]:
+    def settings(self) -> dict[str, list[object]]:
         """Returns the settings that differ: dotted path to the value in each group."""
         return differing_values(
             [run.settings for run in self._pair()], ignored=("description", SEED)
         )
 
-    def software(self) -> dict[str, list[Any]]:
+    def software(self) -> dict[str, list[object]]:
         """Returns the versions and revisions that differ between the groups."""
         return differing_values([run.software for run in self._pair()])
 
@@ -227,5 +226,5 @@ def _seeds_text(seeds: Sequence[int]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {listed}" if seeds else "no seed"
 
 
-def _distinct(values: Sequence[Any]) -> list[str]:
+def _distinct(values: Sequence[object]) -> list[str]:
     return list(dict.fromkeys(map(format_value, values)))

@@ -110,7 +110,7 @@ def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
         )
 
 
-def _written_settings(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[Finding]:
+def _written_settings(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[Finding]:
     """Yields the differences of two `config.yaml` from which no config can be built."""
     if not left or not right:
         return
@@ -183,7 +183,7 @@ def _names(rows: Sequence[DataFile]) -> str:
     return ", ".join(row.name for row in rows[:3]) + (", …" if rows[3:] else "")
 
 
-def _code(run: RecordedRun) -> Mapping[str, Any]:
+def _code(run: RecordedRun) -> Mapping[str, object]:
     code = run.last_start.get("code")
     return code if isinstance(code, dict) else {}
 
@@ -228,7 +228,7 @@ def _drop_common_words(values: list[str], name: str) -> list[str]:
     return [" ".join(w for w in a if w not in b) or "none of these" for a, b in pairs]
 
 
-def _software(run: RecordedRun) -> Mapping[str, Any]:
+def _software(run: RecordedRun) -> Mapping[str, object]:
     software = run.last_start.get("software")
     return software if isinstance(software, dict) else {}
 
@@ -525,7 +525,7 @@ _MOST_FILES = 20
 
 
 def code_findings(
-    left: Mapping[str, Any], right: Mapping[str, Any], directories: tuple[Path, Path]
+    left: Mapping[str, object], right: Mapping[str, object], directories: tuple[Path, Path]
 ) -> Iterator[Finding]:
     """Yields the differences between the sections `code` of two starts.
 
@@ -571,7 +571,7 @@ def _state(changed: Mapping[str, str], name: str) -> str:
     return f"changed ({changed[name][:8]})" if changed[name] else "changed"
 
 
-def _patch(code: Mapping[str, Any], directory: Path) -> dict[str, str]:
+def _patch(code: Mapping[str, object], directory: Path) -> dict[str, str]:
     """Returns the diffs in the patch of a start by file; empty if it has none."""
     name = code.get("patch")
     if not isinstance(name, str):

@@ -10,7 +10,6 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.run_directory.branch import last_common_step
@@ -33,14 +32,14 @@ class RunComparison:
         """The short names of the runs."""
         return [run.name for run in self.runs]
 
-    def settings(self) -> dict[str, list[Any]]:
+    def settings(self) -> dict[str, list[object]]:
         """Returns the settings that differ: dotted path to the value of each run.
 
         The value is None if a run does not have the setting.
         """
         return differing_values([run.settings for run in self.runs], ignored=_IGNORED_SETTINGS)
 
-    def software(self) -> dict[str, list[Any]]:
+    def software(self) -> dict[str, list[object]]:
         """Returns versions and revisions that differ."""
         return differing_values([run.software for run in self.runs])
 
@@ -154,14 +153,14 @@ def _drop_common_points(points: Mapping[int, float], step: int | None) -> Mappin
     return {known: value for known, value in points.items() if known >= last}
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Returns a setting on one line; `-` if the run does not have it."""
     return "-" if value is None else inline_yaml(value)
 
 
 def differing_values(
-    all_values: Sequence[Mapping[str, Any]], ignored: Sequence[str] = ()
-) -> dict[str, list[Any]]:
+    all_values: Sequence[Mapping[str, object]], ignored: Sequence[str] = ()
+) -> dict[str, list[object]]:
     """Returns the values that differ, by dotted path; None where a value is missing."""
     paths = dict.fromkeys(path for values in all_values for path in values)
     rows = {path: [values.get(path) for values in all_values] for path in paths}

@@ -10,11 +10,16 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from orbit_runner.compare.histories import LargestDifference, is_bitwise_equal, largest_difference
+
+if TYPE_CHECKING:
+    from numpy.lib.npyio import NpzFile
+
+    from orbit_runner.utils.types import JsonObject
 
 # In the order in which they are computed. `weights` and `slots` are those before the step.
 PLACES = ("weights", "slots", "batch", "output", "loss", "gradient", "update")
@@ -132,13 +137,17 @@ def first_difference(left: Path, right: Path) -> TensorDifference | None:
     return None
 
 
-def _sort_keys(left: Any, right: Any) -> Iterator[tuple[str, str]]:
+def _sort_keys(
+    left: Mapping[tuple[str, str], object], right: Mapping[tuple[str, str], object]
+) -> Iterator[tuple[str, str]]:
     """Yields the keys of both, by place, those of the first run before those it lacks."""
     for place in PLACES:
         yield from (key for key in {**left, **right} if key[0] == place)
 
 
-def _compare_examples(examples: Sequence[Any], step: int) -> TensorDifference | None:
+def _compare_examples(
+    examples: Sequence[Sequence[int | None] | None], step: int
+) -> TensorDifference | None:
     left, right = examples
     if left is None or right is None or left == right:
         return None
@@ -152,12 +161,17 @@ def _compare_examples(examples: Sequence[Any], step: int) -> TensorDifference | 
     )
 
 
-def _format_examples(numbers: Sequence[Any]) -> str:
+def _format_examples(numbers: Sequence[int | None]) -> str:
     return ", ".join(map(str, numbers[:4])) + (", …" if numbers[4:] else "")
 
 
 def _compare(
-    place: str, name: str, step: int, rows: Sequence[Any], files: Sequence[Any], examples: Any
+    place: str,
+    name: str,
+    step: int,
+    rows: Sequence[Any],
+    files: Sequence[NpzFile],
+    examples: Sequence[int | None] | None,
 ) -> TensorDifference | None:
     tensors = [row.get((place, name)) for row in rows]
     if None in tensors:
@@ -194,7 +208,9 @@ def _equal_elements(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.asarray(left == right)
 
 
-def _differing_examples(place: str, differing: np.ndarray, examples: Any) -> list[int]:
+def _differing_examples(
+    place: str, differing: np.ndarray, examples: Sequence[int | None] | None
+) -> list[int]:
     """Returns the examples in the rows that differ."""
     if place != "batch" or examples is None or not differing.ndim:
         return []
@@ -225,7 +241,7 @@ class StepState:
     numerics: Mapping[str, str]
 
     @classmethod
-    def from_answer(cls, answer: Mapping[str, Any]) -> StepState:
+    def from_answer(cls, answer: JsonObject) -> StepState:
         """Returns the state in the answer of a process."""
         return cls(**{field.name: answer[field.name] for field in dataclasses.fields(cls)})
 

@@ -21,10 +21,10 @@ class Declaration:
 
     weights: Weights = ALWAYS
     # The value that means the behavior of versions without the setting, if there were any.
-    earlier: Any = ...
+    earlier: object = ...
     path: str = ""
 
-    def is_omitted(self, value: Any) -> bool:
+    def is_omitted(self, value: object) -> bool:
         """Returns whether a value means the behavior of versions without the setting."""
         return value == self.earlier or not (value or self.earlier)
 
@@ -35,7 +35,7 @@ def declaration(path: str, config: ExperimentConfig) -> Declaration:
     Sections that mirror a class of Model Garden declare nothing. Their settings, and those that the
     config does not have, are like those with the same path in this package's classes.
     """
-    section: Any = config
+    section: object = config
     field: Any = None
     weights = ALWAYS
     for name in path.split("."):
@@ -47,7 +47,7 @@ def declaration(path: str, config: ExperimentConfig) -> Declaration:
     return _at(path, weights, field)
 
 
-def _at(path: str, weights: Weights, field: dataclasses.Field[Any]) -> Declaration:
+def _at(path: str, weights: Weights, field: dataclasses.Field[object]) -> Declaration:
     if not weights.in_validation_data and path.startswith("task.validation_data."):
         weights = NEVER
     later = field.metadata.get("added_later")
@@ -97,16 +97,16 @@ def _declarations(tasks: tuple[Entry, ...]) -> dict[str, Declaration]:
     return by_path
 
 
-def default_of(config: ExperimentConfig, path: str) -> Any:
+def default_of(config: ExperimentConfig, path: str) -> object:
     """Returns the default of a setting in the form of `flat_settings`, or `...` if it has none."""
-    section: Any = config
+    section: Config = config
     *parents, name = path.split(".")
     for parent in parents:
         section = getattr(section, parent)
     return _default(section.__dataclass_fields__[name])
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.parsing.conversion import describe_type, is_config, options_of
 from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.serialize import plain_value
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Metadata
+    from orbit_runner.registration import Registry
 
 Choices = Mapping[str, tuple[str, ...]]
 
@@ -36,7 +40,7 @@ class Setting:
     path: str
     help: str
     type: str
-    default: Any
+    default: object
     allowed: str
     remark: str
     choices: Choices
@@ -55,7 +59,7 @@ def describe_settings(config: Config) -> list[Setting]:
     for setting in settings:
         for path, names in setting.choices.items():
             known.setdefault(path, set()).update(names)
-    merged: dict[tuple[Any, ...], Setting] = {}
+    merged: dict[tuple[object, ...], Setting] = {}
     for setting in settings:
         key = (setting.path, setting.help, setting.type, repr(setting.default), setting.allowed)
         choices = setting.choices
@@ -118,9 +122,9 @@ def _walk(
 
 
 def _describe(
-    field: dataclasses.Field[Any],
+    field: dataclasses.Field[object],
     owner: type[Config],
-    hint: Any,
+    hint: object,
     path: str,
     choices: Choices,
     *,
@@ -140,9 +144,7 @@ def _describe(
     )
 
 
-def _listed_values(
-    owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]
-) -> tuple[str, ...]:
+def _listed_values(owner: type[Config], name: str, hint: object, meta: Metadata) -> tuple[str, ...]:
     if issubclass(owner, OneOf) and name == "type":
         return owner.available()
     if meta.get("registry") is not None:
@@ -156,12 +158,12 @@ def _listed_values(
     return (*booleans, *nulls, *((str(word),) if word else ()))
 
 
-def registry_names(registry: Any) -> tuple[str, ...]:
+def registry_names(registry: Registry) -> tuple[str, ...]:
     """Returns the names of all entries of a registry."""
     return tuple(entry.name for entry in registry.entries())
 
 
-def _describe_allowed(owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]) -> str:
+def _describe_allowed(owner: type[Config], name: str, hint: object, meta: Metadata) -> str:
     if issubclass(owner, OneOf) and name == "type":
         return ", ".join(owner.available())
     if meta.get("variants") is not None:
@@ -174,7 +176,7 @@ def _describe_allowed(owner: type[Config], name: str, hint: Any, meta: Mapping[s
     return "; ".join(part for part in parts if part)
 
 
-def _format_value(value: Any) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "null"
     return str(value) if value != "" else "''"
@@ -184,7 +186,7 @@ def _format_limit(limit: float) -> str:
     return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def remark(meta: Mapping[str, Any], path: str) -> str:
+def remark(meta: Metadata, path: str) -> str:
     """Returns why a setting has no effect or only one value, or what it is an alternative to."""
     for key, words in (("unsupported", "only the default is accepted"), ("ignored", "no effect")):
         if meta.get(key):
@@ -193,13 +195,13 @@ def remark(meta: Mapping[str, Any], path: str) -> str:
     return f"alternative to {path.rpartition('.')[0]}.{alternative}" if alternative else ""
 
 
-def default_section(hint: Any) -> Config | None:
+def default_section(hint: object) -> Config | None:
     """Returns the section that a type contains, with its defaults, or None."""
     cls = next((option for option in options_of(hint) if is_config(option)), None)
     return None if cls is None else cls()
 
 
-def item_class(hint: Any) -> type[Config] | None:
+def item_class(hint: object) -> type[Config] | None:
     """Returns the class of the sections in a list, or None if the type is not such a list."""
     for option in options_of(hint):
         if typing.get_origin(option) is list:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from orbit_runner.config.declarations import declaration, declarations, default_of
 from orbit_runner.config.example_ids import EXCLUDE, UNREADABLE, ids_digest
@@ -38,7 +37,7 @@ def is_data_location(path: str, config: ExperimentConfig) -> bool:
     return declaration(path, config).weights == DATA_LOCATION
 
 
-def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
+def identity_settings(config: ExperimentConfig) -> dict[str, object]:
     """Returns the values of the settings that can affect the weights, by dotted path.
 
     For examples to exclude, the value is a digest of the IDs, whether a file lists them or not.
@@ -50,7 +49,7 @@ def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
     }
 
 
-def settings_fingerprint(settings: Mapping[str, Any]) -> str:
+def settings_fingerprint(settings: Mapping[str, object]) -> str:
     """Returns the SHA-256 of settings from `identity_settings`, as 64 hexadecimal digits."""
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -79,7 +78,7 @@ def is_fingerprint_of(fingerprint: str, config: ExperimentConfig) -> bool:
     return fingerprint == settings_fingerprint(settings | earlier)
 
 
-def has_same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
+def has_same_settings(before: Mapping[str, object], config: ExperimentConfig) -> bool:
     """Returns whether the settings that can affect the weights are the same as before.
 
     `before` is a result of `identity_settings`, possibly of an earlier version. A setting that it

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.describe import default_section, item_class, registry_names, remark
 from orbit_runner.config.durations import ALLOWED, PATTERN
@@ -19,6 +19,10 @@ from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import plain_value
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Metadata
+    from orbit_runner.registration import Registry
 
 Schema = dict[str, Any]
 
@@ -101,7 +105,7 @@ class _Sections:
         return {"$ref": f"#/definitions/{key}"}
 
     def _property_schema(
-        self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str
+        self, field: dataclasses.Field[object], owner: Config, hint: object, path: str
     ) -> Schema:
         below = f"{path}.{field.name}" if path else field.name
         meta = field.metadata
@@ -120,7 +124,7 @@ class _Sections:
         return {**about, **self._value_schema(field, owner, hint, below), **_default_keyword(value)}
 
     def _value_schema(
-        self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str
+        self, field: dataclasses.Field[object], owner: Config, hint: object, path: str
     ) -> Schema:
         item = item_class(hint)
         meta = field.metadata
@@ -130,7 +134,7 @@ class _Sections:
             return {"type": "array", "items": items}
         if meta.get("unsupported"):
             return {"enum": [plain_value(default_of(field))]}
-        allowed: Iterable[Any] = meta.get("allowed") or ()
+        allowed: Iterable[object] = meta.get("allowed") or ()
         if isinstance(owner, OneOf) and field.name == "type":
             allowed = (*owner.available(), *(() if owner.required else (None,)))
         elif meta.get("registry") is not None:
@@ -139,7 +143,7 @@ class _Sections:
             return _choice_schema(allowed, lowercase=bool(meta.get("lowercase")))
         return _type_schema(hint, meta, lenient=self._lenient)
 
-    def _variant_schema(self, registry: Any, base: Any, hint: Any, path: str) -> Schema:
+    def _variant_schema(self, registry: Registry, base: Any, hint: Any, path: str) -> Schema:
         """Returns the schema of a section whose settings depend on its `name`."""
         chosen = getattr(base, "name", None)
         by_name = dict[str, Schema]()
@@ -238,7 +242,7 @@ def _common_keywords(schemas: Sequence[Schema], keys: Iterable[str]) -> Schema:
     }
 
 
-def _describe_setting(meta: Mapping[str, Any], path: str) -> Schema:
+def _describe_setting(meta: Metadata, path: str) -> Schema:
     """Returns the description of a setting, and whether it has no effect."""
     text = remark(meta, path)
     description = str(meta.get("help", "")) + (f" ({text})" if text else "")
@@ -248,7 +252,7 @@ def _describe_setting(meta: Mapping[str, Any], path: str) -> Schema:
     return {"description": description}
 
 
-def _default_keyword(value: Any) -> Schema:
+def _default_keyword(value: object) -> Schema:
     if isinstance(value, float) and not math.isfinite(value):
         return {}  # JSON cannot represent it.
     return {"default": plain_value(value)}
@@ -268,7 +272,7 @@ def _field_help(cls: type[Config]) -> list[tuple[str, str]]:
     return [(field.name, field.metadata["help"]) for field in dataclasses.fields(cls)]
 
 
-def _reference_schema() -> dict[str, Any]:
+def _reference_schema() -> Schema:
     """Returns the schema of a string that refers to another setting."""
     return {
         "description": "a reference to another setting: ${section.name}",
@@ -277,7 +281,7 @@ def _reference_schema() -> dict[str, Any]:
     }
 
 
-def _type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
+def _type_schema(hint: object, meta: Metadata, *, lenient: bool = False) -> Schema:
     """Returns the schema of the values of a setting.
 
     Args:
@@ -285,7 +289,7 @@ def _type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) -
         meta: The metadata of its field, which contains the limits.
         lenient: Whether values are accepted as in Model Garden; see `Builder`.
     """
-    schema: dict[str, Any] = {}
+    schema: Schema = {}
     types = list[str]()
     patterns = [_REFERENCE]
     for option in options_of(hint):
@@ -328,14 +332,14 @@ def _pattern_tables(lenient: bool) -> list[dict[Any, str]]:
     return [_STRINGS, _LENIENT] if lenient else [_STRINGS]
 
 
-def _item_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
+def _item_metadata(meta: Metadata) -> dict[str, object]:
     """Returns the metadata of the items of a list: limits do not apply to lists inside it."""
     if meta.get("is_item"):
         return {"merged": True, "is_item": True}
     return {**meta, "is_item": True}
 
 
-def _limit_keywords(kind: type, meta: Mapping[str, Any]) -> dict[str, float]:
+def _limit_keywords(kind: type, meta: Metadata) -> dict[str, float]:
     if kind not in (int, float):
         return {}
     widest = None if meta.get("merged") else INT_MAX if kind is int else FLOAT_MAX

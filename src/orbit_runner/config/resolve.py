@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem, parent_path
 from orbit_runner.config.parsing.bases import load_with_bases
@@ -36,6 +36,9 @@ from orbit_runner.config.serialize import entries, flat_settings
 from orbit_runner.registry import PROVIDERS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import path_problems
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Config
 
 # The prefix of experiments that Model Garden registers.
 OFFICIAL = "official/"
@@ -74,7 +77,7 @@ class ResolvedConfig:
             path = parent_path(path)
         return self.origins.get(path)
 
-    def changes(self) -> dict[str, Any]:
+    def changes(self) -> dict[str, object]:
         """Returns the settings that other files and flags set over the experiment, by dotted path.
 
         Without an experiment, these are all settings that were set.
@@ -128,7 +131,7 @@ def resolve(request: Request) -> ResolvedConfig:
 
 
 def load_config(
-    experiment: str, *config_files: str, overrides: Mapping[str, Any] | None = None
+    experiment: str, *config_files: str, overrides: Mapping[str, object] | None = None
 ) -> ExperimentConfig:
     """Loads an experiment.
 
@@ -322,7 +325,7 @@ def _find_file(name: str) -> Path:
         raise ConfigError([Problem("--experiment", message)]) from None
 
 
-def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> None:
+def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> None:
     merge(root, tree_of(layer, macros))
 
 
@@ -378,7 +381,7 @@ def _require_task(builder: Builder) -> None:
         builder.problems.append(Problem("task.name", message))
 
 
-def _check_paths(builder: Builder, config: Any) -> None:
+def _check_paths(builder: Builder, config: Config) -> None:
     for path, message in path_problems(config):
         origin = builder.origins.get(path.partition("[")[0])
         builder.problems.append(Problem(path, message, origin))

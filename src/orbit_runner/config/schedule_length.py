@@ -33,7 +33,7 @@ class FinalRate:
     step: int
     rate: float
     setting: str
-    value: Any
+    value: object
 
 
 def schedule_steps(config: ExperimentConfig) -> int | str | None:
@@ -132,8 +132,8 @@ def _block(config: ExperimentConfig) -> tuple[Any, str]:
     return block, LENGTHS.get(str(rate.type), "")
 
 
-def _replace_block(config: ExperimentConfig, block: Any) -> ExperimentConfig:
+def _replace_block(config: ExperimentConfig, block: object) -> ExperimentConfig:
     optimizer = config.trainer.optimizer_config
-    rate: Any = optimizer.learning_rate
+    rate = optimizer.learning_rate
     optimizer = optimizer.replace(learning_rate=rate.replace(**{str(rate.type): block}))
     return config.replace(trainer=config.trainer.replace(optimizer_config=optimizer))

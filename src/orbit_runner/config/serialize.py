@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -15,6 +15,9 @@ from orbit_runner.config.errors import DEFAULT, Origin
 from orbit_runner.config.parsing.tree import PythonTuple, sequence_like
 from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.schema.base import Config, OneOf
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 # Settings with text for other programs, in which `${` has no meaning.
 LITERAL = ("gin_bindings",)
@@ -43,12 +46,12 @@ _Dumper.add_representer(str, _represent_string)
 _Dumper.add_representer(PythonTuple, _represent_tuple)
 
 
-def inline_yaml(value: Any) -> str:
+def inline_yaml(value: object) -> str:
     """Returns a value as YAML on one line, without a newline."""
     return _dump_inline(plain_value(value))
 
 
-def _dump_inline(value: Any) -> str:
+def _dump_inline(value: object) -> str:
     text = yaml.dump(
         value, Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
         allow_unicode=True,
@@ -70,7 +73,7 @@ def short_setting_names(paths: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def plain_value(value: Any, *, keeps_tuples: bool = False) -> Any:
+def plain_value(value: object, *, keeps_tuples: bool = False) -> Any:
     """Returns a setting or a section as lists, dicts and scalars.
 
     With `keeps_tuples`, lists that a file marks as tuples stay `PythonTuple`.
@@ -85,7 +88,7 @@ def plain_value(value: Any, *, keeps_tuples: bool = False) -> Any:
     return sequence_like(value, items) if keeps_tuples else items
 
 
-def escape_references(value: Any) -> Any:
+def escape_references(value: object) -> object:
     """Returns a value with `$${` for each `${`, which would otherwise be read as a reference."""
     if isinstance(value, str):
         return value.replace("${", "$${")
@@ -98,7 +101,7 @@ def escape_references(value: Any) -> Any:
 
 def entries(
     config: Config, prefix: str = "", *, ignored: bool = False
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[str, object]]:
     """Yields (dotted path, value) for each setting in use, in the order of declaration.
 
     Skips unsupported settings and blocks that are not chosen, because they have their defaults. A
@@ -119,7 +122,7 @@ def entries(
             yield from entries(value, path, ignored=ignored)
 
 
-def _may_differ(field: dataclasses.Field[Any], value: Any) -> bool:
+def _may_differ(field: dataclasses.Field[object], value: object) -> bool:
     # Model Garden's experiments may register values other than the defaults of their classes.
     return bool(field.metadata.get("merged")) or value != field.default
 
@@ -142,7 +145,7 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     return "".join(f"{text:<{width}}  # {o}\n" if o else f"{text}\n" for text, o in lines)
 
 
-def flat_settings(config: Config) -> dict[str, Any]:
+def flat_settings(config: Config) -> JsonObject:
     """Returns all settings by dotted path. Lists are lists, and null sections are None."""
     return {p: plain_value(v) for p, v in entries(config) if not isinstance(v, Config)}
 
@@ -167,5 +170,5 @@ def differences(left: Config, right: Config) -> list[Difference]:
     ]
 
 
-def _format(value: Any) -> str:
+def _format(value: object) -> str:
     return ABSENT if value is _MISSING else inline_yaml(value)

@@ -27,7 +27,12 @@ _TRANSPARENT = (
 _MAX_MODULES = 5
 _NUMBER_TYPES = (int, float)
 _LIST_NAMES = ("list", "tuple", "List", "Tuple", "Sequence", "Iterable")
-_TYPES: dict[str, Any] = {"int": int, "float": _NUMBER_TYPES, "str": str, "bool": bool}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "int": int,
+    "float": _NUMBER_TYPES,
+    "str": str,
+    "bool": bool,
+}
 
 
 class _Unknown:
@@ -55,7 +60,7 @@ class Parameter:
     name: str
     annotation: str = ""
     required: bool = True
-    default: Any = UNKNOWN
+    default: object = UNKNOWN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +94,7 @@ def declared_parameters(reference: str) -> Signature | str | None:
         )
 
 
-def actual_parameters(function: Callable[..., Any]) -> Signature | None:
+def actual_parameters(function: Callable[..., object]) -> Signature | None:
     """Returns the signature of a function; None if Python does not know it."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -113,7 +118,7 @@ def actual_parameters(function: Callable[..., Any]) -> Signature | None:
 
 
 def argument_problems(
-    signature: Signature, arguments: Mapping[str, Any], reference: str
+    signature: Signature, arguments: Mapping[str, object], reference: str
 ) -> Iterator[tuple[str, str]]:
     """Yields (argument, message) for each argument that a function does not accept or lacks."""
     known = {parameter.name: parameter for parameter in signature.parameters}
@@ -133,7 +138,7 @@ def argument_problems(
             )
 
 
-def literal_defaults(signature: Signature) -> dict[str, Any]:
+def literal_defaults(signature: Signature) -> dict[str, object]:
     """Returns the defaults that a config file can contain, by argument."""
     return {
         parameter.name: parameter.default
@@ -142,7 +147,7 @@ def literal_defaults(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return all(_is_plain(item) for item in value)
     if isinstance(value, dict):
@@ -266,7 +271,7 @@ def _is_decorated(node: ast.FunctionDef | ast.ClassDef) -> bool:
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
     annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
-    value: Any = UNKNOWN
+    value: object = UNKNOWN
     if default is not None:
         try:
             value = ast.literal_eval(default)
@@ -275,11 +280,11 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
     return Parameter(argument.arg, annotation, default is None, value)
 
 
-def _annotation_text(annotation: Any) -> str:
+def _annotation_text(annotation: object) -> str:
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
-def _accepts(parameter: Parameter, value: Any) -> bool:
+def _accepts(parameter: Parameter, value: object) -> bool:
     if parameter.annotation:
         return _has_type(parameter.annotation, value)
     default = parameter.default
@@ -292,7 +297,7 @@ def _accepts(parameter: Parameter, value: Any) -> bool:
     return not isinstance(default, str) or isinstance(value, str)
 
 
-def _has_type(annotation: str, value: Any) -> bool:
+def _has_type(annotation: str, value: object) -> bool:
     """Returns whether a value has the type of an annotation; True for unusual annotations."""
     try:
         return _fits(ast.parse(annotation, mode="eval").body, value)
@@ -331,7 +336,7 @@ def _last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_instance_of(name: str, value: Any) -> bool:
+def _is_instance_of(name: str, value: object) -> bool:
     if name in _LIST_NAMES:
         return isinstance(value, (list, tuple))
     if name in ("dict", "Dict", "Mapping"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,9 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.stored_tensor import Table
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 _Tree = dict[str, Any]
 _Read = Callable[[tf.Tensor, tf.Tensor], _Tree]
@@ -36,7 +39,7 @@ def train_chunks(
     excluded: np.ndarray = NO_EXAMPLES,
     mixture: Mixture | None = None,
     augmentation: CropFlip | None = None,
-    element: Callable[[_Tree], Any] | None = None,
+    element: Callable[[_Tree], Tensors] | None = None,
 ) -> Chunks:
     """Returns the batches of `train_dataset`, which never end, addressed by step.
 
@@ -49,7 +52,7 @@ def train_chunks(
     read = _make_reader(source, augmentation, seed)
     batch_size = global_batch_size // replicas
 
-    def make(positions: tf.Tensor) -> Any:
+    def make(positions: tf.Tensor) -> Tensors:
         rows = order(tf.reshape(positions, [-1]))
         batches = _read_batches(read, positions, rows.examples, rows.epochs)
         return batches if element is None else element(batches)
@@ -69,7 +72,7 @@ def eval_chunks(
     global_batch_size: int,
     replicas: int = 1,
     drop_remainder: bool = False,
-    element: Callable[[_Tree, tf.Tensor], Any] | None = None,
+    element: Callable[[_Tree, tf.Tensor], Tensors] | None = None,
 ) -> Chunks:
     """Returns the batches of one pass of `eval_dataset`, addressed by step.
 
@@ -80,7 +83,7 @@ def eval_chunks(
     read = _make_reader(source, None, 0)
     batch_size = global_batch_size // replicas
 
-    def make(positions: tf.Tensor) -> Any:
+    def make(positions: tf.Tensor) -> Tensors:
         real = positions < source.size
         ids = tf.reshape(tf.where(real, positions, 0), [-1])
         batches = _read_batches(read, positions, ids, tf.zeros_like(ids))
@@ -105,7 +108,7 @@ def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) 
             field="augment",
         )
     if augmentation is None:
-        readers: Any = tf.nest.map_structure(Table, source.arrays)
+        readers = tf.nest.map_structure(Table, source.arrays)
     else:
         images = source.arrays["image"]
         others = {name: array for name, array in source.arrays.items() if name != "image"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,9 @@ from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tf_pipeline import endless_dataset, one_pass_dataset
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 __all__ = ["PipelineOptions", "eval_dataset", "train_dataset"]
 
@@ -34,7 +37,7 @@ def train_dataset(
     augmentation: CropFlip | None = None,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
-    element: Callable[[_Tree], Any] | None = None,
+    element: Callable[[_Tree], Tensors] | None = None,
 ) -> tf.data.Dataset:
     """Returns the endless dataset of one worker's training batches.
 
@@ -88,7 +91,7 @@ def eval_dataset(
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
-    element: Callable[[_Tree, tf.Tensor], Any] | None = None,
+    element: Callable[[_Tree, tf.Tensor], Tensors] | None = None,
 ) -> tf.data.Dataset:
     """Returns the dataset of one worker's evaluation batches: each example once, in order.
 

@@ -28,7 +28,7 @@ class Reader(NamedTuple):
     """
 
     load: Callable[..., Any]
-    arguments: Callable[..., dict[str, Any]]
+    arguments: Callable[..., dict[str, object]]
 
 
 class Place(NamedTuple):
@@ -40,7 +40,7 @@ class Place(NamedTuple):
         size: Height and width of an image, None if they are not known.
     """
 
-    names: dict[str, Any]
+    names: dict[str, object]
     label: int | None = None
     size: tuple[int, int] | None = None
 

@@ -49,7 +49,7 @@ class DataFile:
     files: int = 1
     path: str = dataclasses.field(default="", compare=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the fingerprint as a JSON-serializable dictionary."""
         fields = dataclasses.asdict(self)
         del fields["path"]

@@ -6,8 +6,8 @@ import dataclasses
 import json
 import math
 import zlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from orbit_runner.data.dataset import Reader
 from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.data import DataConfig
 
 _KINDS = ("constant", "random")
 # Images repeat once they take this much memory.
@@ -38,7 +41,7 @@ class _Leaf:
 
 def load(
     *,
-    features: Mapping[str, Any],
+    features: Mapping[str, object],
     num_examples: int,
     kind: str = "random",
     seed: int = 0,
@@ -62,7 +65,7 @@ def load(
     if num_examples < 1:
         raise _error("num_examples", num_examples, "at least 1")
 
-    def make(leaf: _Leaf) -> Any:
+    def make(leaf: _Leaf) -> np.ndarray | RepeatedArray:
         shape = (num_examples, *leaf.shape)
         if kind == "constant":
             return np.broadcast_to(np.asarray(leaf.value).astype(leaf.dtype), shape)
@@ -72,12 +75,16 @@ def load(
         return array if rows == num_examples else RepeatedArray(array, num_examples)
 
     tree = _parse_node(features, "features")
+    if isinstance(tree, _Leaf):
+        raise _error("features", features, "the arrays by name, such as {x: {shape: [2]}}")
     return ArraySource(
         name="synthetic", arrays=_map_leaves(make, tree), num_classes=_count_classes(tree)
     )
 
 
-def _map_leaves(make: Any, tree: Mapping[str, Any]) -> dict[str, Any]:
+def _map_leaves(
+    make: Callable[[_Leaf], np.ndarray | RepeatedArray], tree: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         name: make(node) if isinstance(node, _Leaf) else _map_leaves(make, node)
         for name, node in tree.items()
@@ -97,14 +104,14 @@ def _draw_array(leaf: _Leaf, shape: tuple[int, ...], seed: int) -> np.ndarray:
     return generator.integers(int(leaf.low), int(leaf.high), shape, leaf.dtype)
 
 
-def _count_classes(tree: Mapping[str, Any]) -> int | None:
+def _count_classes(tree: Mapping[str, object]) -> int | None:
     label = tree.get("label")
     if isinstance(label, _Leaf) and label.dtype.kind in "iu" and label.high is not None:
         return int(label.high)
     return None
 
 
-def _parse_node(node: Any, path: str) -> Any:
+def _parse_node(node: object, path: str) -> Any:
     if not isinstance(node, Mapping) or not node:
         raise _error(path, node, "a mapping with the key `shape`, or a mapping of such mappings")
     if "shape" in node:
@@ -170,7 +177,7 @@ def _is_in_range(value: float, dtype: np.dtype) -> bool:
     return value == int(value) and limits[0] <= value <= limits[1]
 
 
-def _error(path: str, got: Any, expected: str) -> DataError:
+def _error(path: str, got: object, expected: str) -> DataError:
     return DataError(f"synthetic: {path}: got {got!r}, expected {expected}", field="synthetic")
 
 
@@ -178,7 +185,7 @@ def _load_images(*, features: str, **settings: Any) -> ArraySource:
     return load(features=json.loads(features), max_bytes=_IMAGE_BYTES, **settings)
 
 
-def _image_arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+def _image_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
     """Returns the arguments for images of the size and with the classes that a task wants."""
     size = use.input_size or _IMAGE_SIZE
     features = section.synthetic.as_dict()["features"] or {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -10,6 +10,11 @@ from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.sharding import ReplicaSlices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.step_batches import Chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orbit_runner.utils.types import Tensors
 
 _ENDLESS = 2**62
 
@@ -22,7 +27,7 @@ def endless_dataset(
     `start_step` is the step of the first batch. In a graph, it can be an int64 scalar tensor.
     """
 
-    def make_chunk(first: tf.Tensor) -> Any:
+    def make_chunk(first: tf.Tensor) -> Tensors:
         numbers = tf.range(first, first + chunks.length)
         return chunks.make(slices.positions(numbers, start_step))
 
@@ -44,7 +49,7 @@ def one_pass_dataset(
     count = slices.elements(chunks.steps or 0)
     length = chunks.length
 
-    def make_chunk(first: tf.Tensor) -> Any:
+    def make_chunk(first: tf.Tensor) -> Tensors:
         return chunks.make(slices.positions(tf.range(first, tf.minimum(first + length, count))))
 
     dataset = _make_dataset(tf.data.Dataset.range(0, count, length), make_chunk, options)
@@ -54,7 +59,7 @@ def one_pass_dataset(
 
 
 def _make_dataset(
-    firsts: tf.data.Dataset, make_chunk: Any, options: PipelineOptions
+    firsts: tf.data.Dataset, make_chunk: Callable[[tf.Tensor], Tensors], options: PipelineOptions
 ) -> tf.data.Dataset:
     # AutoGraph has nothing to convert here, and would take a second at the start.
     plain = tf.autograph.experimental.do_not_convert(make_chunk)

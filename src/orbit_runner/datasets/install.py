@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orbit_runner.datasets.catalogue import Archive, PublicDataset, RemoteFile, format_bytes
@@ -35,6 +35,9 @@ from orbit_runner.datasets.transfer import (
 )
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.utils.log import note, phase
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +223,7 @@ def unpacked_files(directory: Path, file: RemoteFile) -> list[str]:
     return [*entries] if all(right) else []
 
 
-def _read_manifest(directory: Path) -> dict[str, Any]:
+def _read_manifest(directory: Path) -> JsonObject:
     try:
         kept = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):

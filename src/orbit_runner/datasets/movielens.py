@@ -99,7 +99,7 @@ def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
     return matches[0]
 
 
-def _arguments(section: Any) -> dict[str, Any]:
+def _arguments(section: Any) -> dict[str, object]:
     return {
         "data_dir": section.data_dir,
         "input_path": input_paths(section),

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -24,10 +24,15 @@ import tensorflow as tf
 from orbit_runner.determinism.max_pooling import replace_max_pool_gradient
 from orbit_runner.tf_internals import MissingInternal, gradients_by_op
 
+if TYPE_CHECKING:
+    # The gradients of an op, or that of its only input.
+    Gradients: TypeAlias = tf.Tensor | Sequence[tf.Tensor | None] | None
+
+
 _NONE = -1
 
 
-def replace_nearest_gradient(op: Any, grad: tf.Tensor) -> list[tf.Tensor | None] | None:
+def replace_nearest_gradient(op: tf.Operation, grad: tf.Tensor) -> list[tf.Tensor | None] | None:
     """Returns the gradients of the inputs of `ResizeNearestNeighbor`: images and size.
 
     Returns None if the sizes are not known when the function is traced.
@@ -98,7 +103,9 @@ def _outputs_of_inputs(size: int, outputs: int, **options: bool) -> np.ndarray:
     return table
 
 
-def replace_frozen_gradient(op: Any, grad: tf.Tensor, *_: Any) -> list[tf.Tensor | None] | None:
+def replace_frozen_gradient(
+    op: tf.Operation, grad: tf.Tensor, *_: tf.Tensor | None
+) -> list[tf.Tensor | None] | None:
     """Returns the gradients of the inputs of `FusedBatchNorm`: images, scale and offset.
 
     `grad` is the gradient of the normalized images. Returns None in training mode.
@@ -171,9 +178,11 @@ def _install_replacements() -> None:
         registered["type"] = _patch_gradient(name, registered["type"], replacement)
 
 
-def _patch_gradient(name: str, original: Any, replacement: Replacement) -> Any:
+def _patch_gradient(
+    name: str, original: Callable[..., Gradients], replacement: Replacement
+) -> Callable[..., Gradients]:
     @functools.wraps(original)
-    def compute_gradient(op: Any, *grads: tf.Tensor) -> Any:
+    def compute_gradient(op: tf.Operation, *grads: tf.Tensor) -> Gradients:
         gradients = replacement(op, *grads) if name in _state.replaced else None
         if gradients is None:
             return original(op, *grads)

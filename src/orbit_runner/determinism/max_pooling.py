@@ -17,7 +17,7 @@ import tensorflow as tf
 _LAYOUTS = ("NHWC", "NCHW", "NDHWC", "NCDHW")
 
 
-def replace_max_pool_gradient(op: Any, grad: tf.Tensor) -> list[tf.Tensor | None] | None:
+def replace_max_pool_gradient(op: tf.Operation, grad: tf.Tensor) -> list[tf.Tensor | None] | None:
     """Returns the gradients of the inputs of `MaxPool`, `MaxPoolV2` or `MaxPool3D`.
 
     Returns None if the op is not supported.
@@ -30,7 +30,7 @@ def replace_max_pool_gradient(op: Any, grad: tf.Tensor) -> list[tf.Tensor | None
     return [gradient, *[None] * (len(op.inputs) - 1)]
 
 
-def _pooling_of(op: Any) -> dict[str, Any] | None:
+def _pooling_of(op: tf.Operation) -> dict[str, Any] | None:
     """Returns the arguments of an op for `max_pool_gradient`, or None if it is not supported."""
     if len(op.inputs) == 1:
         window = op.get_attr("ksize")
@@ -44,7 +44,7 @@ def _pooling_of(op: Any) -> dict[str, Any] | None:
         return None
     if any(int(sizes[axis]) != 1 for sizes in (window, strides) for axis in (0, channels)):
         return None
-    padding: Any = op.get_attr("padding").decode()
+    padding: str | list[int] = op.get_attr("padding").decode()
     if padding == "EXPLICIT":
         padding = [int(before) for before in op.get_attr("explicit_paddings")[::2]]
     return {
@@ -62,20 +62,20 @@ class _Axis:
     Sizes are integers or, if they are not known when the function is traced, int32 scalars.
     """
 
-    size: Any
-    outputs: Any
+    size: int | tf.Tensor
+    outputs: int | tf.Tensor
     window: int
     stride: int
-    before: Any  # The padding before the input.
+    before: int | tf.Tensor  # The padding before the input.
 
     @property
-    def blocks(self) -> Any:
+    def blocks(self) -> int | tf.Tensor:
         """The number of blocks that contain the input and all windows."""
         whole = -(-(self.size + self.before) // self.stride)
         return _larger(whole, self.outputs + (self.window - 1) // self.stride)
 
     @property
-    def after(self) -> Any:
+    def after(self) -> int | tf.Tensor:
         """The padding after the input."""
         return self.blocks * self.stride - self.before - self.size
 
@@ -173,7 +173,7 @@ def _first_maxima(
     most = tf.zeros(outputs, inputs.dtype)
     first = tf.fill(outputs, -1)
     for number, offset in enumerate(offsets):
-        at: list[Any] = [slice(None)]
+        at: list[slice | int] = [slice(None)]
         for position, axis in zip(offset, axes, strict=True):
             block, remainder = divmod(position, axis.stride)
             at += [slice(block, block + axis.outputs), remainder]
@@ -242,12 +242,12 @@ def _crop(padded: tf.Tensor, axes: Sequence[_Axis]) -> tf.Tensor:
     return padded[inner]
 
 
-def _size(tensor: tf.Tensor, axis: int) -> Any:
+def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     size = tensor.shape[axis]
     return tf.shape(tensor)[axis] if size is None else size
 
 
-def _larger(left: Any, right: Any) -> Any:
+def _larger(left: int | tf.Tensor, right: int | tf.Tensor) -> int | tf.Tensor:
     if isinstance(left, int) and isinstance(right, int):
         return max(left, right)
     return tf.maximum(left, right)

@@ -10,11 +10,18 @@ same way. Their gradients follow from the ops that they consist of.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.tf_internals import replace_functions
+
+if TYPE_CHECKING:
+    from tensorflow.types.experimental import TensorLike
+
+    from orbit_runner.utils.types import Tensors
+
 
 _enabled = False
 
@@ -46,26 +53,28 @@ def _install_patches() -> None:
     )
 
 
-def _patch_op(original: Any, replacement: Any) -> Any:
+def _patch_op(
+    original: Callable[..., Tensors], replacement: Callable[..., Tensors]
+) -> Callable[..., Tensors]:
     @functools.wraps(original)
-    def create(*args: Any, **kwargs: Any) -> Any:
+    def create(*args: object, **kwargs: object) -> Tensors:
         return (replacement if _enabled else original)(*args, **kwargs)
 
     return create
 
 
-def _rsqrt(x: Any, name: str | None = None) -> tf.Tensor:
+def _rsqrt(x: TensorLike, name: str | None = None) -> tf.Tensor:
     with tf.name_scope(name or "Rsqrt"):
         root = tf.sqrt(x)
         return tf.ones_like(root) / root
 
 
-def _reciprocal(x: Any, name: str | None = None) -> tf.Tensor:
+def _reciprocal(x: TensorLike, name: str | None = None) -> tf.Tensor:
     with tf.name_scope(name or "Reciprocal"):
         return tf.raw_ops.RealDiv(x=tf.ones_like(x), y=x)
 
 
-def _softmax(logits: Any, name: str | None = None) -> tf.Tensor:
+def _softmax(logits: TensorLike, name: str | None = None) -> tf.Tensor:
     with tf.name_scope(name or "Softmax"):
         logits = tf.convert_to_tensor(logits)
         most = tf.stop_gradient(tf.reduce_max(logits, -1, keepdims=True))
@@ -74,11 +83,11 @@ def _softmax(logits: Any, name: str | None = None) -> tf.Tensor:
 
 
 def _fused_batch_norm(
-    x: Any,
-    scale: Any,
-    offset: Any,
-    mean: Any,
-    variance: Any,
+    x: TensorLike,
+    scale: TensorLike,
+    offset: TensorLike,
+    mean: TensorLike,
+    variance: TensorLike,
     epsilon: float = 0.0001,
     exponential_avg_factor: float = 1.0,
     data_format: str = "NHWC",
@@ -114,7 +123,7 @@ def _fused_batch_norm(
         return y, *kept, now, spread, tf.zeros([], scale.dtype)
 
 
-REPLACEMENTS: dict[str, Any] = {
+REPLACEMENTS: dict[str, Callable[..., Tensors]] = {
     "rsqrt": _rsqrt,
     "reciprocal": _reciprocal,
     "reciprocal_of_gradients": _reciprocal,

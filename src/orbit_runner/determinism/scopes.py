@@ -15,10 +15,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -31,6 +31,11 @@ from orbit_runner.tf_internals import (
     replace_functions,
     takes_pfor_config,
 )
+
+if TYPE_CHECKING:
+    from tensorflow.compat.v1 import NodeDef
+
+    from orbit_runner.utils.types import Tensors
 
 
 class _Streams(threading.local):
@@ -259,23 +264,29 @@ def install_keras_3_patches() -> None:
         _installed.add("keras")
 
 
-def _patch_op(original: Any, replacement: Any, next_draw: Callable[[], Draw | None]) -> Any:
+def _patch_op(
+    original: Callable[..., Tensors],
+    replacement: Callable[..., tf.Tensor],
+    next_draw: Callable[[], Draw | None],
+) -> Callable[..., Tensors]:
     @functools.wraps(original)
-    def draw_or_call(*args: Any, **kwargs: Any) -> Any:
+    def draw_or_call(*args: object, **kwargs: object) -> Tensors:
         this = next_draw()
         return original(*args, **kwargs) if this is None else replacement(this, *args, **kwargs)
 
     return draw_or_call
 
 
-def _patch_vectorized(original: Any, iteration_scope: IterationScope) -> Any:
+def _patch_vectorized(
+    original: Callable[..., Tensors], iteration_scope: IterationScope
+) -> Callable[..., Tensors]:
     @functools.wraps(original)
-    def patched_pfor(loop_fn: Any, *args: Any, **kwargs: Any) -> Any:
-        def body(index: tf.Tensor) -> Any:
+    def patched_pfor(loop_fn: Callable[..., Tensors], *args: object, **kwargs: object) -> Tensors:
+        def body(index: tf.Tensor) -> Tensors:
             with iteration_scope(index):
                 return loop_fn(index)
 
-        def body_with_config(index: tf.Tensor, pfor_config: Any) -> Any:
+        def body_with_config(index: tf.Tensor, pfor_config: object) -> Tensors:
             with iteration_scope(index):
                 return loop_fn(index, pfor_config=pfor_config)
 
@@ -322,7 +333,7 @@ _KEEP_STATE = {
 }
 
 
-def unkeyed_draws(function: Any) -> list[str]:
+def unkeyed_draws(function: tf.types.experimental.ConcreteFunction | tf.Graph) -> list[str]:
     """Returns the draws that would differ after a restart, each as `<name> (<op>)`.
 
     `function` is a `tf.types.experimental.ConcreteFunction` or a graph. Draws in the functions,
@@ -334,7 +345,7 @@ def unkeyed_draws(function: Any) -> list[str]:
 
 
 def _find_draws(
-    nodes: Iterable[Any], library: dict[str, Any], path: str, seen: set[str]
+    nodes: Iterable[NodeDef], library: dict[str, Sequence[NodeDef]], path: str, seen: set[str]
 ) -> Iterator[tuple[str, str]]:
     for node in nodes:
         name = f"{path}{node.name}"
@@ -346,7 +357,7 @@ def _find_draws(
                 yield from _find_draws(library[called], library, f"{name}/", seen)
 
 
-def _functions(node: Any) -> Iterator[str]:
+def _functions(node: NodeDef) -> Iterator[str]:
     for value in node.attr.values():
         yield value.func.name
         yield from (function.name for function in value.list.func)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.determinism.keys import PHILOX
+
+if TYPE_CHECKING:
+    from tensorflow.types.experimental import TensorLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Draw:
     number: int
 
     @property
-    def generator(self) -> dict[str, Any]:
+    def generator(self) -> dict[str, tf.Tensor | int]:
         """The arguments of the ops that take a key, a counter and an algorithm."""
         counter = tf.constant(np.array([0, self.number], np.uint64))
         return {"key": self.key, "counter": counter, "alg": PHILOX}
@@ -39,7 +43,12 @@ class Draw:
 
 
 def _uniform(
-    draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
+    draw: Draw,
+    shape: TensorLike,
+    dtype: object,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomUniformV2(
         shape=shape, dtype=dtype, name=name, **draw.generator
@@ -48,12 +57,12 @@ def _uniform(
 
 def _uniform_int(
     draw: Draw,
-    shape: Any,
-    minval: Any,
-    maxval: Any,
+    shape: TensorLike,
+    minval: TensorLike,
+    maxval: TensorLike,
     seed: int = 0,
     seed2: int = 0,
-    name: Any = None,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomUniformIntV2(
         shape=shape, minval=minval, maxval=maxval, name=name, **draw.generator
@@ -61,13 +70,23 @@ def _uniform_int(
 
 
 def _normal(
-    draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
+    draw: Draw,
+    shape: TensorLike,
+    dtype: object,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomNormalV2(shape=shape, dtype=dtype, name=name, **draw.generator)
 
 
 def _truncated_normal(
-    draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
+    draw: Draw,
+    shape: TensorLike,
+    dtype: object,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessTruncatedNormalV2(
         shape=shape, dtype=dtype, name=name, **draw.generator
@@ -76,18 +95,18 @@ def _truncated_normal(
 
 def _parameterized_truncated_normal(
     draw: Draw,
-    shape: Any,
-    means: Any,
-    stdevs: Any,
-    minvals: Any,
-    maxvals: Any,
+    shape: TensorLike,
+    means: TensorLike,
+    stdevs: TensorLike,
+    minvals: TensorLike,
+    maxvals: TensorLike,
     seed: int = 0,
     seed2: int = 0,
-    name: Any = None,
+    name: str | None = None,
 ) -> tf.Tensor:
     shape = tf.convert_to_tensor(shape)
 
-    def broadcast_rows(parameter: Any) -> tf.Tensor:
+    def broadcast_rows(parameter: TensorLike) -> tf.Tensor:
         # The stateful op takes a scalar, or one value for each row of the result. The stateless op
         # would apply the values along the last dimension.
         parameter = tf.convert_to_tensor(parameter)
@@ -109,12 +128,12 @@ def _parameterized_truncated_normal(
 
 def _multinomial(
     draw: Draw,
-    logits: Any,
-    num_samples: Any,
+    logits: TensorLike,
+    num_samples: TensorLike,
     seed: int = 0,
     seed2: int = 0,
-    output_dtype: Any = tf.int64,
-    name: Any = None,
+    output_dtype: object = tf.int64,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessMultinomial(
         logits=logits,
@@ -126,7 +145,12 @@ def _multinomial(
 
 
 def _gamma(
-    draw: Draw, shape: Any, alpha: Any, seed: int = 0, seed2: int = 0, name: Any = None
+    draw: Draw,
+    shape: TensorLike,
+    alpha: TensorLike,
+    seed: int = 0,
+    seed2: int = 0,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomGammaV3(
         shape=_full_shape(shape, alpha), alpha=alpha, name=name, **draw.generator
@@ -135,38 +159,40 @@ def _gamma(
 
 def _poisson(
     draw: Draw,
-    shape: Any,
-    rate: Any,
+    shape: TensorLike,
+    rate: TensorLike,
     seed: int = 0,
     seed2: int = 0,
-    dtype: Any = tf.int64,
-    name: Any = None,
+    dtype: object = tf.int64,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomPoisson(
         shape=_full_shape(shape, rate), seed=draw.seed, lam=rate, dtype=dtype, name=name
     )
 
 
-def _shuffle(draw: Draw, value: Any, seed: int = 0, seed2: int = 0, name: Any = None) -> tf.Tensor:
+def _shuffle(
+    draw: Draw, value: TensorLike, seed: int = 0, seed2: int = 0, name: str | None = None
+) -> tf.Tensor:
     return tf.raw_ops.StatelessShuffle(value=value, name=name, **draw.generator)
 
 
 def _generator_binomial(
     draw: Draw,
-    resource: Any,
-    algorithm: Any,
-    shape: Any,
-    counts: Any,
-    probs: Any,
-    dtype: Any = tf.int64,
-    name: Any = None,
+    resource: object,
+    algorithm: object,
+    shape: TensorLike,
+    counts: TensorLike,
+    probs: TensorLike,
+    dtype: object = tf.int64,
+    name: str | None = None,
 ) -> tf.Tensor:
     return tf.raw_ops.StatelessRandomBinomial(
         shape=shape, seed=draw.seed, counts=counts, probs=probs, dtype=dtype, name=name
     )
 
 
-def _generator_state(draw: Draw, generator: tf.random.Generator, delta: Any) -> tf.Tensor:
+def _generator_state(draw: Draw, generator: tf.random.Generator, delta: object) -> tf.Tensor:
     # The words of the counter, then the key. If the counter has one word, it starts at the call
     # number and is incremented within the draw: starts are 2^40 apart, so draws do not overlap.
     words = generator.state.shape[0] - 1
@@ -174,20 +200,20 @@ def _generator_state(draw: Draw, generator: tf.random.Generator, delta: Any) -> 
     return tf.concat([tf.constant(counter, tf.int64), tf.bitcast(draw.key, tf.int64)], axis=0)
 
 
-def _keras_3_seed(draw: Draw, generator: Any, ordered: bool = True) -> tf.Tensor:
+def _keras_3_seed(draw: Draw, generator: object, ordered: bool = True) -> tf.Tensor:
     # int32, because Keras would keep only the remainder of larger numbers.
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[2], dtype=tf.int32, **draw.generator
     )
 
 
-def _full_shape(shape: Any, parameter: Any) -> tf.Tensor:
+def _full_shape(shape: TensorLike, parameter: TensorLike) -> tf.Tensor:
     shape = tf.convert_to_tensor(shape)
     return tf.concat([shape, tf.shape(parameter, out_type=shape.dtype)], axis=0)
 
 
 # The replacements by the names in `tf_internals` of the functions that create the ops.
-REPLACEMENTS: dict[str, Any] = {
+REPLACEMENTS: dict[str, Callable[..., tf.Tensor]] = {
     "random_uniform": _uniform,
     "random_uniform_int": _uniform_int,
     "random_standard_normal": _normal,

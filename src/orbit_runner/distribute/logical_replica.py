@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.tf_internals import replace_functions
+
+if TYPE_CHECKING:
+    from orbit_runner.distribute.sharded_variables import Variable
+
 
 _lock = threading.Lock()
 _installed = False
@@ -56,21 +60,21 @@ def _install() -> None:
 
 
 def _replace_count() -> None:
-    owner: Any = next(
+    owner: type[tf.distribute.Strategy] = next(
         cls for cls in tf.distribute.Strategy.__mro__ if "num_replicas_in_sync" in vars(cls)
     )
     original = vars(owner)["num_replicas_in_sync"]
 
-    def count(self: tf.distribute.Strategy) -> Any:
+    def count(self: tf.distribute.Strategy) -> int:
         return _counts.active[-1] if _counts.active else original.fget(self)
 
     owner.num_replicas_in_sync = property(count, doc=original.__doc__)
 
 
-def _refuse(original: Any) -> Any:
+def _refuse(original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Returns a method to read rows that fails in a `logical_replica_scope`."""
 
-    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def read(self: Variable, *args: object, **kwargs: object) -> tf.Tensor:
         if _counts.active:
             # `tf.gather` then reads the whole variable, as it does for mirrored variables.
             raise AttributeError(original.__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -29,6 +29,12 @@ from orbit_runner.tf_internals import (
     wrap_variable_creation,
 )
 from orbit_runner.utils.log import phase
+
+if TYPE_CHECKING:
+    from tensorflow.distribute.experimental.partitioners import Partitioner
+
+    from orbit_runner.distribute.sharded_variables import Variable
+
 
 _CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
@@ -93,8 +99,8 @@ def _initialize_before_sharding(strategy: tf.distribute.ParameterServerStrategy)
     weights than under other strategies.
     """
 
-    def wrap(create: Any) -> Any:
-        def create_variable(next_creator: Any, **kwargs: Any) -> Any:
+    def wrap(create: Callable[..., Variable]) -> Callable[..., Variable]:
+        def create_variable(next_creator: Callable[..., Variable], **kwargs: Any) -> Variable:
             value = kwargs.get("initial_value")
             is_restored = isinstance(value, CheckpointInitialValueCallable)
             if callable(value) and not is_restored and variable_partitioner(strategy) is not None:
@@ -106,7 +112,7 @@ def _initialize_before_sharding(strategy: tf.distribute.ParameterServerStrategy)
     wrap_variable_creation(strategy, wrap)
 
 
-def partitioner(runtime: RuntimeConfig, servers: int) -> Any:
+def partitioner(runtime: RuntimeConfig, servers: int) -> Partitioner | None:
     """Returns the variable partitioner, or None if variables are not partitioned."""
     partitioners = tf.distribute.experimental.partitioners
     shards = runtime.variable_shards or servers

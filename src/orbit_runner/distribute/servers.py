@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 from orbit_runner.distribute.cluster.addresses import port_problem
 from orbit_runner.distribute.cluster.description import Cluster
@@ -22,7 +21,7 @@ _POLL_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 # Data services, kept until the process ends: deleting one waits for its pipelines, sometimes for
 # as long as they have run, and until then it still appears to be running.
-_KEPT: list[Any] = []
+_KEPT: list[object] = []
 
 
 def serve_role(
@@ -49,7 +48,7 @@ def serve_data(address: str, *, run_exit_code: RunExitCode) -> int:
     `serve_role`. Raises `RunnerError` if the port is in use or TensorFlow cannot start the server.
     """
 
-    def start() -> Any:
+    def start() -> object:
         from tensorflow.data.experimental import service
 
         host, _, port = address.rpartition(":")
@@ -70,7 +69,7 @@ def serve_data(address: str, *, run_exit_code: RunExitCode) -> int:
 
 
 def run_server(
-    start: Callable[[], Any],
+    start: Callable[[], object],
     address: str,
     name: str,
     run_exit_code: RunExitCode,
@@ -114,7 +113,7 @@ def _wait_for_exit_code(run_exit_code: RunExitCode, received: _ReceivedSignals) 
     return code
 
 
-def _start(start: Callable[[], Any], name: str) -> Any:
+def _start(start: Callable[[], object], name: str) -> object:
     import tensorflow as tf
 
     try:
@@ -125,7 +124,7 @@ def _start(start: Callable[[], Any], name: str) -> Any:
         ) from error
 
 
-def _start_server(cluster: Cluster) -> Any:
+def _start_server(cluster: Cluster) -> object:
     import tensorflow as tf
 
     # An evaluator only reads checkpoints, and is not part of the cluster that TensorFlow starts.

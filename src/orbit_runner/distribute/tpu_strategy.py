@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -15,6 +15,9 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.devices import DeviceError
 from orbit_runner.distribute.tpu_address import LOCAL, find_tpu, tpu_problems
 from orbit_runner.errors import SettingError, first_line
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
@@ -150,10 +153,10 @@ def _host_order(
 
 def split_inputs(
     strategy: tf.distribute.TPUStrategy,
-    inputs: Any,
+    inputs: Tensors,
     dims: Sequence[int] | None,
     path: str = "runtime.train_input_partition_dims",
-) -> Any:
+) -> Tensors:
     """Returns inputs with images split over the devices of the replica.
 
     Must be called inside a step. XLA then derives how all computations on the images are split,
@@ -167,7 +170,7 @@ def split_inputs(
     parts = list(dims)
     images = 0
 
-    def split_image(tensor: Any) -> Any:
+    def split_image(tensor: Tensors) -> Tensors:
         nonlocal images
         if not tf.is_tensor(tensor) or tensor.shape.rank != len(parts):
             return tensor

@@ -8,7 +8,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -52,6 +52,13 @@ from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.utils.log import phase
+
+if TYPE_CHECKING:
+    from orbit_runner.state.initial_weights import AnyTask
+    from orbit_runner.state.learning_rates import Optimizer
+    from orbit_runner.train.trainer import Trainer
+    from orbit_runner.utils.types import JsonObject, Tensors
+
 
 _SECTIONS = {"training": TRAIN_DATA, "validation": VALIDATION_DATA}
 # Returns the scope in which errors about the use of a data section name their setting.
@@ -117,7 +124,7 @@ class Inspection:
     warnings: Sequence[str] = ()
     scale: ScalePlan | None = None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the values for JSON, without pictures."""
         values = dataclasses.asdict(
             dataclasses.replace(
@@ -251,7 +258,7 @@ class _Replica:
         )
         self.builder = RunBuilder(self.config, self.adapter, strategy, self.state, "")
 
-    def read_batch(self, section: str) -> Any:
+    def read_batch(self, section: str) -> Tensors | str:
         """Returns the first batch of a section, or why there is none."""
         data = getattr(self.config.for_task.task, section, None)
         if self.adapter.subtasks:
@@ -271,7 +278,7 @@ class _Replica:
         except RunnerError as error:
             return str(error)
 
-    def trace(self, batch: Any) -> tuple[Any, StepGraph | None]:
+    def trace(self, batch: Tensors | str) -> tuple[Any, StepGraph | None]:
         """Returns a trainer and a traced step of it; None for both without a batch or a plan."""
         phase("tracing a training step")
         if isinstance(batch, str) or isinstance(self.plan, str):
@@ -283,7 +290,7 @@ class _Replica:
             return trainer, trace_step(trainer, self.task, self.state.model, batch, pieces, shards)
 
 
-def _fine_tuning(config: ExperimentConfig, task: Any, state: TrainState) -> list[LayerGroup]:
+def _fine_tuning(config: ExperimentConfig, task: AnyTask, state: TrainState) -> list[LayerGroup]:
     """Loads the initial weights and returns the table of layers, if the config fine-tunes."""
     if not has_table(config):
         return []
@@ -291,7 +298,7 @@ def _fine_tuning(config: ExperimentConfig, task: Any, state: TrainState) -> list
     return layer_groups(state.model, state.trained_layers, loaded)
 
 
-def _loss_by_class(task: Any) -> dict[str, float]:
+def _loss_by_class(task: object) -> dict[str, float]:
     """Returns the weight of each class in the loss; empty if all are 1 or the data are missing."""
     try:
         return dict(getattr(task, "loss_by_class", {}))
@@ -302,7 +309,7 @@ def _loss_by_class(task: Any) -> dict[str, float]:
 def single_replica_config(config: ExperimentConfig, replicas: int) -> ExperimentConfig:
     """Returns the config of a single process with the batches of one of its replicas."""
     runtime: RuntimeConfig = config.runtime
-    changes: dict[str, Any] = {
+    changes: dict[str, object] = {
         # -1: a GPU if this machine has one.
         "runtime": single_process_runtime(runtime, -1 if runtime.num_gpus else 0).replace(
             deterministic=runtime.deterministic,
@@ -340,7 +347,7 @@ def _plan(
 
 
 def _schedule(
-    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Any, plan: Plan | str
+    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Optimizer, plan: Plan | str
 ) -> Schedule | str:
     if isinstance(plan, str):
         return plan
@@ -359,7 +366,7 @@ def _schedule(
     )
 
 
-def _describe_batch(task: Any, batch: Any) -> Batch:
+def _describe_batch(task: AnyTask, batch: Tensors | str) -> Batch:
     if isinstance(batch, str):
         return Batch(problem=batch)
     images, labels = pictures(batch) or (None, [])
@@ -368,7 +375,7 @@ def _describe_batch(task: Any, batch: Any) -> Batch:
 
 def _measure(
     replica: _Replica,
-    trainer: Any,
+    trainer: Trainer,
     schedule: Schedule,
     built: float,
     peak: tuple[int | None, str],

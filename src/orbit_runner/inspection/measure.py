@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -29,6 +29,17 @@ from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.mfu import peak_flops
+
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.distribute.sharded_variables import Variable
+    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
+    from orbit_runner.train.evaluator import Evaluator
+    from orbit_runner.train.multitask import MultiEvaluator
+    from orbit_runner.train.trainer import Trainer
+    from orbit_runner.utils.types import Tensors
+
 
 _WARM_UP = 2
 _SECONDS = 3.0
@@ -84,7 +95,7 @@ class Measurement:
     resident_bytes: int | None
 
 
-def step_sizes(state: TrainState, batch: Any, step: StepGraph | None) -> StepSizes:
+def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None) -> StepSizes:
     """Returns the sizes for a step on a batch; both are None if there are no data."""
     dense = variable_bytes(state.model.trainable_weights)
     return StepSizes(
@@ -96,13 +107,13 @@ def step_sizes(state: TrainState, batch: Any, step: StepGraph | None) -> StepSiz
     )
 
 
-def variable_bytes(variables: Iterable[Any]) -> int:
+def variable_bytes(variables: Iterable[Variable]) -> int:
     """Returns the bytes of variables, each counted once."""
     distinct = {id(variable): variable for variable in variables}.values()
     return sum(variable.shape.num_elements() * variable.dtype.size for variable in distinct)
 
 
-def step_peak(state: TrainState, batch: Any, step: StepGraph) -> tuple[int | None, str]:
+def step_peak(state: TrainState, batch: Tensors, step: StepGraph) -> tuple[int | None, str]:
     """Runs a step several times. Returns the peak of its memory in bytes, and the device.
 
     The peak is the sizes of the variables and the batch, and the most that a step adds to them, as
@@ -132,7 +143,7 @@ def step_peak(state: TrainState, batch: Any, step: StepGraph) -> tuple[int | Non
     return held + int(statistics.median(added)), device
 
 
-def training_speed(trainer: Any) -> tuple[float, int, float]:
+def training_speed(trainer: Trainer) -> tuple[float, int, float]:
     """Returns the seconds of the first step, and steps and seconds of those after it."""
     first = _train(trainer, 1)
     warm = _train(trainer, _WARM_UP) / _WARM_UP
@@ -141,7 +152,7 @@ def training_speed(trainer: Any) -> tuple[float, int, float]:
     return first, steps, _train(trainer, steps)
 
 
-def evaluation_seconds(evaluator: Any, batches: int) -> float | None:
+def evaluation_seconds(evaluator: Evaluator | MultiEvaluator, batches: int) -> float | None:
     """Returns the estimated seconds of an evaluation of a number of batches; None if unknown."""
     if batches < 1:
         return None
@@ -178,7 +189,7 @@ def _peak_of_getrusage() -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _train(trainer: Any, steps: int) -> float:
+def _train(trainer: Trainer, steps: int) -> float:
     start = time.perf_counter()
     trainer.train(tf.constant(steps))
     return time.perf_counter() - start
@@ -192,7 +203,7 @@ def replica_facts(
     plan: Plan | str,
     step: StepGraph | None,
     measured: Measurement | None,
-    batch: Any,
+    batch: Tensors | str,
 ) -> ReplicaFacts:
     """Returns what is known of one replica, for a rehearsal."""
     runtime = config.runtime
@@ -257,18 +268,23 @@ class StepGraph:
         gradients: The gradients that the optimizer gets.
     """
 
-    function: Any
+    function: tf.types.experimental.ConcreteFunction
     calls: LayerCalls
     flops: int | None
     gradients: tuple[Gradient, ...] = ()
 
-    def run(self, batch: Any) -> None:
+    def run(self, batch: Tensors) -> None:
         """Runs the step, which changes the weights."""
         self.function(*tf.nest.flatten(batch, expand_composites=True))
 
 
 def trace_step(
-    trainer: Any, task: Any, model: Any, batch: Any, pieces: int = 1, shards: int = 1
+    trainer: Trainer,
+    task: object,
+    model: tf.Module,
+    batch: Tensors,
+    pieces: int = 1,
+    shards: int = 1,
 ) -> StepGraph:
     """Traces a step of a trainer on a batch.
 
@@ -283,7 +299,7 @@ def trace_step(
     calls = LayerCalls(model)
     step = convert(trainer.train_step, task)
 
-    def one_step(*tensors: Any) -> None:
+    def one_step(*tensors: tf.Tensor) -> None:
         packed = tf.nest.pack_sequence_as(batch, tensors, expand_composites=True)
         step(iter([packed]))
 
@@ -300,14 +316,16 @@ def trace_step(
 
 
 @contextlib.contextmanager
-def _recorded_gradients_scope(optimizer: Any, gradients: dict[int, Gradient]) -> Iterator[None]:
+def _recorded_gradients_scope(
+    optimizer: Optimizer, gradients: dict[int, Gradient]
+) -> Iterator[None]:
     """Records the gradients that the optimizer gets, by the `id` of the weight.
 
     If the strategy had several replicas, the optimizer would reduce them first.
     """
     apply_gradients = optimizer.apply_gradients
 
-    def record(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def record(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> object:
         pairs = [*grads_and_vars]
         for gradient, variable in pairs:
             if gradient is not None:
@@ -321,7 +339,9 @@ def _recorded_gradients_scope(optimizer: Any, gradients: dict[int, Gradient]) ->
         del optimizer.apply_gradients
 
 
-def describe_gradient(gradient: Any, variable: Any) -> Gradient:
+def describe_gradient(
+    gradient: tf.Tensor | tf.IndexedSlices | tf.Variable, variable: tf.Variable
+) -> Gradient:
     """Returns what a replica sends of a gradient: a tensor, or rows if it is sparse."""
     name = variable.name.partition(":")[0]
     dtype = gradient.dtype.name
@@ -334,7 +354,11 @@ def describe_gradient(gradient: Any, variable: Any) -> Gradient:
 
 
 def trace_model(
-    model: Any, calls: LayerCalls, features: Any = None, *, training: bool = True
+    model: tf_keras.Model,
+    calls: LayerCalls,
+    features: Tensors | None = None,
+    *,
+    training: bool = True,
 ) -> None:
     """Records the layers in a call of a model: on one example if it declares its inputs.
 
@@ -351,7 +375,7 @@ def trace_model(
     else:
         return
 
-    def call(inputs: Any) -> Any:
+    def call(inputs: Tensors) -> Tensors:
         return model(inputs, training=training)
 
     with calls.recorded_scope():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.state.learning_rates import learning_rates
 from orbit_runner.train.schedule import Plan
+
+if TYPE_CHECKING:
+    from orbit_runner.state.learning_rates import Optimizer
+
 
 _POINTS = 400
 
@@ -47,7 +51,7 @@ class Schedule:
 
 def make_schedule(
     plan: Plan,
-    optimizer: Any,
+    optimizer: Optimizer,
     *,
     examples_per_step: float = 0.0,
     validation_steps: int = -1,
@@ -72,7 +76,7 @@ def make_schedule(
     )
 
 
-def rate_curves(optimizer: Any, steps: int) -> dict[str, dict[int, float]]:
+def rate_curves(optimizer: Optimizer, steps: int) -> dict[str, dict[int, float]]:
     """Returns the learning rates from the first to the last step, by name and step.
 
     The rate of step n is the one with which that step updates the weights, counted from 0.
@@ -92,7 +96,7 @@ def rate_curves(optimizer: Any, steps: int) -> dict[str, dict[int, float]]:
     return curves
 
 
-def _set_step(optimizer: Any, step: int) -> None:
+def _set_step(optimizer: Optimizer, step: int) -> None:
     for part in (optimizer, *getattr(optimizer, "optimizers", ())):
         if isinstance(part.iterations, tf.Variable) or hasattr(part.iterations, "assign"):
             part.iterations.assign(step)

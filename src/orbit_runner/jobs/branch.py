@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
@@ -59,6 +59,9 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    from orbit_runner.jobs.train_job import Progress
 
 _OPTIMIZER = "trainer.optimizer_config.optimizer.type"
 # Settings that matter only before the first step.
@@ -264,7 +267,7 @@ def find_branch_step(
     return record.step, first
 
 
-def prepare_branch(plan: BranchPlan, mode: str, progress: Any) -> Branch:
+def prepare_branch(plan: BranchPlan, mode: str, progress: Progress) -> Branch:
     """Creates the run directory of a branch, whose next start trains the step after the branch.
 
     Repeats the steps from the nearest checkpoint in this process. Raises `RunnerError` if they turn
@@ -307,7 +310,7 @@ def _clear_directory(directory: Path) -> bool:
     return bool(entries)
 
 
-def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Any) -> Branch:
+def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Progress) -> Branch:
     after = _copy_start(plan, directory)
     if after < plan.step:
         _repeat_steps(plan, directory, after, progress)
@@ -406,7 +409,7 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
             shutil.copyfile(source / "info.json", directory / "info.json")
 
 
-def _repeat_steps(plan: BranchPlan, directory: Path, after: int, progress: Any) -> None:
+def _repeat_steps(plan: BranchPlan, directory: Path, after: int, progress: Progress) -> None:
     resolved = convert_to_single_process(plan.before, plan.reference.strategy)
     original = dataclasses.replace(plan.original, resolved=resolved)
     check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory)

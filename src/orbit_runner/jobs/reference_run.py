@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
@@ -224,7 +223,7 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
             "RUN: was trained with `parameter_server`, where the order of updates is not "
             "deterministic\nit cannot be reproduced; use `runner verify` to check its checkpoints"
         )
-    changes: dict[str, Any] = {
+    changes: dict[str, object] = {
         "tf_data_service": None,
         "cluster_source": "none",
         "cluster": ClusterConfig(),

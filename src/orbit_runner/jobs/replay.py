@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.record import CheckpointRecord
@@ -34,6 +34,10 @@ from orbit_runner.step.examine import ExamineAtStep, StepExamined
 from orbit_runner.step.results import Examination
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.jobs.train_job import Progress
+    from orbit_runner.train.run import Run
 
 # A replay continues by at most this number of steps, unless more are requested.
 _MOST_STEPS = 300
@@ -164,10 +168,10 @@ class Replay:
 def replay(
     plan: ReplayPlan,
     directory: Path,
-    progress: Any,
+    progress: Progress,
     *,
     layers: Sequence[str] = (),
-    on_examined: Callable[[Any, Examination], None] = lambda run, examination: None,
+    on_examined: Callable[[Run, Examination], None] = lambda run, examination: None,
 ) -> Replay:
     """Repeats a run up to a step in a new directory, and examines that step.
 
@@ -194,7 +198,7 @@ def _replay_to_step(
     directory: Path,
     progress: Callback,
     layers: Sequence[str],
-    on_examined: Callable[[Any, Examination], None],
+    on_examined: Callable[[Run, Examination], None],
 ) -> Replay:
     with paused_collection_scope():
         from orbit_runner.jobs.rerun import rerun
@@ -202,12 +206,12 @@ def _replay_to_step(
 
     examination: Examination | None = None
 
-    def examine(run: Any) -> None:
+    def examine(run: Run) -> None:
         nonlocal examination
         examination = examine_step(run, layers=layers)
         on_examined(run, examination)
 
-    def check(run: Any) -> None:
+    def check(run: Run) -> None:
         check_examinable(run, layers)
 
     result = rerun(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.compare.histories import compare_runs
@@ -39,11 +39,14 @@ from orbit_runner.run_directory.history import read_history
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.user_code import changed_modules, format_names
 
+if TYPE_CHECKING:
+    from orbit_runner.jobs.train_job import Progress
+
 _MODE = "train"
 
 
 def reproduce_run(
-    original: OriginalRun, directory: Path, progress: Any
+    original: OriginalRun, directory: Path, progress: Progress
 ) -> tuple[Reproduction, Exception | None]:
     """Repeats a run in a new directory, and compares the checkpoints of both.
 
@@ -84,7 +87,7 @@ def _source_scope(original: OriginalRun) -> Iterator[Path]:
 
 
 def _repeat_and_compare(
-    original: OriginalRun, directory: Path, progress: Any, differences: list[str]
+    original: OriginalRun, directory: Path, progress: Progress, differences: list[str]
 ) -> tuple[Reproduction, Exception | None]:
     with paused_collection_scope():
         from orbit_runner.jobs.rerun import rerun
@@ -136,7 +139,7 @@ class PublishedReproduction:
         """Whether the weights are the published ones."""
         return self.weights == self.published
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the result for `--json`."""
         return {"equal": self.equal, **dataclasses.asdict(self)}
 
@@ -158,7 +161,7 @@ def names_published_run(text: str) -> bool:
 
 
 def reproduce_published(
-    name: str, directory: Path, progress: Any, *, imports: tuple[str, ...] = ()
+    name: str, directory: Path, progress: Progress, *, imports: tuple[str, ...] = ()
 ) -> PublishedReproduction:
     """Trains an experiment up to its published step in a new directory, and compares."""
     published = read_published()
@@ -193,7 +196,7 @@ def portable_experiment(
     return resolve(Request(experiment=name, flags=tuple(flags), imports=imports))
 
 
-def train_experiment(resolved: ResolvedConfig, directory: Path, progress: Any) -> str:
+def train_experiment(resolved: ResolvedConfig, directory: Path, progress: Progress) -> str:
     """Trains an experiment. Returns the SHA-256 of the weights."""
     job = Job(
         resolved=resolved,
@@ -207,7 +210,9 @@ def train_experiment(resolved: ResolvedConfig, directory: Path, progress: Any) -
     return weights
 
 
-def _find_notes(resolved: ResolvedConfig, run: PublishedRun, numerics: Any) -> Iterator[str]:
+def _find_notes(
+    resolved: ResolvedConfig, run: PublishedRun, numerics: Mapping[str, str]
+) -> Iterator[str]:
     if not is_fingerprint_of(run.config, follow_run(resolved.config, run.step)):
         yield "the experiment has other settings than the published one"
     yield from describe_changes(numerics, describe_numerics(resolved.config.runtime))

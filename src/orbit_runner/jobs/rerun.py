@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import train_lib
 from orbit_runner.config.resolve import ResolvedConfig
@@ -22,6 +22,12 @@ from orbit_runner.run_directory.history import RunHistory
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.stop_requests import StoppedAtStep
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from official.core import base_task
+
+    from orbit_runner.tasks.multitask import JointTask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +105,12 @@ class _Stage:
     stops_early: bool
 
     def run(
-        self, strategy: Any, task: Any, mode: str, directory: Path, callbacks: list[Callback]
+        self,
+        strategy: tf.distribute.Strategy,
+        task: base_task.Task | JointTask,
+        mode: str,
+        directory: Path,
+        callbacks: list[Callback],
     ) -> None:
         steps = self.step + 1 if self.stops_early else self.step
         trainer = self.config.trainer.replace(

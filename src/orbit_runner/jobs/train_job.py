@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbit_runner import exit_codes
 from orbit_runner.config.resolve import ResolvedConfig
@@ -35,6 +35,21 @@ from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import PhaseTimes, note, phase_times_scope
 from orbit_runner.utils.user_code import user_code
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
+
+    from orbit_runner.reporting.progress.history import History
+    from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, QuietProgress
+    from orbit_runner.reporting.progress.live import LiveProgress
+    from orbit_runner.reporting.results import Results
+    from orbit_runner.reporting.run_record import RunRecord
+    from orbit_runner.train.callbacks.base import Logs, RunView
+    from orbit_runner.utils.types import JsonObject
+
+    # What `make_progress` returns.
+    Progress: TypeAlias = PlainProgress | QuietProgress | JsonProgress | LiveProgress
 
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
@@ -117,13 +132,13 @@ def prepare_process(job: Job) -> None:
         redirect_native_output(job.model_dir / ".cluster" / "chief-0.stderr")
 
 
-def run_job(job: Job, progress: Any) -> tuple[Any, Any]:
+def run_job(job: Job, progress: Progress) -> tuple[tf_keras.Model, Results]:
     """Trains, evaluates, or both. Returns the model and the `Results`."""
     with _server_shutdown_scope(job), phase_times_scope("importing") as times:
         return _run(job, progress, times)
 
 
-def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
+def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Model, Results]:
     # Before the imports below, which take seconds in which files may be edited.
     code = read_code_version(job.model_dir) if job.writes_results else CodeVersion()
     user_code()
@@ -213,7 +228,7 @@ def _server_shutdown_scope(job: Job) -> Iterator[None]:
 
 
 def _make_callbacks(
-    job: Job, progress: Callback, record: Any, report: ReportWriter
+    job: Job, progress: Callback, record: RunRecord, report: ReportWriter
 ) -> list[Callback]:
     if job.mode in TRAINING and job.writes_results:
         writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
@@ -231,7 +246,7 @@ def _make_report_writer(job: Job) -> ReportWriter:
 
 def describe_run(
     resolved: ResolvedConfig, run: Path, mode: str, code: CodeVersion
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the fields of a record for the experiment and its code. Saves the code patch."""
     keeps = mode in TRAINING and resolved.config.trainer.keep_code_patch
     return {
@@ -250,7 +265,7 @@ def _best_rule(config: ExperimentConfig) -> dict[str, str] | None:
     return {"metric": metric, "directory": directory} if metric and directory else None
 
 
-def _start_record(job: Job, strategy: Any, code: CodeVersion) -> Any:
+def _start_record(job: Job, strategy: tf.distribute.Strategy, code: CodeVersion) -> RunRecord:
     from orbit_runner.reporting.run_record import RunRecord, describe_devices
 
     record = RunRecord(
@@ -268,7 +283,7 @@ def _start_record(job: Job, strategy: Any, code: CodeVersion) -> Any:
     return record
 
 
-def _describe_placement(job: Job, strategy: Any) -> str:
+def _describe_placement(job: Job, strategy: tf.distribute.Strategy) -> str:
     """Returns a text with the strategy, its devices and the members of the cluster."""
     from orbit_runner.distribute.devices import local_devices
 
@@ -300,7 +315,7 @@ class ConfigWriter(Callback):
         self._resolved = resolved
         self._has_written = False
 
-    def on_run_begin(self, run: Any) -> None:
+    def on_run_begin(self, run: RunView | None) -> None:
         """Writes the config once: a run that restarts after divergence is the same run."""
         if self._has_written:
             return
@@ -320,7 +335,7 @@ class ConfigWriter(Callback):
 class _RunStartRecorder(Callback):
     """Records what is known once the run begins: its last step, and the table of layers."""
 
-    def __init__(self, record: Any) -> None:
+    def __init__(self, record: RunRecord) -> None:
         self._record = record
 
     def on_run_begin(self, run: Any) -> None:
@@ -351,7 +366,7 @@ def _write_gin_config(model_dir: Path) -> None:
     write_atomically(model_dir / "operative_config.gin", gin.operative_config_str())
 
 
-def _read_best_result(path: Path) -> dict[str, Any]:
+def _read_best_result(path: Path) -> JsonObject:
     from orbit_runner.utils.files import read_json_object
 
     try:
@@ -360,7 +375,9 @@ def _read_best_result(path: Path) -> dict[str, Any]:
         return {}  # Not written yet, removed or damaged.
 
 
-def _make_results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:
+def _make_results(
+    job: Job, history: History, model: tf_keras.Model, logs: Logs, seconds: float
+) -> Results:
     from orbit_runner.checkpoint.fingerprint import weights_fingerprint
     from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
     from orbit_runner.reporting.results import Results

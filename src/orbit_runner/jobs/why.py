@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import current_damage
@@ -39,6 +39,9 @@ from orbit_runner.jobs.reference_run import (
 )
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.storage.staging import localize
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _WAIT_SECONDS = 10.0
 
@@ -224,18 +227,18 @@ class SideProcess:
             strategy=run.record.strategy if run.record else "",
         )
 
-    def send(self, **values: Any) -> None:
+    def send(self, **values: object) -> None:
         """Sends a command, or what the process needs to start."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `answer` reports the reason.
             self._process.stdin.write(f"{json.dumps(values)}\n")
             self._process.stdin.flush()
 
-    def read_answer(self) -> dict[str, Any]:
+    def read_answer(self) -> JsonObject:
         """Returns the answer to the last command; raises `RunnerError` if the process failed."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": self._last_message()}
+        answer: JsonObject = json.loads(line) if line else {"error": self._last_message()}
         if "error" in answer:
             raise RunnerError(f"{self._name} cannot be run again: {answer['error']}")
         return answer
@@ -281,13 +284,13 @@ class SidePair:
     def __init__(self, left: SideProcess, right: SideProcess) -> None:
         self._sides = left, right
 
-    def send_to_both(self, **command: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def send_to_both(self, **command: object) -> tuple[JsonObject, JsonObject]:
         """Sends a command to both, and returns their answers."""
         for side in self._sides:
             side.send(**command)
         return self.read_answers()
 
-    def read_answers(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def read_answers(self) -> tuple[JsonObject, JsonObject]:
         """Returns the answers to what was sent last."""
         left, right = self._sides
         return left.read_answer(), right.read_answer()

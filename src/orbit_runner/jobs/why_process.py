@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -31,6 +31,9 @@ from orbit_runner.step.tensors import record_step, slot_values, weight_values
 from orbit_runner.train.controller import quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run_builder import build_run
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 class Side:
@@ -63,14 +66,14 @@ class Side:
         )
         self.run.restore_or_initialize()
 
-    def advance(self, step: int) -> dict[str, Any]:
+    def advance(self, step: int) -> dict[str, object]:
         """Trains to a step and returns the state of the variables."""
         assert self.run.trainer is not None
         while self.run.step < step:
             self.run.trainer.train(tf.constant(step - self.run.step, tf.int32))
         return self.report()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, object]:
         """Returns the fields of a `StepState`."""
         state = self.run.state
         tensors = [*weight_values(state), *slot_values(state)]
@@ -83,12 +86,12 @@ class Side:
             "numerics": describe_numerics(self._config.runtime),
         }
 
-    def keep(self) -> dict[str, Any]:
+    def keep(self) -> dict[str, object]:
         """Saves the state to disk."""
         self.run.state.checkpoint().write(self._kept_path)
         return {}
 
-    def go_back(self) -> dict[str, Any]:
+    def go_back(self) -> dict[str, object]:
         """Restores the state that was saved last."""
         assert self.run.trainer is not None
         with self.run.strategy.scope():
@@ -96,7 +99,7 @@ class Side:
         self.run.trainer.rewind()
         return {}
 
-    def record(self, path: str) -> dict[str, Any]:
+    def record(self, path: str) -> dict[str, object]:
         """Runs the next step, writes its tensors to a file, and returns the state after it."""
         write_step(Path(path), record_step(self.run, self._examples()))
         return self.report()
@@ -126,7 +129,7 @@ def _training_config(config: ExperimentConfig) -> ExperimentConfig:
     return config.replace(trainer=trainer, trackers=(), callbacks=())
 
 
-def _answers(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _answers(request: JsonObject) -> Iterator[dict[str, object]]:
     """Starts a run, and yields the answer to each command of standard input."""
     side = Side(
         Path(request["run"]),

@@ -6,10 +6,16 @@ import bisect
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.profiling.trace_files import MARKER, STEPS
 from orbit_runner.profiling.xspace import CompiledPrograms, stats_of
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from orbit_runner.profiling.xspace import Stats
+
 
 Interval = tuple[int, int]
 
@@ -128,7 +134,7 @@ class RecordedSteps:
     fetches: list[Interval] = dataclasses.field(default_factory=list)
 
 
-def read_calls(xspace: Any) -> RecordedSteps:
+def read_calls(xspace: Message) -> RecordedSteps:
     """Returns the calls during the steps. `xspace` is from `read_xspace`."""
     recorded = RecordedSteps()
     programs = CompiledPrograms(xspace)
@@ -158,7 +164,7 @@ def read_calls(xspace: Any) -> RecordedSteps:
     return recorded
 
 
-def _read_windows(plane: Any, recorded: RecordedSteps) -> None:
+def _read_windows(plane: Message, recorded: RecordedSteps) -> None:
     """Adds the pieces of the loop that the runner marked, or the steps that a program marked."""
     steps = {id for id, metadata in plane.stat_metadata.items() if metadata.name == _STEP}
     others: list[Interval] = []
@@ -190,7 +196,11 @@ def _add_calls(calls: dict[Op, Calls], op_calls: Iterator[OpCall]) -> None:
 
 
 def _host_calls(
-    plane: Any, line: Any, windows: Sequence[Interval], source: str, programs: CompiledPrograms
+    plane: Message,
+    line: Message,
+    windows: Sequence[Interval],
+    source: str,
+    programs: CompiledPrograms,
 ) -> Iterator[OpCall]:
     program = next(
         (id for id, metadata in plane.stat_metadata.items() if metadata.name == _PROGRAM), None
@@ -209,7 +219,7 @@ def _host_calls(
             yield op, interval
 
 
-def _parse_op(plane: Any, event: Any, source: str, programs: CompiledPrograms) -> Op | None:
+def _parse_op(plane: Message, event: Message, source: str, programs: CompiledPrograms) -> Op | None:
     """Returns the op of an event; None if it is no call of an op."""
     name = plane.event_metadata[event.metadata_id].name
     if source == "eager":
@@ -221,13 +231,13 @@ def _parse_op(plane: Any, event: Any, source: str, programs: CompiledPrograms) -
     return _compiled_op(name, stats, programs) if _HLO_OP in stats else None
 
 
-def _compiled_op(hlo_op: str, stats: dict[str, Any], programs: CompiledPrograms) -> Op:
+def _compiled_op(hlo_op: str, stats: Stats, programs: CompiledPrograms) -> Op:
     name = programs.op_name(hlo_op, stats)
     return Op(name or hlo_op, _kind_of_hlo(hlo_op), "compiled" if name else "xla")
 
 
 def _device_calls(
-    plane: Any, line: Any, windows: Sequence[Interval], programs: CompiledPrograms
+    plane: Message, line: Message, windows: Sequence[Interval], programs: CompiledPrograms
 ) -> Iterator[OpCall]:
     for event in line.events:
         interval = _interval(line, event)
@@ -238,7 +248,7 @@ def _device_calls(
         yield _op_of_kernel(metadata.display_name or metadata.name, stats, programs), interval
 
 
-def _op_of_kernel(kernel: str, stats: dict[str, Any], programs: CompiledPrograms) -> Op:
+def _op_of_kernel(kernel: str, stats: Stats, programs: CompiledPrograms) -> Op:
     """Returns the op that launched a kernel; the kernel itself if that is unknown."""
     if hlo_op := str(stats.get(_HLO_OP) or ""):
         compiled = _compiled_op(hlo_op, stats, programs)
@@ -257,10 +267,10 @@ def _kind_of_hlo(name: str) -> str:
     return re.sub(r"(\.\d+)+$", "", name.lstrip("%"))
 
 
-def _fetches(plane: Any, windows: Sequence[Interval]) -> Iterator[Interval]:
+def _fetches(plane: Message, windows: Sequence[Interval]) -> Iterator[Interval]:
     """Yields when ops waited for batches: from their start until they are done, in any thread."""
-    starts: dict[Any, int] = {}
-    ends: dict[Any, int] = {}
+    starts: dict[object, int] = {}
+    ends: dict[object, int] = {}
     names = {id: metadata.name for id, metadata in plane.event_metadata.items()}
     kinds = {id for id, name in names.items() if name in (_START, _DONE)}
     for line in plane.lines:
@@ -280,7 +290,7 @@ def _fetches(plane: Any, windows: Sequence[Interval]) -> Iterator[Interval]:
             yield start, ends[key]
 
 
-def _interval(line: Any, event: Any) -> Interval:
+def _interval(line: Message, event: Message) -> Interval:
     start = line.timestamp_ns * 1000 + event.offset_ps
     return start, start + event.duration_ps
 

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.calls import (
@@ -28,6 +28,12 @@ from orbit_runner.profiling.trace_files import (
     require_trace,
 )
 from orbit_runner.profiling.xspace import read_xspace
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
+    LayerTree: TypeAlias = dict[str, "LayerTree"]
+
 
 INPUT = "input"
 PIPELINE = "input pipeline (tf.data)"
@@ -122,9 +128,9 @@ class OpAttribution:
         return "/".join(layer_path) or self._model
 
 
-def _layer_tree(paths: Iterable[str]) -> dict[str, Any]:
+def _layer_tree(paths: Iterable[str]) -> LayerTree:
     """Returns layers as nested dicts."""
-    root: dict[str, Any] = {}
+    root: LayerTree = {}
     for path in paths:
         node = root
         for name in path.split("/"):
@@ -132,7 +138,7 @@ def _layer_tree(paths: Iterable[str]) -> dict[str, Any]:
     return root
 
 
-def _layer_path(layers: dict[str, Any], scopes: Sequence[str]) -> list[str]:
+def _layer_path(layers: LayerTree, scopes: Sequence[str]) -> list[str]:
     """Returns the names of the layers among scopes, from the outside to the inside."""
     names = []
     for scope in scopes:
@@ -142,7 +148,7 @@ def _layer_path(layers: dict[str, Any], scopes: Sequence[str]) -> list[str]:
     return names
 
 
-def _find_child(layers: dict[str, Any], scope: str) -> str:
+def _find_child(layers: LayerTree, scope: str) -> str:
     # TensorFlow appends a number to a name that is in use.
     bare = _NUMBER.sub("", scope)
     return scope if scope in layers else bare if bare in layers else ""
@@ -251,7 +257,7 @@ class Profile:
         """The fraction of a step in which nothing runs except the input."""
         return self.wait_seconds / self.step_seconds if self.step_seconds else 0.0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the values for JSON."""
         return {**dataclasses.asdict(self), "wait_share": self.wait_share}
 

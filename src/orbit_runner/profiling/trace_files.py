@@ -22,7 +22,7 @@ STEPS = "steps"
 _TRACE = "*.xplane.pb"
 _DESCRIPTION = "steps.json"
 # The types of the values in the JSON file.
-_TYPES: dict[str, Any] = {
+_TYPES: dict[str, type[object] | tuple[type[object], ...]] = {
     "experiment": str,
     "model": str,
     "layers": list,

@@ -9,14 +9,21 @@ fields that are used are declared here; the parser skips the others.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from orbit_runner.errors import RunnerError, first_line
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    # The values of an event by name: numbers, texts and bytes.
+    Stats: TypeAlias = dict[str, Any]
+
 
 _PACKAGE = "orbit_runner.profiling"
 _FIELD = descriptor_pb2.FieldDescriptorProto
@@ -29,7 +36,7 @@ _PROGRAMS = "/host:metadata"
 _PROGRAM = "Hlo Proto"
 # Message to its fields: name, number, and type or message. `*` marks a repeated field, `?` one that
 # is not, and `{}` a map from an int64.
-_MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
+_MESSAGES: dict[str, tuple[tuple[str, int, int | str], ...]] = {
     "XSpace": (("planes", 1, "*XPlane"),),
     "XPlane": (
         ("name", 2, _STRING),
@@ -68,7 +75,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
 }
 
 
-def read_xspace(path: Path) -> Any:
+def read_xspace(path: Path) -> Message:
     """Returns the `XSpace` in a file.
 
     Raises:
@@ -84,13 +91,13 @@ def read_xspace(path: Path) -> Any:
         ) from error
 
 
-def stats_of(plane: Any, stats: Iterable[Any]) -> dict[str, Any]:
+def stats_of(plane: Message, stats: Iterable[Message]) -> Stats:
     """Returns the values of an event or of its metadata by name."""
     names = plane.stat_metadata
     return {names[stat.metadata_id].name: _value(plane, stat) for stat in stats}
 
 
-def _value(plane: Any, stat: Any) -> Any:
+def _value(plane: Message, stat: Message) -> Any:
     # A number of 0 and an empty text have no field, and mean the same here.
     if stat.ref_value:
         return plane.stat_metadata[stat.ref_value].name
@@ -104,7 +111,7 @@ class CompiledPrograms:
     XLA keeps the names of the ops that it compiles. For a fusion, that is the name of its last op.
     """
 
-    def __init__(self, xspace: Any) -> None:
+    def __init__(self, xspace: Message) -> None:
         # By the number of the program, or by the name of its module, and by the name of the op.
         self._names: dict[tuple[int | str, str], str] = {}
         for plane in xspace.planes:
@@ -126,7 +133,7 @@ class CompiledPrograms:
                     self._names[number, op.name] = op.metadata.op_name
                     self._names.setdefault((module.name, op.name), op.metadata.op_name)
 
-    def op_name(self, hlo_op: str, stats: Mapping[str, Any]) -> str:
+    def op_name(self, hlo_op: str, stats: Stats) -> str:
         """Returns the name of the op of a graph; "" if the trace does not have it.
 
         Args:
@@ -158,7 +165,9 @@ def _messages() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _declare(message: Any, name: str, number: int, kind: Any) -> None:
+def _declare(
+    message: descriptor_pb2.DescriptorProto, name: str, number: int, kind: int | str
+) -> None:
     field = message.field.add(name=name, number=number, label=_FIELD.LABEL_OPTIONAL)
     if not isinstance(kind, str):
         field.type = kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from orbit_runner.compare.paired import PairedComparison, PairedMetric
 from orbit_runner.compare.runs import RunComparison, format_value
@@ -16,6 +16,8 @@ from orbit_runner.compare.statistics import (
 from orbit_runner.reporting.document import Chart, Section, Series, Table, Text
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.run_directory.run_data import RunData
+
+_T = TypeVar("_T")
 
 # The last lines of a comparison, and the reason for the note about many metrics.
 _METHODS = (
@@ -53,7 +55,7 @@ def comparison_section(comparison: RunComparison, curves: Sequence[tuple[str, st
     return Section("", [table, *charts])
 
 
-def _rows(values: Mapping[str, Sequence[Any]], text: Callable[[Any], str]) -> list[list[str]]:
+def _rows(values: Mapping[str, Sequence[_T]], text: Callable[[_T], str]) -> list[list[str]]:
     return [[name, *map(text, row)] for name, row in values.items()]
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 # Columns of example tables with numbers.
 _NUMBERS = ("row", "example", "step", "epoch", "position", "worker", "replica", "record", "offset",
@@ -128,7 +127,7 @@ class Section:
 Part = Table | Chart | Pictures | Text | Html | Section
 
 
-def example_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def example_table(rows: Sequence[Mapping[str, object]]) -> Table:
     """Returns a table of what is known of some examples: a column for each name in any row."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return Table(
@@ -139,14 +138,14 @@ def example_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def limited_examples(rows: Sequence[Mapping[str, Any]], count: int) -> list[Part]:
+def limited_examples(rows: Sequence[Mapping[str, object]], count: int) -> list[Part]:
     """Returns a table of the rows that are shown, and how many of all `count` rows are not."""
     more = count - len(rows)
     note = [Text(f"… and {more:,} more; --all shows all of them")] if more > 0 else []
     return [example_table(rows), *note] if count else [Text("none")]
 
 
-def _cell(value: Any, *, inner: bool = False) -> str:
+def _cell(value: object, *, inner: bool = False) -> str:
     if value is None or value == {}:
         return "-" if value is None else ""
     if isinstance(value, bool):

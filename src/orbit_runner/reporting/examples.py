@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from orbit_runner.reporting.document import (
     Part,
@@ -100,12 +99,12 @@ def location_text(bad: FirstBadValue) -> str:
     return ", ".join([kind, *(part for part in parts if part)])
 
 
-def _example(example: ExampleLoss) -> dict[str, Any]:
+def _example(example: ExampleLoss) -> dict[str, object]:
     loss = example.error or ("?" if example.loss is None else _number(example.loss))
     return {"row": example.row, "loss": loss, **example.about}
 
 
-def _variable(variable: VariableStep) -> dict[str, Any]:
+def _variable(variable: VariableStep) -> dict[str, str]:
     row = {
         "variable": variable.name,
         "weight": _number(variable.weight_norm),
@@ -121,7 +120,7 @@ def _variable(variable: VariableStep) -> dict[str, Any]:
     return {**row, "not finite": counts} if counts else row
 
 
-def _layer(output: LayerOutput) -> dict[str, Any]:
+def _layer(output: LayerOutput) -> dict[str, str]:
     numbers = {"min": output.min, "mean": output.mean, "max": output.max}
     return {
         "layer": output.layer,

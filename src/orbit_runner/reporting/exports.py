@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.reporting.document import Table
 from orbit_runner.reporting.numbers import short_number
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _MODEL = "the model itself"
 _LARGEST = 1e300
 
 
-def export_table(records: Sequence[Mapping[str, Any]]) -> Table:
+def export_table(records: Sequence[Mapping[str, object]]) -> Table:
     """Returns a table with a row for each export and, before those of a step, one for its model.
 
     Exports that were not compared with the model, such as a SavedModel, have dashes.
@@ -47,11 +50,11 @@ def export_table(records: Sequence[Mapping[str, Any]]) -> Table:
     return Table(rows, head, right=[column for column in range(len(head)) if column != 1])
 
 
-def _dict(value: Any) -> dict[str, Any]:
+def _dict(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _integer(value: Any) -> str:
+def _integer(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else "-"
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import RunnerError, first_line
@@ -45,6 +45,9 @@ from orbit_runner.run_directory.run_data import NON_METRICS, RunData
 from orbit_runner.run_directory.run_summary import attempt_seconds
 from orbit_runner.serving.export_directory import read_exports
 from orbit_runner.utils.text_table import table_lines
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _NAMES = {"train": "training", "validation": "validation"}
 # Metrics that have one name per split, drawn in one chart.
@@ -236,7 +239,7 @@ def _evaluations(run: RunData) -> Table:
     return Table(rows[-_MOST_EVALUATIONS:], head=("time", "checkpoint", "data", "results"))
 
 
-def _exports(run: RunData) -> list[dict[str, Any]]:
+def _exports(run: RunData) -> list[JsonObject]:
     return read_exports(run.summary.path, str(run.settings.get("trainer.export_subdir") or ""))
 
 
@@ -291,7 +294,7 @@ def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
     ]
 
 
-def _reproducibility(reasons: Any) -> str:
+def _reproducibility(reasons: Sequence[object] | None) -> str:
     if reasons is None:
         return ""
     if not reasons:
@@ -346,7 +349,7 @@ def input_parts(inputs: InputData | None) -> list[Part]:
     ]
 
 
-def export_parts(records: Sequence[Mapping[str, Any]]) -> list[Part]:
+def export_parts(records: Sequence[JsonObject]) -> list[Part]:
     """Returns the sizes, differences and times of the exports; empty if there are none."""
     if not records:
         return []

@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +31,11 @@ from orbit_runner.train.evaluator import metrics_of
 from orbit_runner.train.inputs.distribute import own_batches
 from orbit_runner.train.run import Run
 
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.utils.types import Tensors
+
 _MOST_PICTURES = 32
 _MOST_ROWS = 50
 _MOST_TEXT = 2000
@@ -39,7 +44,7 @@ _MOST_NAMES = 100_000  # characters of the names of all classes
 _PART_ROWS = 64  # of a part of a validation batch
 
 
-def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
+def collect_inputs(run: Run, step: int) -> tuple[InputData, Tensors | None]:
     """Returns the training batch of a step for the report, and its features; None if unknown."""
     problem = _problem(run) or (
         "several tasks are trained together" if run.adapter.subtasks else ""
@@ -76,7 +81,7 @@ def _data_facts(run: Run) -> list[tuple[str, str, str]]:
     ]
 
 
-def collect_model(run: Run, features: Any) -> ModelData | None:
+def collect_model(run: Run, features: Tensors | None) -> ModelData | None:
     """Returns the layers, or None if the model is not a Keras model.
 
     `features` are those of a batch, for models that do not declare their inputs.
@@ -146,17 +151,17 @@ def _encode_pictures(images: np.ndarray | None, captions: Sequence[str]) -> list
     ]
 
 
-def _cut(text: Any) -> str:
+def _cut(text: object) -> str:
     text = str(text)
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
 
 
-def batches_of(run: Run, section: str, step: int = 0) -> Iterator[Any]:
+def batches_of(run: Run, section: str, step: int = 0) -> Iterator[Tensors]:
     """Yields the batches of a section of a run; see `own_batches`."""
     return own_batches(run.adapter, run.config.runtime, run.section(section), step)
 
 
-def validation_parts(run: Run, seconds: float) -> Generator[Any, None, None]:
+def validation_parts(run: Run, seconds: float) -> Generator[Tensors, None, None]:
     """Yields the batches of the validation data in parts of at most 64 rows, for some seconds.
 
     Time counts from the first batch, which has to wait for the pipeline.
@@ -170,7 +175,7 @@ def validation_parts(run: Run, seconds: float) -> Generator[Any, None, None]:
                 return
 
 
-def _parts(batch: Any) -> Iterator[Any]:
+def _parts(batch: Tensors) -> Iterator[Tensors]:
     tensors = tf.nest.flatten(batch)
     sizes = {
         tensor.shape[0] if tensor.shape.rank else None for tensor in tensors if tf.is_tensor(tensor)
@@ -186,7 +191,7 @@ def _parts(batch: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def unchanged_scope(model: Any) -> Iterator[None]:
+def unchanged_scope(model: tf_keras.Model) -> Iterator[None]:
     """Restores random generators and what a call of a model may change after a `with` block."""
     variables = [
         *(variable for layer in all_layers(model) for variable in own_other_weights(layer)),

@@ -7,12 +7,15 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbit_runner.reporting.document import Picture
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.step.results import LayerRow, TensorSummary
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 MODEL = "model.json"
 INPUTS = "inputs.json"
@@ -87,7 +90,7 @@ def read_data(run: Path) -> ReportData:
     )
 
 
-def _read_file(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
+def _read_file(path: Path, parse: Callable[[JsonObject], _T]) -> _T | None:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return None
@@ -96,14 +99,19 @@ def _read_file(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
         return None
 
 
-def _model(values: dict[str, Any]) -> ModelData:
+def _model(values: JsonObject) -> ModelData:
     return ModelData(
         tuple(_layer(**layer) for layer in values["layers"]), _number(values["step_flops"])
     )
 
 
 def _layer(
-    name: Any, kind: Any, shape: Any, parameters: Any, trainable: Any, flops: Any
+    name: object,
+    kind: object,
+    shape: Any,
+    parameters: object,
+    trainable: object,
+    flops: object,
 ) -> LayerRow:
     sizes = None if shape is None else _shape(shape)
     return LayerRow(
@@ -111,7 +119,7 @@ def _layer(
     )
 
 
-def _inputs(values: dict[str, Any]) -> InputData:
+def _inputs(values: JsonObject) -> InputData:
     return InputData(
         step=None if values["step"] is None else _count(values["step"]),
         pictures=_pictures(values["pictures"]),
@@ -124,7 +132,12 @@ def _inputs(values: dict[str, Any]) -> InputData:
 
 
 def _tensor(
-    name: Any, shape: Any, dtype: Any, low: Any = None, high: Any = None, mean: Any = None
+    name: object,
+    shape: Any,
+    dtype: object,
+    low: object = None,
+    high: object = None,
+    mean: object = None,
 ) -> TensorSummary:
     sizes = tuple(_count(size) for size in shape)
     return TensorSummary(
@@ -132,7 +145,7 @@ def _tensor(
     )
 
 
-def _evaluation(values: dict[str, Any]) -> EvaluationData:
+def _evaluation(values: JsonObject) -> EvaluationData:
     return EvaluationData(
         step=_count(values["step"]),
         note=_text(values["note"]),
@@ -157,19 +170,19 @@ def _shape(values: Any) -> tuple[int | None, ...]:
     return tuple(None if size is None else _count(size) for size in values)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"got {value!r}, expected a string")
     return value
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise TypeError(f"got {value!r}, expected an integer from 0 to 2**63 - 1")
     return value
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
         raise TypeError(f"got {value!r}, expected a number")
     return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.errors import first_line
@@ -19,6 +19,10 @@ from orbit_runner.run_directory.run_data import read_run
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.files import read_file, write_atomically
 from orbit_runner.utils.log import note, phase
+
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import RunView
+    from orbit_runner.train.run import Run
 
 # An update waits for at least this many times as long as the previous one took.
 _PAUSE_FACTOR = 200
@@ -65,7 +69,7 @@ class ReportCollector(Callback):
         self._has_inputs = False
         self._failed = False
 
-    def on_run_begin(self, run: Any) -> None:
+    def on_run_begin(self, run: RunView) -> None:
         """Remembers when and at which step the run began."""
         self._first_step = run.step
         self._began = time.monotonic()
@@ -88,7 +92,7 @@ class ReportCollector(Callback):
             self._has_inputs = True
             self._collect(self._inputs, run)
 
-    def _evaluation(self, run: Any) -> None:
+    def _evaluation(self, run: Run) -> None:
         from orbit_runner.reporting.report_collection import collect_evaluation
 
         seconds = (time.monotonic() - self._began) * _PART
@@ -96,7 +100,7 @@ class ReportCollector(Callback):
         if evaluation is not None:
             write_data(self._path, evaluation)
 
-    def _inputs(self, run: Any) -> None:
+    def _inputs(self, run: Run) -> None:
         from orbit_runner.reporting.report_collection import collect_inputs, collect_model
 
         inputs, features = collect_inputs(run, self._first_step)
@@ -105,7 +109,7 @@ class ReportCollector(Callback):
         if model is not None:
             write_data(self._path, model)
 
-    def _collect(self, collect: Callable[[Any], None], run: Any) -> None:
+    def _collect(self, collect: Callable[[Run], None], run: Run) -> None:
         # If the run directory was removed, writing would create it again.
         if self._failed or not self._path.is_dir():
             return
@@ -133,12 +137,12 @@ class ReportWriter(Callback):
         self._due = time.monotonic() + interval
         self._failed = False
 
-    def on_run_begin(self, run: Any) -> None:
+    def on_run_begin(self, run: RunView) -> None:
         """Starts to collect data for the report."""
         if self._collector is not None:
             self._collector.on_run_begin(run)
 
-    def on_loop_end(self, run: Any, logs: Logs) -> None:
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Updates the report if it is due."""
         if time.monotonic() >= self._due:
             self.on_train_end(run)
@@ -151,7 +155,7 @@ class ReportWriter(Callback):
             self._collector.on_evaluate(run, logs)
         self.on_loop_end(run, logs)
 
-    def on_train_end(self, run: Any) -> None:
+    def on_train_end(self, run: RunView) -> None:
         """Collects what no report has needed so far."""
         if self._collector is not None:
             self._collector.collect_inputs(run)

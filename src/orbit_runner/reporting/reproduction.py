@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.compare.histories import LargestDifference, RunDiff, TensorDiff, loss_text
 from orbit_runner.utils.files import to_jsonable
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,9 +29,9 @@ class Reproduction:
         """Whether the repetition had the same result."""
         return self.parting.equal and not self.error
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the result for `--json`, with null for NaN and infinities."""
-        values: dict[str, Any] = to_jsonable({"equal": self.equal, **dataclasses.asdict(self)})
+        values: JsonObject = to_jsonable({"equal": self.equal, **dataclasses.asdict(self)})
         return values
 
 

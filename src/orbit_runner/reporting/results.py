@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.mfu import format_si
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Results:
     steps_per_second: float | None  # of the last record; None if nothing was trained
     parameters: int  # number of trainable parameters
     metrics: Mapping[str, float]  # of the last evaluation
-    best: Mapping[str, Any]  # best evaluation; empty if it is not kept
+    best: JsonObject  # best evaluation; empty if it is not kept
     best_metric: str  # metric that determines the best evaluation
     history: Mapping[str, Sequence[float]]  # metric to its value at each evaluation
     fingerprint: str  # SHA-256 of all weights
@@ -37,11 +40,11 @@ class Results:
     # The metrics of the last evaluation that are NaN or infinite.
     non_finite_metrics: Sequence[str] = ()
     # The settings and files that are not those of the run's own validation data.
-    data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    data: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the results for `--json`, with null for NaN and infinities."""
-        values: dict[str, Any] = to_jsonable(dataclasses.asdict(self))
+        values: JsonObject = to_jsonable(dataclasses.asdict(self))
         return values
 
 

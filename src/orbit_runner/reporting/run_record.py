@@ -10,15 +10,18 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.utils.files import read_json_object, set_aside, to_jsonable, write_atomically
 from orbit_runner.version import __version__
 
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "numpy", "PyYAML")
 
 
-def describe_software() -> dict[str, Any]:
+def describe_software() -> dict[str, object]:
     """Returns the versions of the packages and of the platform."""
     return {
         "orbit_runner": __version__,
@@ -35,7 +38,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def describe_devices() -> dict[str, Any]:
+def describe_devices() -> dict[str, object]:
     """Returns the devices that TensorFlow sees; imports TensorFlow."""
     import tensorflow as tf
 
@@ -71,7 +74,7 @@ class RunRecord:
     ) -> None:
         self._path = path
         self._earlier_attempts = _attempts(path, note) if path else []
-        self._attempt: dict[str, Any] = {
+        self._attempt: dict[str, object] = {
             "argv": list(argv),
             "mode": mode,
             "seed": seed,
@@ -80,7 +83,7 @@ class RunRecord:
             "command": sys.executable,
         }
 
-    def update(self, **values: Any) -> None:
+    def update(self, **values: object) -> None:
         """Adds JSON-compatible values to this attempt and writes the record."""
         self._attempt.update(values)
         if self._path is None:
@@ -90,12 +93,12 @@ class RunRecord:
             self._path, json.dumps(to_jsonable({"attempts": attempts}), indent=2) + "\n"
         )
 
-    def finish(self, outcome: str, **values: Any) -> None:
+    def finish(self, outcome: str, **values: object) -> None:
         """Records how this attempt ended: `done`, `left` or an error message, and other values."""
         self.update(finished=_timestamp(), outcome=outcome, **values)
 
 
-def _attempts(path: Path, note: Callable[[str], None]) -> list[Any]:
+def _attempts(path: Path, note: Callable[[str], None]) -> list[JsonObject]:
     if not os.path.lexists(path):
         return []
     try:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.yaml_files import parse_value
 from orbit_runner.config.serialize import ABSENT, Difference
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, to_jsonable, write_atomically
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 # Runs to the last step in common with each of them; None for the run itself.
 Ancestry = dict[Path, int | None]
@@ -48,14 +50,14 @@ class Branch:
     state: str
     configs: tuple[str, ...]
     changes: tuple[Difference, ...] = ()
-    attempts: tuple[Mapping[str, Any], ...] = ()
+    attempts: tuple[JsonObject, ...] = ()
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Returns the values of the settings that the branch changed, by dotted path."""
         set_now = [change for change in self.changes if change.right != ABSENT]
         return {change.path: parse_value(change.right, NAME) for change in set_now}
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the values in a form that JSON supports."""
         return {
             "format": _FORMAT,

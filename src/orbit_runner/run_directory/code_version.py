@@ -19,11 +19,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.errors import first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_atomically
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _MAX_FILE = 256 * 2**10
 _MAX_PATCH = 2**20
@@ -66,7 +69,7 @@ class CodeVersion:
     notes: tuple[str, ...] = ()
     patch: bytes = b""  # The changes for `git apply`, except for those left out.
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the section `code` of `run.json`, without the name of a patch file."""
         return {
             "revision": self.revision,
@@ -113,7 +116,7 @@ def read_code_version(run: Path | None = None) -> CodeVersion:
     )
 
 
-def keep_patch(code: CodeVersion, run: Path) -> dict[str, Any]:
+def keep_patch(code: CodeVersion, run: Path) -> JsonObject:
     """Writes the patch to the run directory. Returns the section `code` of `run.json`.
 
     An earlier start may have left a patch. It is kept, and shared if it is equal.
@@ -142,7 +145,7 @@ def _patch_file(patch: bytes, run: Path) -> str | None:
 
 
 def code_differences(
-    attempts: Sequence[Mapping[str, Any]], step: int, now: CodeVersion
+    attempts: Sequence[Mapping[str, object]], step: int, now: CodeVersion
 ) -> Iterator[str]:
     """Yields how the code differs from that of the start that reached a checkpoint.
 
@@ -168,7 +171,7 @@ def code_differences(
         yield f"uncommitted changes of the code: {', '.join(different[:5])}{more}"
 
 
-def code_of(attempts: Sequence[Mapping[str, Any]], step: int) -> Mapping[str, Any]:
+def code_of(attempts: Sequence[Mapping[str, object]], step: int) -> Mapping[str, object]:
     """Returns the section `code` of the last start that trained, which reached `step`."""
     trained = [attempt for attempt in attempts if attempt.get("train_steps")]
     # Later starts of a finished run train no further.

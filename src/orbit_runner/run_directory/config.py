@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import (
@@ -77,14 +76,14 @@ def check_same_config(run: Path, fingerprint: str, config: ExperimentConfig) -> 
     )
 
 
-def _changes(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+def _changes(before: dict[str, object], now: dict[str, object]) -> Iterator[str]:
     for path in sorted({*before, *now}):
         if before.get(path) != now.get(path):
             old, new = (inline_yaml(values.get(path)) for values in (before, now))
             yield f"{path}: {old} → {new}"
 
 
-def _has_other_data_directory(settings: dict[str, Any], config: ExperimentConfig) -> bool:
+def _has_other_data_directory(settings: dict[str, object], config: ExperimentConfig) -> bool:
     """Returns whether a data directory differs; only earlier versions kept these settings."""
     now = flat_settings(config)
     return any(
@@ -92,7 +91,7 @@ def _has_other_data_directory(settings: dict[str, Any], config: ExperimentConfig
     )
 
 
-def keep_settings(run: Path, settings: dict[str, Any]) -> None:
+def keep_settings(run: Path, settings: dict[str, object]) -> None:
     """Writes settings unless they are already kept.
 
     They are those that `identity_settings` or `written_settings` returned.
@@ -112,7 +111,7 @@ def keep_config(run: Path, config: ExperimentConfig) -> None:
     keep_settings(run, identity_settings(config))
 
 
-def written_settings(run: Path) -> dict[str, Any] | None:
+def written_settings(run: Path) -> dict[str, object] | None:
     """Returns the settings that `config.yaml` names and that can affect the weights.
 
     They map dotted paths to values; None if the file does not exist or does not load.
@@ -139,7 +138,7 @@ def _path(run: Path, fingerprint: str) -> Path:
     return RunDirectory(run).settings / f"{fingerprint[:16]}.json"
 
 
-def _kept_settings(run: Path, fingerprint: str) -> dict[str, Any] | None:
+def _kept_settings(run: Path, fingerprint: str) -> dict[str, object] | None:
     try:
         settings = read_json_object(_path(run, fingerprint))
     except (OSError, ValueError):

@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -18,7 +17,9 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import open_file
 
 # The parser in C is ten times as fast, but PyYAML may have been built without it.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: type[yaml.CSafeLoader] | type[yaml.SafeLoader] = getattr(
+    yaml, "CSafeLoader", yaml.SafeLoader
+)
 # PyYAML raises others than its own for values such as `!!int ""`.
 _ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
 # The limits of config files.
@@ -26,12 +27,12 @@ _MOST_BYTES = 2**20
 _MOST_VALUES = 20_000
 
 
-def read_settings(run: Path) -> dict[str, Any]:
+def read_settings(run: Path) -> dict[str, object]:
     """Returns all settings of a run by dotted path; empty if the file cannot be read."""
     return parse_settings(_read_text(run))
 
 
-def parse_settings(text: str) -> dict[str, Any]:
+def parse_settings(text: str) -> dict[str, object]:
     """Returns the settings in the text of a `config.yaml`; empty if it cannot be read."""
     try:
         content = yaml.load(text, Loader=_Loader)
@@ -42,7 +43,7 @@ def parse_settings(text: str) -> dict[str, Any]:
         return {}
 
 
-def read_setting(run: Path, path: str) -> Any:
+def read_setting(run: Path, path: str) -> object:
     """Returns one setting of a run, or None. Faster than `read_settings`, for many runs."""
     text = f"\n{_read_text(run)}"
     start, end = 0, len(text)
@@ -68,7 +69,7 @@ def _read_text(run: Path) -> str:
         return ""
 
 
-def _flatten(values: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flatten(values: Mapping[object, object], prefix: str) -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         path = f"{prefix}{name}"
         if isinstance(value, dict) and value:

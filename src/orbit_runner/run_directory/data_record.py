@@ -8,9 +8,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.example_ids import ids_digest
 from orbit_runner.config.schema.task_data import task_data
@@ -28,6 +28,11 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import parse_json, read_file, write_atomically
 from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Config
+    from orbit_runner.train.callbacks.base import Logs, RunView
+    from orbit_runner.utils.types import JsonObject
 
 NAME = "data.json"
 _FORMAT = 1
@@ -107,11 +112,11 @@ class DataRecord(Callback):
         write_atomically(self._path, _format_record(self._now, changes))
         self._written = True
 
-    def on_evaluate(self, run: Any, logs: Mapping[str, Any]) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Reports files that have changed since the run started."""
         self._report_changes(run.step)
 
-    def on_train_end(self, run: Any) -> None:
+    def on_train_end(self, run: RunView) -> None:
         """Reports files that have changed since the run started."""
         self._report_changes(run.step)
 
@@ -136,7 +141,7 @@ def has_record(model_dir: Path) -> bool:
     return True
 
 
-def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
+def read_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]]:
     """Returns the fingerprint in a run's record, and the data changes it was resumed with.
 
     Raises `FileNotFoundError` if the record does not exist, `OSError` if it cannot be read, and
@@ -156,7 +161,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     return sections, changes
 
 
-def difference_from_record(task: Any, model_dir: Path) -> DataDifference:
+def difference_from_record(task: Config, model_dir: Path) -> DataDifference:
     """Returns how the data of a task, the section of a config, differs from that of a run.
 
     There is no difference if the run has no record that can be read. Raises `DataError` if a file
@@ -169,7 +174,7 @@ def difference_from_record(task: Any, model_dir: Path) -> DataDifference:
     return compare(before, fingerprint_of(task))
 
 
-def require_unchanged_data(task: Any, model_dir: Path) -> None:
+def require_unchanged_data(task: Config, model_dir: Path) -> None:
     """Raises `DataChanged` if the data of a task differs from that of a run, or is not there."""
     try:
         difference = difference_from_record(task, model_dir)
@@ -189,7 +194,7 @@ def require_unchanged_data(task: Any, model_dir: Path) -> None:
         )
 
 
-def _format_record(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
+def _format_record(sections: Fingerprint, changes: list[JsonObject]) -> str:
     """Returns the record as text, with one file per line."""
     parts = []
     for name, rows in sections.items():
@@ -201,14 +206,14 @@ def _format_record(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
     )
 
 
-def _parse_row(row: Mapping[str, Any]) -> DataFile:
+def _parse_row(row: JsonObject) -> DataFile:
     kinds = {"name": str, "bytes": int, "mtime_ns": int, "digest": str, "files": int}
     if not all(type(row[name]) is kind for name, kind in kinds.items()):
         raise ValueError("not a data record")
     return DataFile(**{name: row[name] for name in kinds})
 
 
-def data_changes(model_dir: Path) -> list[dict[str, Any]]:
+def data_changes(model_dir: Path) -> list[JsonObject]:
     """Returns the changes of the data that a run was resumed with; [] without a record."""
     try:
         return read_record(model_dir)[1]
@@ -224,7 +229,7 @@ def inexact_data(model_dir: Path) -> list[str]:
     ]
 
 
-def fingerprint_of(task: Any) -> Fingerprint:
+def fingerprint_of(task: Config) -> Fingerprint:
     """Returns the fingerprint of the data of a task, the section `task` of a config.
 
     If the task does not declare its files, the fingerprint contains the names, sizes and
@@ -236,7 +241,7 @@ def fingerprint_of(task: Any) -> Fingerprint:
     return files | _excluded_ids(task)
 
 
-def _excluded_ids(task: Any) -> dict[str, list[DataFile]]:
+def _excluded_ids(task: Config) -> dict[str, list[DataFile]]:
     """Returns the file that lists the training examples to leave out, if there is one."""
     exclude = getattr(getattr(task, "train_data", None), "exclude", None)
     if not exclude or not isinstance(exclude, str):
@@ -258,7 +263,7 @@ def _named_files(section: Any, path: str = "") -> Iterator[tuple[str, list[DataF
             yield name, describe_files(files)
 
 
-def _matches(value: Any) -> list[str]:
+def _matches(value: object) -> list[str]:
     try:
         named = patterns(value)
     except (TypeError, AttributeError, RecursionError):
@@ -267,7 +272,7 @@ def _matches(value: Any) -> list[str]:
     return [match for match in dict.fromkeys(matches) if os.path.isfile(match)]
 
 
-def _prepared_files(name: Any, data_dir: Any) -> list[DataFile]:
+def _prepared_files(name: object, data_dir: str | None) -> list[DataFile]:
     """Returns the files of a dataset that TensorFlow Datasets has prepared."""
     above = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
     if not isinstance(name, str) or not name or not is_local(above):

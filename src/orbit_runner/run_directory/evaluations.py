@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.fingerprint import (
     can_affect_weights,
@@ -36,6 +36,9 @@ from orbit_runner.utils.files import (
     write_atomically,
 )
 
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
 _VALIDATION, _TRAINING = "task.validation_data.", "task.train_data."
 _STEPS = "trainer.validation_steps"
 _DROPS = f"{_VALIDATION}drop_remainder"
@@ -55,14 +58,14 @@ class OtherData:
         files: The files that have changed since the run last started, one line each.
     """
 
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    own: Mapping[str, object] = dataclasses.field(default_factory=dict)
     files: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.settings or self.files)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Returns the settings by path, and the lines about files as `files`."""
         return {**self.settings, **({FILES: list(self.files)} if self.files else {})}
 
@@ -117,8 +120,8 @@ def _compares_data(run: Path, config: ExperimentConfig) -> bool:
 
 def _can_change_data(
     path: str,
-    own: Mapping[str, Any],
-    now: Mapping[str, Any],
+    own: Mapping[str, object],
+    now: Mapping[str, object],
     config: ExperimentConfig,
     *,
     compares_data: bool,
@@ -162,7 +165,7 @@ def set_evaluations_apart(records: Path, now: OtherData) -> None:
     write_atomically(records, "".join(lines))
 
 
-def write_evaluation(run: Path, step: int, values: Mapping[str, Any]) -> Path:
+def write_evaluation(run: Path, step: int, values: Mapping[str, object]) -> Path:
     """Writes the result of an evaluation to a file of its own. Returns the path."""
     directory = RunDirectory(run).evaluations
     directory.mkdir(parents=True, exist_ok=True)
@@ -176,7 +179,7 @@ def write_evaluation(run: Path, step: int, values: Mapping[str, Any]) -> Path:
     return path
 
 
-def read_evaluations(run: Path) -> Iterator[dict[str, Any]]:
+def read_evaluations(run: Path) -> Iterator[JsonObject]:
     """Yields the evaluations in `evaluations/`, the oldest first. Ignores other files."""
     evaluations = []
     for path in RunDirectory(run).evaluations.glob("*.json"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
@@ -16,6 +16,9 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.run_directory.metric_records import AVERAGED_STEPS
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import open_file, parse_json, read_json_object
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 # The types of the values of a start. Values of other types are ignored.
 _ATTEMPT_TYPES: Mapping[str, type] = {
@@ -42,7 +45,7 @@ class RunHistory:
     fingerprints: Mapping[int, Fingerprints]  # By step, of every checkpoint ever saved.
     losses: Mapping[int, float | None]  # Training losses by step; None if not a number.
     # The entries of `run.json`, one for each start that trained.
-    attempts: tuple[Mapping[str, Any], ...] = ()
+    attempts: tuple[JsonObject, ...] = ()
 
     @property
     def checkpoints(self) -> CheckpointFolder:
@@ -128,7 +131,7 @@ def _read_records(run: Path) -> dict[int, Fingerprints]:
     return fingerprints
 
 
-def _read_step_records(path: Path) -> Iterator[dict[str, Any]]:
+def _read_step_records(path: Path) -> Iterator[JsonObject]:
     try:
         with open_file(path) as file:
             yield from _parse_step_records(line.decode(errors="replace") for line in file)
@@ -136,7 +139,7 @@ def _read_step_records(path: Path) -> Iterator[dict[str, Any]]:
         return
 
 
-def _parse_step_records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _parse_step_records(lines: Iterable[str]) -> Iterator[JsonObject]:
     for line in lines:
         try:
             record = parse_json(line)
@@ -146,12 +149,12 @@ def _parse_step_records(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield record
 
 
-def _is_loss(value: Any) -> bool:
+def _is_loss(value: object) -> bool:
     # JSON has no NaN: the loss is null then.
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _read_attempts(path: Path) -> list[Mapping[str, Any]]:
+def _read_attempts(path: Path) -> list[JsonObject]:
     try:
         attempts = read_json_object(path)["attempts"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -161,8 +164,8 @@ def _read_attempts(path: Path) -> list[Mapping[str, Any]]:
     return [_drop_unusable(attempt) for attempt in attempts if isinstance(attempt, dict)]
 
 
-def _drop_unusable(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    usable: dict[str, Any] = {
+def _drop_unusable(attempt: JsonObject) -> JsonObject:
+    usable: JsonObject = {
         name: value
         for name, value in attempt.items()
         if isinstance(value, _ATTEMPT_TYPES.get(name, object))

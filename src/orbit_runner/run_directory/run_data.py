@@ -10,7 +10,6 @@ import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.run_directory.branch import Ancestry, ancestry
 from orbit_runner.run_directory.config_values import read_settings
@@ -34,7 +33,7 @@ class RunData:
 
     name: str  # A short name.
     summary: RunSummary
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     curves: Curves
     history: RunHistory
     ancestry: Ancestry = dataclasses.field(default_factory=dict)
@@ -85,7 +84,7 @@ class RunData:
         return ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
 
     @property
-    def software(self) -> Mapping[str, Any]:
+    def software(self) -> Mapping[str, object]:
         """Versions of packages and the revision of the code at the last start."""
         last = self.history.attempts[-1] if self.history.attempts else {}
         software = last.get("software")
@@ -101,7 +100,7 @@ class RunData:
         return self.summary.experiment or str(self.settings.get("name") or "")
 
 
-def _describe_code(code: Any) -> str:
+def _describe_code(code: object) -> str:
     """Returns the revision of the code and its uncommitted changes, or "" if it is not known."""
     if not isinstance(code, dict) or not code.get("revision"):
         return ""

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
@@ -241,7 +240,7 @@ def _lock_attempts() -> Iterator[bool]:
     yield True
 
 
-def _may_hold(holder: dict[str, Any]) -> bool:
+def _may_hold(holder: dict[str, object]) -> bool:
     if not holder or "released" in holder:
         return False
     process = holder.get("process")
@@ -256,7 +255,7 @@ def _may_hold(holder: dict[str, Any]) -> bool:
     return True
 
 
-def _refusal(directory: str, holder: dict[str, Any]) -> str:
+def _refusal(directory: str, holder: dict[str, object]) -> str:
     who = "an unknown process"
     if holder:
         who = (
@@ -271,7 +270,7 @@ def _refusal(directory: str, holder: dict[str, Any]) -> str:
     )
 
 
-def _describe_process() -> dict[str, Any]:
+def _describe_process() -> dict[str, object]:
     command = shlex.join(sys.orig_argv)
     return {
         "process": os.getpid(),
@@ -285,7 +284,7 @@ def _timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
-def _write_record(file: int, record: dict[str, Any]) -> None:
+def _write_record(file: int, record: dict[str, object]) -> None:
     # Written in place, because a rename would replace the file with one that is not locked. One
     # call writes the whole line, so that a reader sees all of it; the rest of a longer line is cut
     # off afterward.
@@ -295,7 +294,7 @@ def _write_record(file: int, record: dict[str, Any]) -> None:
     os.ftruncate(file, len(text))
 
 
-def _read_record(file: int) -> dict[str, Any]:
+def _read_record(file: int) -> dict[str, object]:
     os.lseek(file, 0, os.SEEK_SET)
     try:
         record = json.loads(os.read(file, _LARGEST_TEXT).decode().splitlines()[0])

@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.registry import TRACKERS
 from orbit_runner.run_directory.branch import read_branch
@@ -28,6 +28,10 @@ from orbit_runner.run_directory.metric_records import (
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.utils.files import read_json_object
+
+if TYPE_CHECKING:
+    from orbit_runner.run_directory.metric_records import Record
+    from orbit_runner.utils.types import JsonObject
 
 STATUSES = (
     "running",
@@ -92,7 +96,7 @@ class RunSummary:
     best: Mapping[str, float] = dataclasses.field(default_factory=dict)
     best_metric: str = ""
     best_step: int | None = None
-    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    changes: Mapping[str, object] = dataclasses.field(default_factory=dict)
     seed: int | None = None
     non_finite_metrics: tuple[str, ...] = ()
     weights: str = ""
@@ -144,7 +148,7 @@ def read_summary(path: Path) -> RunSummary:
     """Returns the summary of a run directory."""
     directory = RunDirectory(path)
     attempts = _read_attempts(directory)
-    last: Mapping[str, Any] = attempts[-1] if attempts else {}
+    last: JsonObject = attempts[-1] if attempts else {}
     records = read_last_records(directory.metrics)
     trained = records.get("train", {})
     evaluated = metric_values(records.get("validation", {})) or _numbers(last.get("metrics"))
@@ -203,7 +207,7 @@ def read_summaries(roots: Sequence[Path], *, inside_runs: bool = False) -> list[
     return [read_summary(path) for path in paths]
 
 
-def _read_attempts(directory: RunDirectory) -> list[Mapping[str, Any]]:
+def _read_attempts(directory: RunDirectory) -> list[JsonObject]:
     """Returns the starts that trained, or those of another mode if none did."""
     trained = _read_record(directory.record("train"))
     if trained:
@@ -212,7 +216,7 @@ def _read_attempts(directory: RunDirectory) -> list[Mapping[str, Any]]:
     return next((attempts for attempts in others if attempts), [])
 
 
-def _read_record(path: Path) -> list[Mapping[str, Any]]:
+def _read_record(path: Path) -> list[JsonObject]:
     try:
         attempts = read_json_object(path).get("attempts")
     except (OSError, ValueError):
@@ -224,7 +228,7 @@ def _read_record(path: Path) -> list[Mapping[str, Any]]:
     )
 
 
-def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[str, str]:
+def _status(path: Path, last: JsonObject, active: float | None) -> tuple[str, str]:
     """Returns the status and, for some, the reason."""
     holder = read_holder(path)
     outcome = last.get("outcome")
@@ -253,11 +257,11 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
     return names.get(kind, "failed"), reason
 
 
-def _export_problem(last: Mapping[str, Any]) -> str:
+def _export_problem(last: JsonObject) -> str:
     return str(last.get("export_problem") or "").partition("\n")[0]
 
 
-def _has_ended_since(last: Mapping[str, Any], since: str) -> bool:
+def _has_ended_since(last: JsonObject, since: str) -> bool:
     """Returns whether the last start recorded its end after a process acquired the lock.
 
     The process keeps the lock until it exits.
@@ -267,7 +271,7 @@ def _has_ended_since(last: Mapping[str, Any], since: str) -> bool:
     return bool(finished) and bool(locked) and finished[0] >= locked[0]
 
 
-def _read_best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, float], int | None]:
+def _read_best(path: Path, last: JsonObject) -> tuple[str, dict[str, float], int | None]:
     """Returns the metric, values and step of the best evaluation."""
     rule = last.get("best")
     if not isinstance(rule, dict) or not rule.get("metric"):
@@ -280,7 +284,7 @@ def _read_best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, floa
     return str(rule["metric"]), _numbers(values), step
 
 
-def _last_step(directory: RunDirectory, last: Mapping[str, Any], recorded: list[int]) -> int:
+def _last_step(directory: RunDirectory, last: JsonObject, recorded: list[int]) -> int:
     step = _as_integer(last.get("step"))
     if step is not None:
         return step
@@ -292,11 +296,11 @@ def _last_step(directory: RunDirectory, last: Mapping[str, Any], recorded: list[
     return max([*recorded, *saved], default=0)
 
 
-def _numbers(values: Any) -> dict[str, float]:
+def _numbers(values: object) -> dict[str, float]:
     return metric_values(values) if isinstance(values, dict) else {}
 
 
-def _results(record: Mapping[str, Any]) -> dict[str, float]:
+def _results(record: Record) -> dict[str, float]:
     return {name: value for name, value in metric_values(record).items() if is_result(name)}
 
 
@@ -304,7 +308,7 @@ def _exclude(values: Mapping[str, float], others: Mapping[str, float]) -> dict[s
     return {name: value for name, value in values.items() if name not in others}
 
 
-def _as_mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
@@ -314,13 +318,13 @@ def _as_integer(value: Any) -> int | None:
     return value if is_valid else None
 
 
-def attempt_seconds(attempt: Mapping[str, Any]) -> float | None:
+def attempt_seconds(attempt: Mapping[str, object]) -> float | None:
     """Returns the wall time of an entry of `run.json`, in seconds; None if it has not ended."""
     started, finished = _parse_times(attempt, "started"), _parse_times(attempt, "finished")
     return finished[0] - started[0] if started and finished else None
 
 
-def _parse_times(attempt: Mapping[str, Any], key: str) -> list[float]:
+def _parse_times(attempt: Mapping[str, object], key: str) -> list[float]:
     try:
         when = datetime.datetime.strptime(str(attempt.get(key)), "%Y-%m-%dT%H:%M:%S%z")
     except ValueError:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -25,6 +25,12 @@ from orbit_runner.train.nonfinite.evaluation import describe_non_finite_evaluati
 from orbit_runner.train.run_builder import RunBuilder, prepare_assets
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
+
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.train.evaluator import Evaluator
+    from orbit_runner.train.multitask import MultiEvaluator
 
 _SPEED = "steps_per_second"
 
@@ -47,7 +53,7 @@ class CheckpointEvaluation:
     def restore(
         cls,
         config: ExperimentConfig,
-        task: Any,
+        task: tf.Module,
         strategy: tf.distribute.Strategy,
         run: Path,
         choice: Choice,
@@ -89,14 +95,14 @@ class CheckpointEvaluation:
             return weights_fingerprint(self.state.model)
 
     @functools.cached_property
-    def evaluator(self) -> Any:
+    def evaluator(self) -> Evaluator | MultiEvaluator:
         """The evaluator, as a run builds it."""
         builder = RunBuilder(self.config, self.adapter, self.strategy, self.state, str(self.run))
         with self.strategy.scope():
             return builder.build_evaluator(self.validation_steps)
 
     @property
-    def model(self) -> Any:
+    def model(self) -> tf_keras.Model:
         """The model."""
         return self.state.model
 

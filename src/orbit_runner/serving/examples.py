@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
@@ -15,6 +15,9 @@ from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.loader import single_process_runtime
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.distribute import leading_size, own_batches
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 _ROWS = 16  # the largest batch
 # The settings of training data that change examples at random, and the values that turn them off.
@@ -30,7 +33,9 @@ _NOT_AUGMENTED = {
 }
 
 
-def validation_batches(adapter: TaskAdapter, config: ExperimentConfig, count: int) -> Iterator[Any]:
+def validation_batches(
+    adapter: TaskAdapter, config: ExperimentConfig, count: int
+) -> Iterator[Tensors]:
     """Yields batches of validation data with about `count` examples.
 
     If the task can make a batch by its number, the batches are spread evenly over the dataset,
@@ -51,7 +56,9 @@ def validation_batches(adapter: TaskAdapter, config: ExperimentConfig, count: in
             yield chunks.batch_at(tf.constant(step, tf.int64))
 
 
-def training_features(adapter: TaskAdapter, config: ExperimentConfig, count: int) -> Iterator[Any]:
+def training_features(
+    adapter: TaskAdapter, config: ExperimentConfig, count: int
+) -> Iterator[Tensors]:
     """Yields the features of the first `count` training examples, without augmentation, one by one.
 
     They are in the order of training, so that they are a random sample of the dataset. Raises
@@ -70,7 +77,7 @@ def training_features(adapter: TaskAdapter, config: ExperimentConfig, count: int
                     return
 
 
-def _take_batches(batches: Iterator[Any], count: int) -> Iterator[Any]:
+def _take_batches(batches: Iterator[Tensors], count: int) -> Iterator[Tensors]:
     taken = 0
     for batch in batches:
         yield batch

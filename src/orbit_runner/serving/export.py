@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -38,6 +38,9 @@ from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import to_jsonable, write_atomically
 from orbit_runner.utils.log import phase
 
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
 _PACKAGES = ("orbit-runner", "tensorflow", "tf_keras", "tf-models-official")
 
 
@@ -51,7 +54,7 @@ def export_all(
     options: ExportOptions = ExportOptions(),
     *,
     replaces: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Writes a model in each format below `directory`; returns the records.
 
     Raises `RunnerError` if a format does not support the network, or if a file differs from the
@@ -90,7 +93,7 @@ def export_signatures(
     directory: Path,
     *,
     replaces: bool = False,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Writes a SavedModel to `<directory>/<step>`, as TensorFlow Serving expects it.
 
     Returns its record.
@@ -126,7 +129,7 @@ def _write(
     adapter: TaskAdapter,
     config: ExperimentConfig,
     options: ExportOptions,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Writes and checks the file of a format; returns its part of the record."""
     network = examples.network
     path = directory / kind.file
@@ -166,7 +169,7 @@ def _write(
     }
 
 
-def write_labels(directory: Path, labels: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def write_labels(directory: Path, labels: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
     """Writes the class names of an export, one on each line; returns their part of the record.
 
     The file is `labels.txt`, or `labels_NAME.txt` for each of several classifications.
@@ -181,7 +184,7 @@ def write_labels(directory: Path, labels: Mapping[str, Sequence[str]]) -> dict[s
     return {"labels": files} if files else {}
 
 
-def _signature(network: Network, batch: int | None) -> dict[str, Any]:
+def _signature(network: Network, batch: int | None) -> dict[str, dict[str, str]]:
     specs = network.function(batch).get_concrete_function()
     return {
         "inputs": {
@@ -194,7 +197,7 @@ def _signature(network: Network, batch: int | None) -> dict[str, Any]:
     }
 
 
-def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, Any]:
+def _as_dict(check: ExportCheck, metric: str, tolerance: float) -> dict[str, object]:
     return {**dataclasses.asdict(check), "metric": metric, "tolerance": tolerance}
 
 
@@ -222,7 +225,7 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
             shutil.rmtree(path_aside, ignore_errors=True)
 
 
-def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> dict[str, Any]:
+def describe_export(loaded: LoadedModel, config: ExperimentConfig, run: Path) -> JsonObject:
     """Returns what the record of an export in any format contains."""
     return {
         "step": loaded.choice.place.step,

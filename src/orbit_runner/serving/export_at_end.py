@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -19,8 +19,11 @@ from orbit_runner.serving.loader import load_scope, require_method
 from orbit_runner.train.run import Run
 from orbit_runner.utils.log import note
 
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import Logs
 
-def exports_at_end(config: ExperimentConfig, task: Any, mode: str) -> bool:
+
+def exports_at_end(config: ExperimentConfig, task: tf.Module, mode: str) -> bool:
     """Returns whether a run exports its model; raises `SettingError` if the task cannot do that."""
     if mode not in TRAINING or not config.trainer.export_subdir:
         return False
@@ -35,7 +38,7 @@ def exports_at_end(config: ExperimentConfig, task: Any, mode: str) -> bool:
     return True
 
 
-def export_at_end(run: Run, logs: Any) -> None:
+def export_at_end(run: Run, logs: Logs) -> None:
     """Exports the trained model. All workers must call it, outside of the strategy's scope.
 
     The chief builds the model again without the strategy, as `runner export` does, so that nothing

@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +18,13 @@ from orbit_runner.tasks.base import EXAMPLES, drop_padding
 from orbit_runner.tf_internals import keras_mask, set_keras_mask
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import leading_size
+
+if TYPE_CHECKING:
+    import tf_keras
+    from official.core import base_task
+
+    from orbit_runner.config.schema.trainer import TrainerConfig
+    from orbit_runner.utils.types import Tensors
 
 _DEFAULT_METRIC = "accuracy"
 _WARM_UP = 3
@@ -65,13 +72,15 @@ class ExportCheck:
 class Examples:
     """Batches to compare exports with, and the metrics of the model on them."""
 
-    def __init__(self, task: Any, model: Any, batches: Iterable[Any]) -> None:
+    def __init__(
+        self, task: base_task.Task, model: tf_keras.Model, batches: Iterable[Tensors]
+    ) -> None:
         self._task = task
         self._model = model
         self._batches = list(batches)
         if not self._batches:
             raise RunnerError("task.validation_data contains no examples to check the export with")
-        calls: list[tuple[Any, Any]] = []
+        calls: list[tuple[Tensors, Tensors]] = []
         self.metrics, self.count = self._evaluate(_RecordingModel(model, calls))
         features, outputs = calls[0]
         self.network = describe_network(model, features, outputs)
@@ -92,14 +101,14 @@ class Examples:
             ms=_measure_milliseconds(run, self._single),
         )
 
-    def metric_of(self, trainer: Any) -> Metric | None:
+    def metric_of(self, trainer: TrainerConfig) -> Metric | None:
         """Returns the metric of the best checkpoint, or the accuracy; None if there is neither."""
         name = trainer.best_checkpoint_eval_metric
         if name in self.metrics:
             return Metric(name, trainer.best_checkpoint_metric_comp == "higher")
         return Metric(_DEFAULT_METRIC) if _DEFAULT_METRIC in self.metrics else None
 
-    def _evaluate(self, model: Any) -> tuple[dict[str, float], int]:
+    def _evaluate(self, model: _RecordingModel | _ComparingModel) -> tuple[dict[str, float], int]:
         """Returns the metrics of a model, and the number of examples."""
         metrics = self._task.build_metrics(training=False)
         count = 0.0
@@ -118,11 +127,11 @@ class Examples:
 class _RecordingModel:
     """Wraps the model for a validation step, and records the first call."""
 
-    def __init__(self, model: Any, calls: list[tuple[Any, Any]]) -> None:
+    def __init__(self, model: tf_keras.Model, calls: list[tuple[Tensors, Tensors]]) -> None:
         self._model = model
         self._calls = calls
 
-    def __call__(self, features: Any, training: bool = False) -> Any:
+    def __call__(self, features: Tensors, training: bool = False) -> Tensors:
         outputs = self._model(features, training=training)
         if not self._calls:
             self._calls.append((features, outputs))
@@ -135,13 +144,13 @@ class _RecordingModel:
 class _ComparingModel:
     """Returns the outputs of an export in place of those of the model, and compares them."""
 
-    def __init__(self, model: Any, run: NumpyFunction) -> None:
+    def __init__(self, model: tf_keras.Model, run: NumpyFunction) -> None:
         self._model = model
         self._run = run
         self.difference = 0.0
         self.largest = 0.0
 
-    def __call__(self, features: Any, training: bool = False) -> Any:
+    def __call__(self, features: Tensors, training: bool = False) -> Tensors:
         expected = self._model(features, training=training)
         values = [value.numpy() for value in tf.nest.flatten(features)]
         outputs = []

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError, unknown_name_message
 from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import export_formats, network_formats
 from orbit_runner.utils.files import read_json_object
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 CONFIG = "config.yaml"
 RECORD = "export.json"
@@ -117,7 +120,7 @@ def missing_packages(names: Sequence[str]) -> str:
     return ""
 
 
-def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
+def read_exports(run: Path, subdirectory: str) -> list[JsonObject]:
     """Returns the records of the exports in a run directory, in the order of steps and formats.
 
     They are in `subdirectory` (`trainer.export_subdir`, which may be empty) and in `export`, where
@@ -138,7 +141,7 @@ def read_exports(run: Path, subdirectory: str) -> list[dict[str, Any]]:
     return [record for _, record in sorted(records, key=lambda entry: entry[0]) if "step" in record]
 
 
-def read_export_record(path: Path) -> Mapping[str, Any]:
+def read_export_record(path: Path) -> JsonObject:
     """Returns the record of an export; {} if it cannot be read."""
     for place in (path / RECORD, path / saved_model.EXTRA / RECORD):
         try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -40,12 +40,17 @@ from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import phase
 from orbit_runner.utils.user_code import CodeComparison
 
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.utils.types import JsonObject
+
 
 @dataclasses.dataclass(frozen=True)
 class LoadedModel:
     """A model that is ready for export or prediction."""
 
-    model: Any
+    model: tf_keras.Model
     serving: Serving  # without signatures if the task defines none
     choice: Choice
     weights: str  # `average` or `plain`.
@@ -75,7 +80,7 @@ def single_process_runtime(runtime: RuntimeConfig, num_gpus: int = 0) -> Runtime
     )
 
 
-def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> Any:
+def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> tf.Module:
     """Configures a process that does not train, and returns the task.
 
     `run` is the run directory, in which tasks may keep prepared data; None if there is only an
@@ -97,7 +102,7 @@ def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> 
     return task
 
 
-def has_method(task: Any, method: str) -> bool:
+def has_method(task: tf.Module, method: str) -> bool:
     """Returns whether a task defines `method`, which Model Garden's tasks do not."""
     from orbit_runner.tasks.base import Task
 
@@ -105,7 +110,7 @@ def has_method(task: Any, method: str) -> bool:
     return implementation is not None and implementation is not getattr(Task, method)
 
 
-def require_method(task: Any, method: str) -> None:
+def require_method(task: tf.Module, method: str) -> None:
     """Raises `RunnerError` if a task does not define `method`."""
     if not has_method(task, method):
         what = "be exported" if method == "serving" else "make predictions"
@@ -121,7 +126,7 @@ def require_method(task: Any, method: str) -> None:
         )
 
 
-def _is_of_model_garden(task: Any) -> bool:
+def _is_of_model_garden(task: tf.Module) -> bool:
     modules = (cls.__module__ for cls in type(task).__mro__)
     # The base class of every task is in `official.core`.
     return any(name.startswith("official.") and name[:14] != "official.core." for name in modules)
@@ -130,7 +135,7 @@ def _is_of_model_garden(task: Any) -> bool:
 @contextlib.contextmanager
 def load_scope(
     config: ExperimentConfig,
-    task: Any,
+    task: tf.Module,
     choice: Choice,
     weights: str,
     device: str | None = None,
@@ -166,7 +171,7 @@ def load_scope(
         yield LoadedModel(state.model, serving, choice, weights)
 
 
-def restore_choice(state: TrainState, choice: Choice, strategy: Any) -> None:
+def restore_choice(state: TrainState, choice: Choice, strategy: tf.distribute.Strategy) -> None:
     """Restores a checkpoint. Raises `RunnerError` if it does not fit or is damaged."""
     problem = content_problem(choice.place, known=state.non_finite)
     if problem:
@@ -190,7 +195,7 @@ def restore_choice(state: TrainState, choice: Choice, strategy: Any) -> None:
         code.report()
 
 
-def load_export(path: Path, task: Any) -> Mapping[str, Any]:
+def load_export(path: Path, task: tf.Module) -> Mapping[str, Callable[..., dict[str, tf.Tensor]]]:
     """Returns the signatures of an export in any format.
 
     For a file with the network alone, the task makes the signatures around it, from the assets in
@@ -211,7 +216,9 @@ def load_export(path: Path, task: Any) -> Mapping[str, Any]:
     except Exception as error:  # The libraries of the formats raise any error for damaged files.
         raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
     try:
-        signatures: Mapping[str, Any] = task.serving(model).signatures
+        signatures: Mapping[str, Callable[..., dict[str, tf.Tensor]]] = task.serving(
+            model
+        ).signatures
     except (DataError, SettingError) as error:
         raise RunnerError(
             f"WHERE: {path} has only the network, and what the run learned from its data is "
@@ -220,7 +227,9 @@ def load_export(path: Path, task: Any) -> Mapping[str, Any]:
     return signatures
 
 
-def _load_network(kind: NetworkFormat, path: Path, record: Mapping[str, Any]) -> Any:
+def _load_network(
+    kind: NetworkFormat, path: Path, record: JsonObject
+) -> tf_keras.Model | ExportedNetwork:
     if kind.loads_keras_model:
         return kind.load(path / kind.file, (), ())
     if "structure" not in record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +13,11 @@ import tensorflow as tf
 from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, named_function
+
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.utils.types import JsonObject, Tensors
 
 # From the inputs to the outputs, each a list of arrays [batch, ...] in the order of their names.
 NumpyFunction = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
@@ -30,10 +35,10 @@ class Network:
         structure: What the model returns, with the name of an output in place of each tensor.
     """
 
-    model: Any
+    model: tf_keras.Model
     inputs: dict[str, tf.TensorSpec]
     outputs: tuple[str, ...]
-    features: Any
+    features: Tensors
     structure: Any
 
     def call(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -43,7 +48,7 @@ class Network:
             zip(self.outputs, map(_widen_to_float32, tf.nest.flatten(outputs)), strict=True)
         )
 
-    def function(self, batch: int | None) -> Any:
+    def function(self, batch: int | None) -> tf.types.experimental.GenericFunction:
         """Returns a `tf.function` for batches of a size; None for any size."""
         return named_function(
             self.call,
@@ -79,7 +84,7 @@ class Network:
         return sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
 
 
-def describe_network(model: Any, features: Any, outputs: Any) -> Network:
+def describe_network(model: tf_keras.Model, features: Tensors, outputs: Tensors) -> Network:
     """Returns the network, for the features of a batch and the outputs of the model for them.
 
     Raises `RunnerError` if an input is not a tensor.
@@ -125,14 +130,14 @@ class ExportedNetwork:
         input_shape: The shape of the only input, with None for the size of the batch.
     """
 
-    def __init__(self, run: NumpyFunction, record: Mapping[str, Any]) -> None:
+    def __init__(self, run: NumpyFunction, record: JsonObject) -> None:
         self._run = run
         self._structure = record["structure"]
         self._outputs = [_any_batch(text) for text in record["outputs"].values()]
         self.inputs = [_any_batch(text) for text in record["inputs"].values()]
         self.input_shape = tuple(self.inputs[0].shape) if len(self.inputs) == 1 else None
 
-    def __call__(self, features: Any, training: bool = False) -> Any:
+    def __call__(self, features: Tensors, training: bool = False) -> Tensors:
         """Returns the outputs for the features of a batch."""
         del training
         values = [
@@ -147,7 +152,7 @@ class ExportedNetwork:
         ]
         return tf.nest.pack_sequence_as(self._structure, outputs)
 
-    def _call(self, *values: Any) -> list[Any]:
+    def _call(self, *values: np.ndarray) -> list[np.ndarray]:
         return [
             answer.astype(spec.dtype.as_numpy_dtype)
             for answer, spec in zip(self._run(values), self._outputs, strict=True)
@@ -159,7 +164,7 @@ def _any_batch(text: str) -> tf.TensorSpec:
     return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
 
 
-def track_values(root: tf.Module, model: Any) -> None:
+def track_values(root: tf.Module, model: tf_keras.Model) -> None:
     """Attaches the variables and lookup tables of a model to `root`, so that a SavedModel has them.
 
     Not the model itself: TensorFlow would trace each of its layers separately, and save metadata
@@ -171,7 +176,7 @@ def track_values(root: tf.Module, model: Any) -> None:
     root.tables = [part for part in parts if isinstance(part, table)]
 
 
-def _names(structure: Any, declared: Sequence[str], usual: str) -> list[str]:
+def _names(structure: Tensors, declared: Sequence[str], usual: str) -> list[str]:
     """Returns an identifier for each tensor: its path in the structure, or the name of a layer."""
     paths = _paths(structure)
     if paths == [""]:
@@ -180,7 +185,7 @@ def _names(structure: Any, declared: Sequence[str], usual: str) -> list[str]:
     return [name if name.isidentifier() else f"{usual}_{name}" for name in names]
 
 
-def _paths(structure: Any, above: tuple[str, ...] = ()) -> list[str]:
+def _paths(structure: Tensors, above: tuple[str, ...] = ()) -> list[str]:
     """Returns the path of each tensor, in the order of `tf.nest.flatten`."""
     if isinstance(structure, Mapping):
         items = [(str(name), structure[name]) for name in sorted(structure)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
@@ -18,6 +18,10 @@ from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.sharded_variables import merge_shards, name_of, name_shards, shards_of
 from orbit_runner.tf_internals import Trackable, require_slot_hook, track
+
+if TYPE_CHECKING:
+    from orbit_runner.distribute.sharded_variables import Variable
+    from orbit_runner.state.learning_rates import Optimizer
 
 
 class WeightAverage(tf.Module):
@@ -135,7 +139,7 @@ class AveragingOptimizer(Trackable):
     `average` is None; the optimizer can then be restored from the checkpoint of a run with one.
     """
 
-    def __init__(self, optimizer: Any, average: WeightAverage | None) -> None:
+    def __init__(self, optimizer: Optimizer, average: WeightAverage | None) -> None:
         require_slot_hook()
         track(self, optimizer, INNER_OPTIMIZER)
         pairs = average.pairs() if average is not None else ()
@@ -145,13 +149,13 @@ class AveragingOptimizer(Trackable):
         """Returns the names of the slots."""
         return [_SLOT]
 
-    def get_slot(self, variable: Any, name: str) -> Any:
+    def get_slot(self, variable: Variable, name: str) -> Variable | None:
         """Returns the average of a weight, or None if it has no average."""
         return self._averages.get(id(variable)) if name == _SLOT else None
 
     def _create_or_restore_slot_variable(
-        self, slot_variable_position: Any, slot_name: str, variable: Any, **kwargs: Any
-    ) -> Any:
+        self, slot_variable_position: object, slot_name: str, variable: Variable, **kwargs: object
+    ) -> Variable | None:
         # TensorFlow calls this to restore a slot. Some releases restore the slot through the given
         # position, others restore the returned variable.
         del slot_variable_position, kwargs

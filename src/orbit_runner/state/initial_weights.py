@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import tensorflow as tf
 import tf_keras
@@ -16,11 +16,21 @@ from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights, unus
 from orbit_runner.tf_internals import restore_id
 from orbit_runner.utils.log import note
 
+if TYPE_CHECKING:
+    from official.core import base_task
+
+    from orbit_runner.distribute.sharded_variables import Variable
+    from orbit_runner.tasks.multitask import JointTask
+
+    # A task of Model Garden's class, or several that are trained together.
+    AnyTask: TypeAlias = base_task.Task | JointTask
+
+
 _SETTING = "task.init_checkpoint"
 
 
 def initialize(
-    task: Any, model: tf_keras.Model, *, may_be_empty: bool = False
+    task: AnyTask, model: tf_keras.Model, *, may_be_empty: bool = False
 ) -> LoadedWeights | None:
     """Calls the task's `initialize` on a new model, and reports what it loads from a checkpoint.
 
@@ -61,7 +71,7 @@ def initialize(
     return loaded
 
 
-def _load_checkpoint(config: Any, model: tf_keras.Model, path: str) -> LoadedWeights:
+def _load_checkpoint(config: object, model: tf_keras.Model, path: str) -> LoadedWeights:
     try:
         return load_weights(model, path, getattr(config, "init_ignore", ()))
     except (ValueError, tf.errors.OpError) as error:
@@ -70,7 +80,7 @@ def _load_checkpoint(config: Any, model: tf_keras.Model, path: str) -> LoadedWei
 
 
 def _run_task_initialize(
-    task: Any, model: tf_keras.Model, path: str, *, is_empty: bool
+    task: AnyTask, model: tf_keras.Model, path: str, *, is_empty: bool
 ) -> LoadedWeights:
     """Calls the task's own `initialize`, and determines which variables it assigned."""
     variables = merge_shards(model.variables)
@@ -111,14 +121,14 @@ def _require_checkpoint(path: str) -> None:
         )
 
 
-def _version_of(variable: Any) -> tuple[int, int]:
+def _version_of(variable: Variable) -> tuple[int, int]:
     """Returns a value that changes when a variable is restored or assigned."""
     # The number also changes if the new value equals the initial value, such as zero.
     value = zlib.crc32(variable.numpy().tobytes())
     return restore_id(variable), value
 
 
-def _find_unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[Any]:
+def _find_unloaded(variables: list[Variable], before: list[tuple[int, int]]) -> list[Variable]:
     pairs = zip(variables, before, strict=True)
     return [variable for variable, mark in pairs if _version_of(variable) == mark]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.sharded_variables import merge_shards
@@ -13,6 +13,10 @@ from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.tasks.layer_names import NamedLayer, named_layers
 from orbit_runner.utils.text_table import table_lines
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 HEADER = ("layers", "parameters", "frozen", "learning rate", "loaded from")
 
@@ -52,7 +56,7 @@ def has_table(config: ExperimentConfig) -> bool:
 
 
 def layer_groups(
-    model: Any, trained: TrainedLayers | None, loaded: LoadedWeights | None
+    model: tf.Module, trained: TrainedLayers | None, loaded: LoadedWeights | None
 ) -> list[LayerGroup]:
     """Returns the layers of a model that have weights, those with equal settings as one row.
 

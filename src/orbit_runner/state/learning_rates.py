@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import tensorflow as tf
 
 from orbit_runner.tf_internals import supports_no_merge_call
 
+if TYPE_CHECKING:
+    import numpy as np
+    import tf_keras
+
+    from orbit_runner.distribute.sharded_variables import Variable
+
+    # An optimizer of Keras, of either kind.
+    Optimizer: TypeAlias = tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer
+    # Pairs of a gradient, which may be sparse or None, and its variable.
+    GradsAndVars: TypeAlias = Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, Variable]]
+
+    class AppliesGradients(Protocol):
+        """An optimizer, or an object that passes gradients on to one."""
+
+        def apply_gradients(self, grads_and_vars: GradsAndVars) -> object:
+            """Applies the gradients."""
+
+
 RATE = "learning_rate"
 
 
-def learning_rates(optimizer: Any) -> dict[str, Any]:
+def learning_rates(optimizer: Optimizer) -> dict[str, np.floating]:
     """Returns the learning rates of the next step by name.
 
     The name is `learning_rate`. An optimizer that consists of several has a rate for each of them,
@@ -21,7 +39,7 @@ def learning_rates(optimizer: Any) -> dict[str, Any]:
     return {name: rate.numpy() for name, rate in learning_rate_tensors(optimizer).items()}
 
 
-def learning_rate_tensors(optimizer: Any) -> dict[str, tf.Tensor]:
+def learning_rate_tensors(optimizer: Optimizer) -> dict[str, tf.Tensor]:
     """Returns the learning rates of the next step as scalar tensors, for use inside a graph."""
     parts = getattr(optimizer, "optimizers", None)
     if parts is None:
@@ -29,7 +47,7 @@ def learning_rate_tensors(optimizer: Any) -> dict[str, tf.Tensor]:
     return {f"{type(part).__name__}_{n}_{RATE}": _rate(part) for n, part in enumerate(parts)}
 
 
-def _rate(optimizer: Any) -> tf.Tensor:
+def _rate(optimizer: Optimizer) -> tf.Tensor:
     rate = optimizer.learning_rate
     return tf.convert_to_tensor(rate(optimizer.iterations) if callable(rate) else rate)
 
@@ -43,11 +61,13 @@ class LayerRateOptimizer:
     `factors` maps the `id` of variables to factors; those of other variables are 1.
     """
 
-    def __init__(self, optimizer: Any, factors: Mapping[int, float]) -> None:
+    def __init__(self, optimizer: AppliesGradients, factors: Mapping[int, float]) -> None:
         self._optimizer = optimizer
         self._factors = factors
 
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: GradsAndVars, *args: object, **kwargs: object
+    ) -> object:
         """Applies the gradients. Must be called in a replica context."""
         pairs = [*grads_and_vars]
         scaled = [
@@ -61,8 +81,11 @@ class LayerRateOptimizer:
             self._scale(scaled, before)
         return result
 
-    def _scale(self, variables: list[Any], before: list[tf.Tensor]) -> None:
-        def update(strategy: tf.distribute.Strategy, before: Any) -> None:
+    def _scale(self, variables: list[Variable], before: list[tf.Tensor]) -> None:
+        def update(
+            strategy: tf.distribute.Strategy,
+            before: Sequence[tf.Tensor | tf.distribute.DistributedValues],
+        ) -> None:
             for variable, value in zip(variables, before, strict=True):
                 factor = self._factors[id(variable)]
                 strategy.extended.update(variable, _move, args=(value, factor), group=False)

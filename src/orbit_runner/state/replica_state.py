@@ -10,7 +10,6 @@ are saved.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import tensorflow as tf
 
@@ -81,7 +80,7 @@ def replica_local_variables(model: tf.Module, unchanged: Collection[int] = ()) -
     ]
 
 
-def _is_replica_local(variable: Any) -> bool:
+def _is_replica_local(variable: object) -> bool:
     return (
         isinstance(variable, tf.Variable)
         and variable.synchronization == tf.VariableSynchronization.ON_READ

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
@@ -13,13 +13,17 @@ from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tf_internals import optimizer_settings
 
+if TYPE_CHECKING:
+    from orbit_runner.state.learning_rates import Optimizer
+    from orbit_runner.tf_internals import Trackable
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
     """Everything that changes with a step."""
 
     model: tf_keras.Model
-    optimizer: Any  # Wrapped in another optimizer if loss scaling is enabled.
+    optimizer: Optimizer  # Wrapped in another optimizer if loss scaling is enabled.
     ema: WeightAverage | None  # None if the weights are not averaged.
     global_step: tf.Variable  # int64 scalar.
     recoveries: tf.Variable  # int64 scalar: the number of rollbacks after the run diverged.
@@ -34,7 +38,7 @@ class TrainState:
     # Digest of the task's assets, which do not change; "" if it has none.
     assets: str = ""
 
-    def items(self, *, ema_in_optimizer: bool | None = None) -> dict[str, Any]:
+    def items(self, *, ema_in_optimizer: bool | None = None) -> dict[str, Trackable]:
         """Returns the items of a checkpoint, under Model Garden's names if it saves them too.
 
         If `ema_in_optimizer` is True, the average is part of an optimizer that wraps the optimizer;

@@ -8,7 +8,7 @@ layers change, so they must be a function of the step alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.trainer import FineTuning
 from orbit_runner.errors import SettingError
@@ -19,6 +19,11 @@ from orbit_runner.tasks.layer_names import (
     selects,
 )
 from orbit_runner.tf_internals import all_layers, inner_layers
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
+
 
 _PATH = "trainer.fine_tuning"
 
@@ -34,7 +39,7 @@ class TrainedLayers:
         factors: The factor of the learning rate by the `id` of each trained variable; 1 if missing.
     """
 
-    def __init__(self, config: FineTuning, model: Any) -> None:
+    def __init__(self, config: FineTuning, model: tf.Module) -> None:
         self.layers = named_layers(model)
         if not self.layers:
             raise SettingError(_PATH, f"{type(model).__name__} is not a Keras model with layers")
@@ -76,7 +81,7 @@ class TrainedLayers:
             for weight in named.weights
         }
 
-    def _is_trained(self, layer: Any, step: int) -> bool:
+    def _is_trained(self, layer: tf_keras.layers.Layer, step: int) -> bool:
         start = self._starts.get(id(layer))
         return start is not None and start <= step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -23,16 +23,23 @@ from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.log import phase
 
+if TYPE_CHECKING:
+    from official.core import base_task
+
+    from orbit_runner.state.initial_weights import AnyTask
+    from orbit_runner.utils.types import JsonObject, Tensors
+
+
 _PARTS = ("features", "labels", "weights")
 _SENTENCES = 3
 
 
-def batch_summary(batch: Any) -> list[TensorSummary]:
+def batch_summary(batch: Tensors) -> list[TensorSummary]:
     """Returns the tensors of a batch."""
     return [_summary(name, tensor) for name, tensor in named_tensors(batch)]
 
 
-def named_tensors(batch: Any) -> Iterator[tuple[str, Any]]:
+def named_tensors(batch: Tensors) -> Iterator[tuple[str, tf.Tensor]]:
     """Yields the name and the value of each tensor in a batch."""
     if isinstance(batch, tuple) and 2 <= len(batch) <= len(_PARTS):
         for name, part in zip(_PARTS, batch, strict=False):
@@ -41,13 +48,13 @@ def named_tensors(batch: Any) -> Iterator[tuple[str, Any]]:
         yield from _flatten_part("", batch)
 
 
-def batch_bytes(batch: Any) -> int:
+def batch_bytes(batch: Tensors) -> int:
     """Returns the bytes of the tensors in a batch, without those of strings."""
     tensors = (value for _, value in named_tensors(batch) if value.dtype != tf.string)
     return sum(int(tf.size(value)) * value.dtype.size for value in tensors)
 
 
-def pictures(batch: Any) -> tuple[np.ndarray, list[str]] | None:
+def pictures(batch: Tensors) -> tuple[np.ndarray, list[str]] | None:
     """Returns the pictures of a batch, [n, height, width, channels], and their labels.
 
     Returns None if the batch has no pictures with 1, 3 or 4 channels.
@@ -60,7 +67,7 @@ def pictures(batch: Any) -> tuple[np.ndarray, list[str]] | None:
     return None
 
 
-def sentences(task: Any, batch: Any) -> list[tuple[str, str]]:
+def sentences(task: AnyTask, batch: Tensors) -> list[tuple[str, str]]:
     """Returns the first sentences of a batch of token ids; [] if the task has no vocabulary."""
     vocabulary = getattr(task, "vocabulary", None)
     if vocabulary is None or not hasattr(vocabulary, "decode"):
@@ -73,8 +80,8 @@ def sentences(task: Any, batch: Any) -> list[tuple[str, str]]:
     return texts
 
 
-def _flatten_part(name: str, part: Any) -> Iterator[tuple[str, Any]]:
-    inner: Iterable[tuple[Any, Any]]
+def _flatten_part(name: str, part: Tensors) -> Iterator[tuple[str, tf.Tensor]]:
+    inner: Iterable[tuple[object, Tensors]]
     if isinstance(part, dict):
         inner = part.items()
     elif isinstance(part, (tuple, list)):
@@ -86,7 +93,7 @@ def _flatten_part(name: str, part: Any) -> Iterator[tuple[str, Any]]:
         yield from _flatten_part(f"{name}.{key}" if name else str(key), value)
 
 
-def _summary(name: str, tensor: Any) -> TensorSummary:
+def _summary(name: str, tensor: tf.Tensor) -> TensorSummary:
     shape = tuple(tensor.shape.as_list())
     dtype = tensor.dtype.name
     if tensor.dtype == tf.string or not int(tf.size(tensor)):
@@ -97,7 +104,7 @@ def _summary(name: str, tensor: Any) -> TensorSummary:
     )
 
 
-def _label_texts(labels: Any, count: int) -> list[str]:
+def _label_texts(labels: tf.Tensor, count: int) -> list[str]:
     values = np.asarray(labels)
     if values.ndim == 2:  # Shares of the classes, if images are mixed.
         values = values.argmax(axis=-1)
@@ -119,19 +126,19 @@ class ReplayedStep:
     """
 
     step: int
-    rows: Sequence[dict[str, Any]]
+    rows: Sequence[JsonObject]
     tensors: Sequence[TensorSummary]
     text: Sequence[tuple[str, str]]
     images: np.ndarray | None
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the values for JSON, without pictures."""
         values = dataclasses.asdict(dataclasses.replace(self, images=None))
         del values["images"]
         return {"step": self.step, "order": "replayed", **values}
 
 
-def replayed_step(task: Any, step: int, batch: Any) -> ReplayedStep:
+def replayed_step(task: AnyTask, step: int, batch: Tensors) -> ReplayedStep:
     """Returns the batch of a step; all batches before it must have as many rows."""
     images, labels = pictures(batch) or (None, [])
     size = int(next(value for _, value in named_tensors(batch)).shape[0])
@@ -151,7 +158,7 @@ def replayed_step(task: Any, step: int, batch: Any) -> ReplayedStep:
 
 def step_batches(
     config: ExperimentConfig, run: Path | None, *, first: int, last: int, recoveries: int = 0
-) -> tuple[Any, Iterator[Any]]:
+) -> tuple[base_task.Task, Iterator[Tensors]]:
     """Returns the task and its global batches of the steps from `first` to `last`, from step 1 on.
 
     If the pipeline can only start at its beginning, the batches before `first` are made as well.
@@ -192,8 +199,8 @@ def step_batches(
 
 
 def _batches(
-    config: ExperimentConfig, batches: Iterator[Any], first: int, last: int
-) -> Iterator[Any]:
+    config: ExperimentConfig, batches: Iterator[Tensors], first: int, last: int
+) -> Iterator[Tensors]:
     for step in range(first, last + 1):
         with error_message_scope(config):
             batch = next(batches, None)

@@ -36,7 +36,11 @@ from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
+    from official.core import base_task
+
+    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.train.run import Run
+    from orbit_runner.utils.types import Tensors
 
 _OP = re.compile(r"__wrapped__(\w+?)_device_|node: (\w+)")
 
@@ -138,7 +142,7 @@ def eager_functions_scope() -> Iterator[None]:
         tf.config.run_functions_eagerly(before)
 
 
-def _take_step(run: Run, batch: Any, instruments: Instruments) -> Exception | None:
+def _take_step(run: Run, batch: Tensors, instruments: Instruments) -> Exception | None:
     """Runs the step, and returns the error that it raised."""
     assert run.trainer is not None
     try:
@@ -151,7 +155,7 @@ def _take_step(run: Run, batch: Any, instruments: Instruments) -> Exception | No
     return None
 
 
-def _mean(losses: Sequence[Any]) -> float | None:
+def _mean(losses: Sequence[tf.Tensor]) -> float | None:
     return float(np.mean([float(loss) for loss in losses])) if losses else None
 
 
@@ -166,7 +170,7 @@ def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
 
 
 def _describe_variable(
-    variable: Any, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
+    variable: Variable, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
 ) -> VariableStep:
     before, after = kept.value(variable), np.asarray(variable.numpy())
     gradient = gradients.get(id(variable))
@@ -238,7 +242,9 @@ def _describe_failure(
     )
 
 
-def _describe_examples(run: Run, step: int, batch: Any, rows: int) -> dict[int, Mapping[str, Any]]:
+def _describe_examples(
+    run: Run, step: int, batch: Tensors, rows: int
+) -> dict[int, Mapping[str, object]]:
     """Returns what is known about the example in each row of the global batch."""
     order = TrainingOrder(run.written_config, run.model_dir)
     if order.examples(order.recoveries(step)) is not None:
@@ -288,7 +294,7 @@ class KeptState:
             for key, variable in variables.items()
         }
 
-    def value(self, variable: Any) -> np.ndarray:
+    def value(self, variable: Variable) -> np.ndarray:
         """Returns the value that a variable had, on the first replica."""
         return self._copies[id(variable)][0][1]
 
@@ -298,7 +304,7 @@ class KeptState:
             for part, value in parts:
                 part.assign(value)
 
-    def _parts(self, variable: Any) -> list[Any]:
+    def _parts(self, variable: Variable) -> list[Variable]:
         return list(self._strategy.experimental_local_results(variable))
 
 
@@ -416,11 +422,11 @@ def debug_step(run: Run) -> None:
         run.trainer.train_step(iter([batch]))
 
 
-def _wrap_in_debugger(task: Any) -> Callable[..., Any]:
+def _wrap_in_debugger(task: base_task.Task) -> Callable[..., object]:
     original = task.train_step
 
     @tf.autograph.experimental.do_not_convert
-    def train_step(*args: Any, **kwargs: Any) -> Any:
+    def train_step(*args: object, **kwargs: object) -> object:
         debugger = pdb.Pdb()
         try:
             return debugger.runcall(original, *args, **kwargs)
@@ -449,10 +455,10 @@ class ExamineAtStep(Callback):
     def __init__(
         self,
         step: int,
-        examine: Callable[[Run], Any],
+        examine: Callable[[Run], object],
         *,
         stops: bool,
-        check: Callable[[Run], Any] = lambda run: None,
+        check: Callable[[Run], object] = lambda run: None,
     ) -> None:
         self._step = step
         self._examine = examine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
 from orbit_runner.utils.files import read_json_object
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ class StepExamples:
     rows: int
     seed: int
     recoveries: int
-    chosen: list[dict[str, Any]]
+    chosen: list[JsonObject]
     count: int
     skipped: bool = False
 
@@ -181,7 +184,7 @@ class TrainingOrder:
         per_epoch = self._require_examples(0).order.steps_per_epoch
         return train_steps or make_plan(self.config.trainer, per_epoch).train_steps
 
-    def occurrences(self, example: int, until: int) -> list[dict[str, Any]]:
+    def occurrences(self, example: int, until: int) -> list[JsonObject]:
         """Returns where an example is in the steps from 1 to `until`, in ascending order.
 
         Raises RunnerError if these are more epochs than a config allows.
@@ -203,12 +206,12 @@ class TrainingOrder:
                 )
         return occurrences
 
-    def describe_example(self, step: int, row: int) -> dict[str, Any]:
+    def describe_example(self, step: int, row: int) -> JsonObject:
         """Returns what is known about the example in a row of a step."""
         examples = self._require_examples(self.recoveries(step))
         return examples.describe(examples.order.rows(step - 1), np.array([row]))[0]
 
-    def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[dict[str, Any]]:
+    def _describe_occurrences(self, part: Occurrences, order: StepOrder) -> list[JsonObject]:
         occurrences = []
         columns = (part.steps, part.epochs, part.places, part.rows)
         for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
@@ -255,7 +258,7 @@ class TrainingOrder:
         return examples
 
 
-def _row_numbers(rows: Rows, row: int) -> dict[str, Any]:
+def _row_numbers(rows: Rows, row: int) -> JsonObject:
     example = int(rows.examples[row])
     return {
         "row": row,

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,15 @@ from orbit_runner.tf_internals import (
 )
 from orbit_runner.train.evaluator import as_scalar
 
+if TYPE_CHECKING:
+    import tf_keras
+    from official.core import base_task
+
+    from orbit_runner.distribute.sharded_variables import Variable
+    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
+    from orbit_runner.utils.types import Tensors
+
+
 _READ_OP = "ReadVariableOp"
 
 
@@ -40,7 +49,7 @@ class BadOutput:
     rows: tuple[int, ...]
     source: str
     parents: tuple[BadOutput, ...]  # the outputs of earlier ops that the op read
-    tensor: Any = dataclasses.field(repr=False)  # kept, so that no other tensor has its `id`
+    tensor: tf.Tensor = dataclasses.field(repr=False)  # kept, so that no other tensor has its `id`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +57,9 @@ class LossCall:
     """A call of a function that computes losses."""
 
     replica: int
-    function: Callable[..., Any]
-    arguments: tuple[tuple[Any, ...], dict[str, Any]]
-    result: Any  # None if the call failed
+    function: Callable[..., Tensors]
+    arguments: tuple[tuple[object, ...], dict[str, object]]
+    result: Tensors | None  # None if the call failed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +92,11 @@ class Instruments:
 
     def __init__(
         self,
-        task: Any,
-        model: Any,
+        task: base_task.Task,
+        model: tf_keras.Model,
         *,
         starts: Sequence[int],
-        batch: Sequence[Any],
+        batch: Sequence[tf.Tensor],
         pieces: int,
         kept_layers: Sequence[str],
     ) -> None:
@@ -106,14 +115,15 @@ class Instruments:
         self._bad: dict[int, BadOutput] = {}
         self._stored: list[BadOutput] = []  # values that an op without outputs stored
         self.layers = LayerOutputs(kept_layers)
-        self.losses: list[Any] = []  # of each replica, or of each piece
-        self.gradients: list[tuple[Any, Any]] = []  # (gradient, variable) of each replica
+        self.losses: list[tf.Tensor] = []  # of each replica, or of each piece
+        # (gradient, variable) of each replica
+        self.gradients: list[tuple[tf.Tensor | tf.IndexedSlices, Variable]] = []
         self.loss_calls: list[LossCall] = []  # of `example_losses`
         self.batch_loss_calls: list[LossCall] = []  # of `build_losses`
         self.failure: Failure | None = None
 
     @contextlib.contextmanager
-    def installed_scope(self, optimizer: Any) -> Iterator[None]:
+    def installed_scope(self, optimizer: Optimizer) -> Iterator[None]:
         """Observes the ops in a `with` block. Functions must run eagerly."""
         task = [self._task]
         layers = [*self._layers.values()]
@@ -173,13 +183,19 @@ class Instruments:
         """Returns whether the loss or a gradient is not finite."""
         return any(count_non_finite(value.numpy()) for value in self._losses_and_gradients())
 
-    def _losses_and_gradients(self) -> list[Any]:
+    def _losses_and_gradients(self) -> list[tf.Tensor]:
         gradients = (getattr(gradient, "values", gradient) for gradient, _ in self.gradients)
         values = [*self.losses, *gradients]
         return [value for value in values if tf.is_tensor(value)]
 
     def _on_op(
-        self, op: str, inputs: Any, attrs: Any, outputs: Any, op_name: Any = None, graph: Any = None
+        self,
+        op: str,
+        inputs: Sequence[tf.Tensor] | None,
+        attrs: object,
+        outputs: Sequence[tf.Tensor] | None,
+        op_name: object = None,
+        graph: tf.Graph | None = None,
     ) -> None:
         if graph is not None:  # An op is added to a graph, not run.
             return
@@ -198,7 +214,9 @@ class Instruments:
                 self._bad[id(tensor)] for tensor in inputs or () if id(tensor) in self._bad
             ]
 
-    def _record_bad_output(self, op: str, inputs: Any, output: Any, value: np.ndarray) -> None:
+    def _record_bad_output(
+        self, op: str, inputs: Sequence[tf.Tensor], output: tf.Tensor, value: np.ndarray
+    ) -> None:
         parents = tuple(self._bad[id(tensor)] for tensor in inputs if id(tensor) in self._bad)
         phase = self._phase()
         self._bad[id(output)] = BadOutput(
@@ -215,7 +233,13 @@ class Instruments:
         )
 
     def _gradient_function(
-        self, op: str, attrs: Any, count: int, inputs: Any, outputs: Any, *rest: Any
+        self,
+        op: str,
+        attrs: object,
+        count: int,
+        inputs: Sequence[tf.Tensor] | None,
+        outputs: Sequence[tf.Tensor] | None,
+        *rest: object,
     ) -> Any:
         """Computes the gradient of an op. TensorFlow calls this function."""
         # TensorFlow keeps only the inputs and outputs that the gradient needs.
@@ -239,7 +263,7 @@ class Instruments:
             return self._thread.gradient_of or ""
         return self._thread.layers[-1] if self._thread.layers else ""
 
-    def _source(self, op: str, inputs: Any) -> str:
+    def _source(self, op: str, inputs: Sequence[tf.Tensor]) -> str:
         """Returns where an op got values that are not finite, if no other op computed them."""
         if op == _READ_OP:
             return "weights"
@@ -262,13 +286,13 @@ class Instruments:
         bad = ~np.isfinite(value.astype(np.float64)).reshape(rows, -1).all(axis=1)
         return tuple(int(row) + first for row in np.flatnonzero(bad))
 
-    def _wrap_call(self, layer: Any) -> Callable[..., Any]:
+    def _wrap_call(self, layer: tf_keras.layers.Layer) -> Callable[..., Tensors]:
         original = layer.call
         name = self._names[id(layer)]
         thread = self._thread
 
         @tf.autograph.experimental.do_not_convert
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Tensors:
             if not thread.layers:
                 thread.calls += layer is self._model
                 thread.rows = rows_of((args, kwargs))
@@ -295,10 +319,10 @@ class Instruments:
             thread.layers.pop()
             thread.phase = after
 
-    def _wrap_train_step(self, task: Any) -> Callable[..., Any]:
+    def _wrap_train_step(self, task: base_task.Task) -> Callable[..., dict[str, tf.Tensor]]:
         original = task.train_step
 
-        def train_step(*args: Any, **kwargs: Any) -> Any:
+        def train_step(*args: object, **kwargs: object) -> dict[str, tf.Tensor]:
             self._thread.phase = FORWARD
             with self._failures_scope():
                 logs = original(*args, **kwargs)
@@ -315,16 +339,16 @@ class Instruments:
             self.failure = self.failure or Failure("", self._phase(), _replica())
             raise
 
-    def _wrap_build_losses(self, task: Any) -> Callable[..., Any]:
+    def _wrap_build_losses(self, task: base_task.Task) -> Callable[..., Tensors]:
         return self._wrap_loss(task.build_losses, self.batch_loss_calls, after=BACKWARD)
 
-    def _wrap_example_losses(self, task: Any) -> Callable[..., Any]:
+    def _wrap_example_losses(self, task: base_task.Task) -> Callable[..., Tensors]:
         return self._wrap_loss(task.example_losses, self.loss_calls, after=FORWARD)
 
     def _wrap_loss(
-        self, function: Callable[..., Any], calls: list[LossCall], after: str
-    ) -> Callable[..., Any]:
-        def loss(*args: Any, **kwargs: Any) -> Any:
+        self, function: Callable[..., Tensors], calls: list[LossCall], after: str
+    ) -> Callable[..., Tensors]:
+        def loss(*args: object, **kwargs: object) -> Tensors:
             result = None
             try:
                 with self._place_scope(LOSS, FORWARD, after):
@@ -342,10 +366,12 @@ class Instruments:
 
         return tf.autograph.experimental.do_not_convert(loss)
 
-    def _wrap_apply_gradients(self, optimizer: Any) -> Callable[..., Any]:
+    def _wrap_apply_gradients(self, optimizer: Optimizer) -> Callable[..., object]:
         original = optimizer.apply_gradients
 
-        def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        def apply_gradients(
+            grads_and_vars: GradsAndVars, *args: object, **kwargs: object
+        ) -> object:
             pairs = list(grads_and_vars)
             self.gradients += [pair for pair in pairs if pair[0] is not None]
             with self._place_scope("", UPDATE):
@@ -354,12 +380,12 @@ class Instruments:
         return tf.autograph.experimental.do_not_convert(apply_gradients)
 
 
-def has_example_losses(task: Any) -> bool:
+def has_example_losses(task: object) -> bool:
     """Returns whether a task defines the loss of each example."""
     return isinstance(task, Task) and type(task).example_losses is not Task.example_losses
 
 
-def rows_of(nested: Any) -> int:
+def rows_of(nested: object) -> int:
     """Returns the number of rows of nested tensors: the first size of the first one that has any.
 
     Returns 0 if none has any.
@@ -377,7 +403,7 @@ def _replica() -> int:
     return 0 if context is None else int(context.replica_id_in_sync_group)
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: tf.Tensor) -> bool:
     return hasattr(value, "numpy") and (value.dtype.is_floating or value.dtype.is_complex)
 
 
@@ -388,7 +414,7 @@ class LayerOutputs:
         self._kept_arrays = {name: list[np.ndarray]() for name in kept_layers}
         self._parts: dict[str, list[_Part]] = {}
 
-    def add(self, layer: str, outputs: Any) -> None:
+    def add(self, layer: str, outputs: Tensors) -> None:
         """Adds the result of a call of a layer; of several tensors, only the first one counts."""
         tensors = (tensor for tensor in tf.nest.flatten(outputs) if hasattr(tensor, "numpy"))
         output = next((tensor for tensor in tensors if tensor.dtype.is_floating), None)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import tensorflow as tf
 
@@ -22,16 +22,25 @@ from orbit_runner.tf_internals import (
 )
 from orbit_runner.utils.flops import op_flops
 
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.distribute.sharded_variables import Variable
+    from orbit_runner.utils.types import Tensors
+
+
 MOST_ROWS = 60  # More rows than this do not fit on two screens.
+
+Owner = TypeVar("Owner")
 
 
 class LayerCalls:
     """Records the ops and the output shape of each layer, in the first call of a model."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: tf.Module) -> None:
         self._model = model
-        self._owned: dict[int, list[Any]] = {}
-        self._seen: set[Any] = set()
+        self._owned: dict[int, list[tf.Operation]] = {}
+        self._seen: set[tf.Operation] = set()
         self._shapes: dict[int, tuple[int | None, ...]] = {}
         self._examples: int | None = None
         self._is_done = False
@@ -43,22 +52,22 @@ class LayerCalls:
         with replaced_methods_scope(layers, "call", self._make_recording_call):
             yield
 
-    def shape(self, layer: Any) -> tuple[int | None, ...] | None:
+    def shape(self, layer: tf_keras.layers.Layer) -> tuple[int | None, ...] | None:
         """Returns the shape of a layer's output, without the batch; None if it was not called."""
         return self._shapes.get(id(layer))
 
-    def flops(self, layer: Any) -> float | None:
+    def flops(self, layer: tf_keras.layers.Layer) -> float | None:
         """Returns the operations per example of a layer, without those of layers inside it."""
         counts = [op_flops(op) for op in self._owned.get(id(layer), ())]
         if None in counts:
             return None
         return sum(count or 0 for count in counts) / (self._examples or 1)
 
-    def _make_recording_call(self, layer: Any) -> Any:
+    def _make_recording_call(self, layer: tf_keras.layers.Layer) -> Callable[..., Tensors]:
         original = layer.call
 
         @tf.autograph.experimental.do_not_convert
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Tensors:
             # Keras 2 would convert the method itself if it had not been replaced.
             is_converted = not is_keras_3_layer(layer)
             run = autograph_convert(original, autograph_status()) if is_converted else original
@@ -74,7 +83,9 @@ class LayerCalls:
 
         return call
 
-    def record(self, layer: Any, ops: Sequence[Any], outputs: Any) -> None:
+    def record(
+        self, layer: tf_keras.layers.Layer, ops: Sequence[tf.Operation], outputs: Tensors
+    ) -> None:
         """Stores the ops that a call of a layer added to the graph, and the shape of its output."""
         own = [op for op in ops if op not in self._seen]
         self._seen.update(own)  # Layers inside have been recorded already.
@@ -87,7 +98,7 @@ class LayerCalls:
 
 @contextlib.contextmanager
 def replaced_methods_scope(
-    owners: Sequence[Any], name: str, replacement: Callable[[Any], Callable[..., Any]]
+    owners: Sequence[Owner], name: str, replacement: Callable[[Owner], Callable[..., object]]
 ) -> Iterator[None]:
     """Replaces a method of objects in a `with` block by what `replacement` returns for each."""
     # Layers of single ops have a `call` of their own, others that of their class.
@@ -104,7 +115,7 @@ def replaced_methods_scope(
                 vars(owner)[name] = own[id(owner)]
 
 
-def layer_rows(model: Any, calls: LayerCalls, *, every: bool = False) -> list[LayerRow]:
+def layer_rows(model: tf_keras.Model, calls: LayerCalls, *, every: bool = False) -> list[LayerRow]:
     """Returns the rows of a model, whose parameters add up to those of the model.
 
     Layers that contain others are replaced by them, from the outside to the inside, as long as the
@@ -127,7 +138,7 @@ def layer_rows(model: Any, calls: LayerCalls, *, every: bool = False) -> list[La
 class _Part:
     """A layer with all inside it, or without if those have parts of their own."""
 
-    layer: Any
+    layer: tf_keras.layers.Layer
     inside: str | None  # names of the layers that contain it; None for the outermost
     is_shallow: bool = False
 
@@ -143,10 +154,10 @@ class _Part:
         inside = "" if self.inside is None else self.name
         return [_Part(self.layer, self.inside, True), *(_Part(layer, inside) for layer in below)]
 
-    def layers(self) -> list[Any]:
+    def layers(self) -> list[tf_keras.layers.Layer]:
         return [self.layer] if self.is_shallow else _unique_layers(all_layers(self.layer))
 
-    def weights(self) -> list[Any]:
+    def weights(self) -> list[Variable]:
         if not self.is_shallow:
             return layer_weights(self.layer)
         inner = {
@@ -199,14 +210,14 @@ def _merge_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
     return merged
 
 
-def _unique_layers(layers: Sequence[Any]) -> list[Any]:
+def _unique_layers(layers: Sequence[tf_keras.layers.Layer]) -> list[tf_keras.layers.Layer]:
     return list({id(layer): layer for layer in layers}.values())
 
 
-def _leading_size(tensors: Sequence[Any]) -> int | None:
+def _leading_size(tensors: Sequence[Tensors]) -> int | None:
     sizes = [tensor.shape[0] for tensor in tensors if tf.is_tensor(tensor) and tensor.shape.rank]
     return sizes[0] if sizes else None
 
 
-def _size(variable: Any) -> int:
+def _size(variable: Variable) -> int:
     return math.prod(variable.shape.as_list())

@@ -8,11 +8,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from orbit_runner.utils.files import to_jsonable
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
 
 # Where the losses of the examples come from.
 COMPUTED_IN_STEP = "computed in the step"
@@ -38,14 +42,14 @@ class ExampleLoss:
     row: int
     loss: float | None
     error: str = ""
-    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    about: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @property
     def is_bad(self) -> bool:
         """Whether the loss is NaN or infinite, or could not be computed."""
         return bool(self.error) or (self.loss is not None and not math.isfinite(self.loss))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the values for JSON."""
         error = {"error": self.error} if self.error else {}
         return {"row": self.row, "loss": self.loss, "is_bad": self.is_bad, **error, **self.about}
@@ -152,10 +156,10 @@ class Examination:
             key=lambda example: example.row,
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the values for JSON, with null for NaN and infinities, without the arrays."""
         bad = None if self.first_bad is None else dataclasses.asdict(self.first_bad)
-        values: dict[str, Any] = to_jsonable(
+        values: JsonObject = to_jsonable(
             {
                 "step": self.step,
                 "loss": self.loss,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +19,13 @@ from orbit_runner.step.layers import LayerCalls
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
+
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
+    from orbit_runner.utils.types import Tensors
+
 
 NamedTensor = tuple[str, str, Any]  # (place, name, tensor)
 
@@ -71,18 +78,18 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
     loss = run.task.loss
     strategy = run.strategy
 
-    def run_recorded_step(batch: Any) -> Any:
+    def run_recorded_step(batch: Tensors) -> dict[str, tf.Tensor]:
         recorder.add_batch(batch)
         logs = step(batch)
         recorder.add("loss", "", logs[loss])
         return logs
 
-    def run_replica(inputs: Any) -> Any:
+    def run_replica(inputs: Tensors) -> list[tf.Tensor]:
         recorder.begin()
         trainer._replica_step(inputs)
         return recorder.tensors()
 
-    def run_all_replicas(inputs: Any) -> Any:
+    def run_all_replicas(inputs: Tensors) -> list[tf.Tensor | tf.distribute.DistributedValues]:
         tensors = strategy.run(run_replica, args=(inputs,), options=trainer._partition.options)
         trainer._update_average()
         return tensors
@@ -99,7 +106,9 @@ def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
 
 
 def _local_values(
-    strategy: tf.distribute.Strategy, names: Sequence[tuple[str, str]], tensors: Sequence[Any]
+    strategy: tf.distribute.Strategy,
+    names: Sequence[tuple[str, str]],
+    tensors: Sequence[tf.Tensor | tf.distribute.DistributedValues],
 ) -> Iterator[StepTensor]:
     counts: dict[tuple[str, str], int] = {}
     for (place, name), tensor in zip(names, tensors, strict=True):
@@ -115,7 +124,7 @@ def _local_values(
 class _Recorder(LayerCalls):
     """Collects the tensors of a step while it is traced, in each replica."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: tf.Module) -> None:
         super().__init__(model)
         self.names: list[tuple[str, str]] = []  # of all tensors, the same in each replica
         self._found = _ReplicaTensors()
@@ -125,25 +134,27 @@ class _Recorder(LayerCalls):
         self._found.graph = _graph()
         self._found.named = []
 
-    def add(self, place: str, name: str, tensor: Any) -> None:
+    def add(self, place: str, name: str, tensor: tf.Tensor | tf.IndexedSlices) -> None:
         """Adds a tensor. Those inside loops and compiled functions cannot be returned."""
         if isinstance(tensor, tf.IndexedSlices):
             tensor = tf.convert_to_tensor(tensor)
         if tf.is_tensor(tensor) and getattr(tensor, "graph", None) is self._found.graph:
             self._found.named.append((place, name, tensor))
 
-    def add_batch(self, batch: Any) -> None:
+    def add_batch(self, batch: Tensors) -> None:
         """Adds the tensors of a batch."""
         for name, tensor in named_tensors(batch):
             self.add("batch", name, tensor)
 
-    def record(self, layer: Any, ops: Sequence[Any], outputs: Any) -> None:
+    def record(
+        self, layer: tf_keras.layers.Layer, ops: Sequence[tf.Operation], outputs: Tensors
+    ) -> None:
         """Adds the output of a layer."""
         tensors = [output for output in tf.nest.flatten(outputs) if tf.is_tensor(output)]
         for index, tensor in enumerate(tensors):
             self.add("output", f"{layer.name}[{index}]" if index else layer.name, tensor)
 
-    def tensors(self) -> list[Any]:
+    def tensors(self) -> list[tf.Tensor]:
         """Returns the tensors of this replica, and stores their names."""
         self.names = [(place, name) for place, name, _ in self._found.named]
         return [tensor for _, _, tensor in self._found.named]
@@ -152,24 +163,24 @@ class _Recorder(LayerCalls):
 class _ReplicaTensors(threading.local):
     """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
 
-    graph: Any = None
+    graph: tf.Graph | None = None
     named: list[NamedTensor]
 
     def __init__(self) -> None:
         self.named = []
 
 
-def _graph() -> Any:
+def _graph() -> tf.Graph | None:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 @contextlib.contextmanager
-def _gradients_scope(optimizer: Any, recorder: _Recorder) -> Iterator[None]:
+def _gradients_scope(optimizer: Optimizer, recorder: _Recorder) -> Iterator[None]:
     """Records the gradients that the optimizer receives in a `with` block."""
-    apply: Callable[..., Any] = optimizer.apply_gradients
+    apply: Callable[..., object] = optimizer.apply_gradients
 
     @tf.autograph.experimental.do_not_convert
-    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(grads_and_vars: GradsAndVars, *args: object, **kwargs: object) -> object:
         pairs = list(grads_and_vars)
         for gradient, variable in pairs:
             if gradient is not None:

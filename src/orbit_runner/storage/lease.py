@@ -20,7 +20,6 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.objects import ObjectStore, StorageError
@@ -66,7 +65,7 @@ class Lease:
         # The previous owner; "" if the run had none.
         self.previous = ""
         # The record of the process that has taken over; None while this process has the lock.
-        self.lost: dict[str, Any] | None = None
+        self.lost: dict[str, object] | None = None
 
     def acquire(self) -> None:
         """Acquires the lock, and starts to renew it in a thread.
@@ -103,7 +102,7 @@ class Lease:
         self.previous = str(holder.get("owner", ""))
         return self._write_record(version or None)
 
-    def _read_record(self) -> tuple[str, dict[str, Any]]:
+    def _read_record(self) -> tuple[str, dict[str, object]]:
         info = self._store.info(NAME)
         if info is None:
             return "", {}
@@ -115,7 +114,7 @@ class Lease:
             record = {}
         return info.version, record if isinstance(record, dict) else {}
 
-    def _write_record(self, version: str | None, **more: Any) -> bool:
+    def _write_record(self, version: str | None, **more: object) -> bool:
         started = time.monotonic()
         self._count += 1
         record = {
@@ -170,7 +169,7 @@ class Lease:
             "this process has stopped uploading; the other one continues from its last checkpoint"
         )
 
-    def _refusal_message(self, holder: dict[str, Any]) -> str:
+    def _refusal_message(self, holder: dict[str, object]) -> str:
         return (
             f"--model_dir: another process is training in {self._store.url}\n"
             f"  {_describe(holder)}\n"
@@ -178,14 +177,14 @@ class Lease:
             "run at the same time)"
         )
 
-    def _waiting_message(self, holder: dict[str, Any]) -> str:
+    def _waiting_message(self, holder: dict[str, object]) -> str:
         return (
             f"note: {self._store.url} is locked by {_describe(holder)}\n"
             f"  waiting up to {self._seconds:.0f} s to see whether it still renews its lock"
         )
 
 
-def _describe(holder: dict[str, Any]) -> str:
+def _describe(holder: dict[str, object]) -> str:
     if not holder:
         return "an unknown process"
     return (
@@ -194,7 +193,7 @@ def _describe(holder: dict[str, Any]) -> str:
     )
 
 
-def _describe_this_process() -> dict[str, Any]:
+def _describe_this_process() -> dict[str, object]:
     command = redact(shlex.join(sys.orig_argv))
     short = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}…"
     process = os.getpid()
@@ -226,12 +225,12 @@ def _start_time_of(process: int) -> str:
     return "" if state in "ZX" else fields[18]
 
 
-def _is_here(holder: dict[str, Any]) -> bool:
+def _is_here(holder: dict[str, object]) -> bool:
     machine = _machine_id()
     return bool(machine) and holder.get("machine") == machine and bool(holder.get("started"))
 
 
-def _is_alive_here(holder: dict[str, Any]) -> bool:
+def _is_alive_here(holder: dict[str, object]) -> bool:
     process = holder.get("process")
     if not _is_here(holder) or not isinstance(process, int):
         return False
@@ -240,7 +239,7 @@ def _is_alive_here(holder: dict[str, Any]) -> bool:
     return process != os.getpid() or holder.get("owner") in _active_owners
 
 
-def _is_dead_here(holder: dict[str, Any]) -> bool:
+def _is_dead_here(holder: dict[str, object]) -> bool:
     return _is_here(holder) and not _is_alive_here(holder)
 
 

@@ -19,12 +19,19 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.storage.paths import STORES, PathError, redact, scheme_of, url_of
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from fsspec import AbstractFileSystem
+
+    _Info = dict[str, Any]
 
 _T = TypeVar("_T")
 
@@ -78,7 +85,7 @@ class ObjectStore:
     def __init__(self, url: str) -> None:
         self.url = url_of(url).rstrip("/")
         self._scheme = scheme_of(self.url)
-        self._opened: Any = None
+        self._opened: AbstractFileSystem | None = None
         self._guard = threading.Lock()
 
     def connect(self) -> None:
@@ -94,7 +101,7 @@ class ObjectStore:
     def list(self) -> dict[str, ObjectInfo]:
         """Returns all objects below the URL, by name. Raises StorageError if this fails."""
 
-        def find() -> dict[str, Any]:
+        def find() -> dict[str, _Info]:
             try:
                 return dict(self._fs.find(self.url, detail=True))
             except FileNotFoundError as error:
@@ -149,7 +156,7 @@ class ObjectStore:
         """Uploads a file as an object, atomically."""
         self._write_with_retries(name, lambda: self._fs.put_file(str(path), self.url_of(name)))
 
-    def _write_with_retries(self, name: str, action: Callable[[], Any]) -> None:
+    def _write_with_retries(self, name: str, action: Callable[[], object]) -> None:
         try:
             self._call_with_retries("write", name, action)
         except FileNotFoundError as error:  # The bucket does not exist.
@@ -180,7 +187,7 @@ class ObjectStore:
         return str(importlib.import_module("fsspec.core").strip_protocol(self.url)).strip("/")
 
     @property
-    def _fs(self) -> Any:
+    def _fs(self) -> AbstractFileSystem:
         self.connect()
         return self._opened
 
@@ -271,7 +278,7 @@ def blame_scope(what: str) -> Iterator[None]:
         raise PathError(prefix_message(what, _describe_error(error))) from error
 
 
-def _open_file_system(scheme: str, url: str) -> Any:
+def _open_file_system(scheme: str, url: str) -> AbstractFileSystem:
     if scheme not in STORES:
         raise PathError(f"got {redact(url)!r}: {scheme}:// is not supported")
     try:
@@ -285,10 +292,10 @@ def _open_file_system(scheme: str, url: str) -> Any:
 
 
 @functools.cache
-def _create_file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
+def _create_file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> AbstractFileSystem:
     """Creates a file system. Cached for the same settings, because it takes a second."""
-    fsspec: Any = importlib.import_module("fsspec")
-    options: dict[str, Any] = {"skip_instance_cache": True}
+    fsspec = importlib.import_module("fsspec")
+    options: dict[str, object] = {"skip_instance_cache": True}
     if scheme != "memory":
         options["use_listings_cache"] = False
     if scheme == "s3":
@@ -308,7 +315,7 @@ def _create_file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> A
     return opened
 
 
-def _ignore_connection_error(loop: Any, context: dict[str, Any]) -> None:
+def _ignore_connection_error(loop: AbstractEventLoop, context: dict[str, object]) -> None:
     """Ignores a connection error."""
 
 
@@ -320,7 +327,7 @@ def _environment_settings() -> tuple[tuple[str, str], ...]:
     )
 
 
-def _object_info(info: dict[str, Any]) -> ObjectInfo:
+def _object_info(info: _Info) -> ObjectInfo:
     version = next((info[k] for k in ("ETag", "generation", "etag") if info.get(k)), "")
     modified = next((info[k] for k in ("LastModified", "mtime", "created") if info.get(k)), 0.0)
     if isinstance(modified, str):
@@ -345,7 +352,7 @@ def _describe_error(error: BaseException) -> str:
     return line if line != type(error).__name__ else f"{line} (no details)"
 
 
-def _write_s3(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
+def _write_s3(fs: AbstractFileSystem, url: str, content: bytes, version: str | None) -> str | None:
     bucket, key, _ = fs.split_path(url)
     condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
     try:
@@ -363,7 +370,7 @@ def _is_refused_condition(error: BaseException) -> bool:
     return code in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
 
 
-def _write_gs(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
+def _write_gs(fs: AbstractFileSystem, url: str, content: bytes, version: str | None) -> str | None:
     bucket, key, _ = fs.split_path(url)
     line = "--=orbit=="
     head = f"{line}\nContent-Type: application/json\n\n{json.dumps({'name': key})}\n"
@@ -388,7 +395,9 @@ def _write_gs(fs: Any, url: str, content: bytes, version: str | None) -> str | N
 _PLAIN_GUARD = threading.Lock()
 
 
-def _write_plain(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
+def _write_plain(
+    fs: AbstractFileSystem, url: str, content: bytes, version: str | None
+) -> str | None:
     """Compares and writes. Atomic for `memory://`, which only this process can access."""
     with _PLAIN_GUARD:
         current = _object_info(fs.info(url)).version if fs.exists(url) else None

@@ -13,7 +13,6 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from orbit_runner.errors import RunnerError
@@ -132,7 +131,7 @@ _GARDEN_USE = (
 )
 
 
-def path_problems(config: Any) -> Iterator[tuple[str, str]]:
+def path_problems(config: object) -> Iterator[tuple[str, str]]:
     """Yields (dotted path, message) for each setting with a path that cannot be used."""
     garden = bool(getattr(config, "official", ""))
     for path, kind, text in _url_values(config, "", ""):
@@ -151,7 +150,7 @@ def _setting_problem(kind: str, text: str, garden: bool) -> str:
     return path_problem(text, remote=True)
 
 
-def _url_values(value: Any, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
+def _url_values(value: object, path: str, kind: str) -> Iterator[tuple[str, str, str]]:
     """Yields (dotted path, declared kind of path, path) for each string that contains URLs."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbit_runner.errors import SettingError
 from orbit_runner.storage.objects import (
@@ -38,6 +38,11 @@ from orbit_runner.storage.paths import (
     strip_file_scheme,
     url_cache_directory,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Section = TypeVar("_Section", bound="DataclassInstance")
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
@@ -82,9 +87,9 @@ def local_file(path: str, what: str) -> str:
         raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
 
 
-def _localize_section(section: Any, path: str, *, data: bool) -> Any:
+def _localize_section(section: _Section, path: str, *, data: bool) -> _Section:
     """Returns a section with local paths, or the same object if nothing changes."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         below = f"{path}.{field.name}"
@@ -98,7 +103,7 @@ def _localize_section(section: Any, path: str, *, data: bool) -> Any:
 
 
 def _localize_value(
-    section: Any, field: dataclasses.Field[Any], value: Any, path: str, *, data: bool
+    section: DataclassInstance, field: dataclasses.Field[Any], value: Any, path: str, *, data: bool
 ) -> Any:
     kind = field.metadata.get("path")
     if not kind:
@@ -134,12 +139,12 @@ def _expand_home(value: Any) -> Any:
     return value
 
 
-def _has_url(value: Any) -> bool:
+def _has_url(value: object) -> bool:
     texts = [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
     return any(isinstance(text, str) and "://" in text for text in texts)
 
 
-def _needed_files(section: Any, name: str) -> tuple[str, ...]:
+def _needed_files(section: DataclassInstance, name: str) -> tuple[str, ...]:
     """Returns patterns of the files that a section reads in one of its directories; () for all."""
     if name == "tfds_data_dir":
         tfds = str(getattr(section, "tfds_name", "")).partition(":")[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -148,7 +147,9 @@ def seeds_of(file: SweepFile, config: ExperimentConfig) -> tuple[int, ...]:
     return file.seeds
 
 
-def request_of(file: SweepFile, settings: Mapping[str, Any], imports: tuple[str, ...]) -> Request:
+def request_of(
+    file: SweepFile, settings: Mapping[str, object], imports: tuple[str, ...]
+) -> Request:
     """Returns the experiment with its overrides and the settings of a trial."""
     overrides = [
         (file.place(f"overrides.{path}"), path, inline_yaml(value))
@@ -163,7 +164,7 @@ def request_of(file: SweepFile, settings: Mapping[str, Any], imports: tuple[str,
     )
 
 
-def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
             yield from _leaves(value, f"{above}{name}.")

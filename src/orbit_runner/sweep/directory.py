@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -20,6 +20,9 @@ from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
 from orbit_runner.sweep.sharing import Claim, Claims
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.utils.files import read_file, write_atomically, write_if_changed
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 # Keys that may change after a sweep began.
 _MAY_CHANGE = ("description", "seeds", "search.trials")
@@ -108,7 +111,7 @@ def write_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
     write_atomically(directory.file, f"# Made from {file.label} by `runner sweep`.\n{text}")
 
 
-def _identity(file: SweepFile) -> dict[str, Any]:
+def _identity(file: SweepFile) -> dict[str, object]:
     """Returns the content of the file, with defaults, as plain values."""
     search = file.search
     halving = search.halving
@@ -137,7 +140,7 @@ def _identity(file: SweepFile) -> dict[str, Any]:
     }
 
 
-def _distribution(distribution: Any) -> dict[str, Any]:
+def _distribution(distribution: object) -> dict[str, object]:
     return dict(distribution) if isinstance(distribution, Mapping) else {"choice": distribution}
 
 
@@ -181,7 +184,7 @@ def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterat
             yield f"{difference.path}: {difference.left} → {difference.right}"
 
 
-def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, object]]:
     """Yields (dotted path, value); the settings of the space by their paths."""
     for name, value in values.items():
         path = f"{above}{name}"
@@ -193,7 +196,7 @@ def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def _format_entry(values: Mapping[str, Any], path: str) -> str:
+def _format_entry(values: Mapping[str, object], path: str) -> str:
     if path not in values:
         return "not set"
     value = values[path]
@@ -202,13 +205,13 @@ def _format_entry(values: Mapping[str, Any], path: str) -> str:
     return inline_yaml(value)
 
 
-def read_original_values(directory: SweepDirectory) -> dict[str, Any]:
+def read_original_values(directory: SweepDirectory) -> JsonObject:
     """Returns the content of `sweep.yaml`."""
-    content: dict[str, Any] = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
+    content: JsonObject = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
     return content
 
 
-def read_changes(directory: SweepDirectory) -> list[dict[str, Any]]:
+def read_changes(directory: SweepDirectory) -> list[JsonObject]:
     """Returns the changes in the order in which they were made."""
     try:
         lines = read_file(directory.changes).decode().splitlines()
@@ -229,14 +232,14 @@ def read_changes(directory: SweepDirectory) -> list[dict[str, Any]]:
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def add_change(directory: SweepDirectory, change: Mapping[str, Any]) -> None:
+def add_change(directory: SweepDirectory, change: Mapping[str, object]) -> None:
     """Appends a change. The lock must be held."""
     before = [json.dumps(earlier) for earlier in read_changes(directory)]
     text = "".join(f"{line}\n" for line in (*before, json.dumps(change)))
     write_atomically(directory.changes, text)
 
 
-def apply_changes(sweep: Sweep, changes: list[dict[str, Any]]) -> Sweep:
+def apply_changes(sweep: Sweep, changes: list[JsonObject]) -> Sweep:
     """Returns the sweep after its changes."""
     for change in changes:
         if "trials" in change:
@@ -280,7 +283,7 @@ def extend_sweep(
             f"  got {[*seeds]}, but the sweep in {directory.path} has the seeds {[*sweep.seeds]}\n"
             "keep them, and add others after them"
         )
-    changes: list[dict[str, Any]] = []
+    changes: list[JsonObject] = []
     if trials > sweep.trials:
         changes.append({"trials": trials})
     if seeds != sweep.seeds:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import ResolvedConfig, resolve
@@ -132,7 +131,7 @@ def _record_changes(
             directory.failure(sweep.run_name(number, seed)).unlink(missing_ok=True)
 
 
-def _new_changes(sweep: Sweep, changes: Changes) -> Iterator[Mapping[str, Any]]:
+def _new_changes(sweep: Sweep, changes: Changes) -> Iterator[Mapping[str, object]]:
     yield from ({"exclude": n} for n in changes.exclude if n not in sweep.excluded)
     yield from ({"force": n} for n in changes.force if n not in sweep.forced)
 

@@ -106,8 +106,8 @@ class SweepResults:
     experiment: str
     metric: str
     mode: str
-    space: Mapping[str, Any]
-    search: Mapping[str, Any]
+    space: Mapping[str, object]
+    search: Mapping[str, object]
     seeds: Sequence[int]
     train_steps: int
     trials: Sequence[TrialResult]
@@ -162,7 +162,7 @@ class SweepResults:
         return results
 
 
-def _drop_empty(values: dict[str, Any], name: str) -> None:
+def _drop_empty(values: dict[str, object], name: str) -> None:
     """Removes a value that is None, so that files of sweeps without it stay as they were."""
     if values[name] is None:
         del values[name]

@@ -136,7 +136,7 @@ def _read_state(directory: RunDirectory, failure: Path) -> RunState:
     )
 
 
-def _completed_starts(attempts: Sequence[Mapping[str, Any]]) -> list[CompletedStart]:
+def _completed_starts(attempts: Sequence[Mapping[str, object]]) -> list[CompletedStart]:
     starts = []
     for attempt in attempts:
         step = attempt.get("step")

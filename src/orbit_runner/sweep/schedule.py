@@ -9,7 +9,6 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.sweep.definition import Sweep
@@ -62,7 +61,7 @@ class SweepProgress:
     """
 
     tasks: Sequence[TrialTask]
-    settings: Sequence[Mapping[str, Any]]
+    settings: Sequence[Mapping[str, object]]
     results: SweepResults
 
     @property
@@ -93,7 +92,7 @@ class Schedule:
         """Returns the next tasks and the results so far, given the state of each run."""
         tasks: list[TrialTask] = []
         trials: list[TrialResult] = []
-        settings: list[Mapping[str, Any]] = []
+        settings: list[Mapping[str, object]] = []
         for index, bracket in enumerate(self._sweep.brackets()):
             if not self._is_known(index):
                 trials += [self._unknown_trial(number) for number in bracket]
@@ -132,7 +131,7 @@ class Schedule:
             self._learner.ask()
         return True
 
-    def _settings(self, number: int) -> Mapping[str, Any]:
+    def _settings(self, number: int) -> Mapping[str, object]:
         search = self._sweep.file.search
         space = self._sweep.file.space
         if self._learner is not None:
@@ -141,14 +140,16 @@ class Schedule:
             return self._grid[number]
         return random_settings(space, search.seed, number)
 
-    def _first_trial(self, number: int, settings: Mapping[str, Any]) -> int:
+    def _first_trial(self, number: int, settings: Mapping[str, object]) -> int:
         """Returns the first trial that has these settings, which may be this one."""
         if number not in self._first_by_number:
             key = json.dumps(plain_value(settings), sort_keys=True, default=str)
             self._first_by_number[number] = self._first_by_settings.setdefault(key, number)
         return self._first_by_number[number]
 
-    def _repeated_trial(self, number: int, first: int, settings: Mapping[str, Any]) -> TrialResult:
+    def _repeated_trial(
+        self, number: int, first: int, settings: Mapping[str, object]
+    ) -> TrialResult:
         return TrialResult(
             number=number,
             settings=plain_value(settings),
@@ -229,7 +230,7 @@ class _Bracket:
             self._mean(number, [self._state(number, s).end(first) for s in self._seeds])
         )
 
-    def result(self, number: int, settings: Mapping[str, Any]) -> TrialResult:
+    def result(self, number: int, settings: Mapping[str, object]) -> TrialResult:
         """Returns the result of a trial."""
         runs = [self._run(number, seed) for seed in self._seeds]
         status = max((run.status for run in runs), key=_severity)

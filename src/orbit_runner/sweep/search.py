@@ -14,9 +14,14 @@ import importlib
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import RunnerError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import optuna
 
 # Digits of drawn numbers: enough for any setting, and readable.
 _DIGITS = 6
@@ -31,17 +36,17 @@ def round_significant(value: float) -> float:
 class Choice:
     """One of several values."""
 
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
 
-    def quantile(self, fraction: float) -> Any:
+    def quantile(self, fraction: float) -> object:
         """Returns the value for a fraction from 0 to 1."""
         return self.values[min(int(fraction * len(self.values)), len(self.values) - 1)]
 
-    def samples(self) -> list[Any]:
+    def samples(self) -> list[object]:
         """Returns the values with which a config is checked."""
         return [*self.values]
 
-    def grid(self) -> list[Any] | None:
+    def grid(self) -> list[object] | None:
         """Returns the values that a grid search uses; None if it needs their number."""
         return [*self.values]
 
@@ -126,9 +131,9 @@ class Dimension:
 
     path: str
     values: Values
-    when: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    when: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
 
-    def is_active(self, settings: Mapping[str, Any]) -> bool:
+    def is_active(self, settings: Mapping[str, object]) -> bool:
         """Returns whether the setting is set, given those that it depends on."""
         return all(
             path in settings and settings[path] in allowed for path, allowed in self.when.items()
@@ -174,9 +179,9 @@ def sort_by_dependency(dimensions: Sequence[Dimension]) -> Space:
     return tuple(ordered.values())
 
 
-def make_sample(space: Space, path: str, value: Any) -> dict[str, Any]:
+def make_sample(space: Space, path: str, value: object) -> dict[str, object]:
     """Returns settings in which a setting has a value, and all others their first value."""
-    forced: dict[str, Any] = {path: value}
+    forced: dict[str, object] = {path: value}
     by_path = {dimension.path: dimension for dimension in space}
     open_paths = [path]
     while open_paths:
@@ -184,14 +189,14 @@ def make_sample(space: Space, path: str, value: Any) -> dict[str, Any]:
             if parent not in forced:
                 forced[parent] = allowed[0]
                 open_paths.append(parent)
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for dimension in space:
         if dimension.is_active(settings):
             settings[dimension.path] = forced.get(dimension.path, dimension.values.samples()[0])
     return settings
 
 
-def samples(space: Space) -> list[dict[str, Any]]:
+def samples(space: Space) -> list[dict[str, object]]:
     """Returns settings in which each value of a choice and both ends of each range occur."""
     all_samples = [
         make_sample(space, dimension.path, v)
@@ -216,29 +221,29 @@ def draw(seed: int, number: int, path: str) -> float:
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
 
 
-def random_settings(space: Space, seed: int, number: int) -> dict[str, Any]:
+def random_settings(space: Space, seed: int, number: int) -> dict[str, object]:
     """Returns the settings of a trial of a random search."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for dimension in space:
         if dimension.is_active(settings):
             settings[dimension.path] = dimension.values.quantile(draw(seed, number, dimension.path))
     return settings
 
 
-def grid_settings(space: Space) -> list[dict[str, Any]]:
+def grid_settings(space: Space) -> list[dict[str, object]]:
     """Returns the settings of all trials of a grid search; the last setting varies fastest.
 
     Stops after `MAX_GRID` trials. Each range must have a number of values.
     """
-    all_settings: list[dict[str, Any]] = []
+    all_settings: list[dict[str, object]] = []
     _extend(space, {}, all_settings.append, lambda: len(all_settings) >= MAX_GRID)
     return all_settings
 
 
 def _extend(
     rest: Space,
-    settings: dict[str, Any],
-    add: Callable[[dict[str, Any]], None],
+    settings: dict[str, object],
+    add: Callable[[dict[str, object]], None],
     is_full: Callable[[], bool],
 ) -> None:
     if is_full():
@@ -319,22 +324,22 @@ class OptunaSearch:
         except ImportError:
             raise RunnerError(_NOT_INSTALLED.format(kind=kind)) from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._optuna: Any = optuna
+        self._optuna: ModuleType = optuna
         self._space = space
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CMA-ES is experimental in optuna.
             sampler = _sampler(optuna, kind, seed)
         direction = "maximize" if mode == "max" else "minimize"
         self._study = self._optuna.create_study(sampler=sampler, direction=direction)
-        self._trials: list[Any] = []
-        self.settings: list[dict[str, Any]] = []  # of each trial that was asked for
+        self._trials: list[optuna.Trial] = []
+        self.settings: list[dict[str, object]] = []  # of each trial that was asked for
 
-    def ask(self) -> dict[str, Any]:
+    def ask(self) -> dict[str, object]:
         """Returns the settings of the next trial."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask()
-            settings: dict[str, Any] = {}
+            settings: dict[str, object] = {}
             for dimension in self._space:
                 if dimension.is_active(settings):
                     settings[dimension.path] = _suggest(trial, dimension.path, dimension.values)
@@ -356,7 +361,7 @@ class OptunaSearch:
             self._study.tell(trial, objective)
 
 
-def _sampler(optuna: Any, kind: str, seed: int) -> Any:
+def _sampler(optuna: ModuleType, kind: str, seed: int) -> optuna.samplers.BaseSampler:
     samplers = optuna.samplers
     if kind == "tpe":
         return samplers.TPESampler(seed=seed)
@@ -372,7 +377,7 @@ def _sampler(optuna: Any, kind: str, seed: int) -> Any:
     )
 
 
-def _suggest(trial: Any, path: str, values: Any) -> Any:
+def _suggest(trial: Any, path: str, values: Values) -> object:
     if isinstance(values, Choice):
         # By number: optuna compares and stores only scalars.
         return values.values[trial.suggest_categorical(path, [*range(len(values.values))])]

@@ -97,7 +97,7 @@ class SweepFile:
     label: str
     experiment: str
     config_files: tuple[str, ...]
-    overrides: Mapping[str, Any]
+    overrides: Mapping[str, object]
     space: Space
     metric: str
     mode: str
@@ -174,12 +174,12 @@ class _Parser:
             self._problem("space", f"lists no setting to vary\n{_EXAMPLE}")
         return sweep
 
-    def _overrides(self) -> dict[str, Any]:
+    def _overrides(self) -> dict[str, object]:
         """Returns the overrides in sections; in the file, their paths may be dotted."""
         root = Section(self._default)
         for path, leaf in leaves(self._section("overrides")):
             merge(root, assignment(path.split("."), leaf.value, leaf.origin))
-        overrides: dict[str, Any] = values_of(root)
+        overrides: dict[str, object] = values_of(root)
         return overrides
 
     def _search(self, space: Space) -> Search:
@@ -362,7 +362,7 @@ class SpaceParser:
         self._section = section
         self._problems = problems
         self.lines: dict[str, int | None] = {}  # by the dotted path of the setting
-        self.raw_values: dict[str, Any] = {}  # as written in the file
+        self.raw_values: dict[str, object] = {}  # as written in the file
 
     def space(self) -> Space:
         """Returns the settings, each after those that it depends on; () after a problem."""
@@ -421,7 +421,7 @@ class SpaceParser:
             return self._choice(path, given, value)
         return self._range(path, kind, given, node)
 
-    def _choice(self, path: str, values: list[Any], node: Leaf | Section) -> Choice | None:
+    def _choice(self, path: str, values: list[object], node: Leaf | Section) -> Choice | None:
         if not values:
             self._problem(path, "the choice is empty; list at least one value", node)
             return None
@@ -467,7 +467,7 @@ class SpaceParser:
             self._problem(path, f"{name}: expected true or false", child)
         return isinstance(child, Leaf) and child.value is True
 
-    def _when(self, path: str, node: Leaf | Section) -> dict[str, tuple[Any, ...]]:
+    def _when(self, path: str, node: Leaf | Section) -> dict[str, tuple[object, ...]]:
         child = node.children.get("when") if isinstance(node, Section) else None
         if child is None:
             return {}
@@ -538,7 +538,7 @@ def values_of(node: Leaf | Section) -> Any:
     return [*node.value] if isinstance(node.value, tuple) else node.value
 
 
-def _items(node: Leaf | Section) -> list[Any] | None:
+def _items(node: Leaf | Section) -> list[object] | None:
     """Returns the items of a list, or None if the value is not a list."""
     if not isinstance(node, Leaf) or not isinstance(node.value, (list, tuple)):
         return None

@@ -14,7 +14,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.config.serialize import inline_yaml
@@ -35,7 +34,7 @@ from orbit_runner.utils.signals import Signals
 def trial_arguments(
     sweep: Sweep,
     task: TrialTask,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     model_dir: Path,
     imports: tuple[str, ...] = (),
 ) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class NamedTracker(Tracker):
     directories: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def argument_problems(cls, arguments: Mapping[str, Any]) -> Iterator[str]:
+    def argument_problems(cls, arguments: Mapping[str, object]) -> Iterator[str]:
         """Yields what is wrong with arguments whose types are correct."""
         yield from ()
 

@@ -7,12 +7,17 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.trackers.base import NamedTracker, RunInfo
 from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric, Run
+
+_Item = TypeVar("_Item")
 
 # MLflow's limits, or those of older servers if they are lower.
 _MAX_METRICS = 1000
@@ -47,7 +52,7 @@ class MLflowTracker(NamedTracker):
         self._experiment_name = experiment_name
         self._run_name = run_name
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT
-        self._metrics: list[Any] = []
+        self._metrics: list[Metric] = []
         # The steps that MLflow has from earlier starts, by split.
         self._known: dict[str, set[int]] = {}
 
@@ -103,7 +108,7 @@ class MLflowTracker(NamedTracker):
         self._send_tags(results)
         self._client.set_terminated(self._id, _STATUS[status])
 
-    def _earlier_run(self, run_id: str | None) -> Any:
+    def _earlier_run(self, run_id: str | None) -> Run | None:
         """Returns the run with an id, or None if there is none in this store."""
         if run_id is None:
             return None
@@ -129,7 +134,7 @@ class MLflowTracker(NamedTracker):
         location = (directory / "artifacts").as_uri() if directory else None
         return str(self._client.create_experiment(name, artifact_location=location))
 
-    def _logged_steps(self, mlflow_run: Any) -> dict[str, set[int]]:
+    def _logged_steps(self, mlflow_run: Run) -> dict[str, set[int]]:
         first = {
             name.partition("/")[0]: name for name in sorted(mlflow_run.data.metrics, reverse=True)
         }
@@ -203,11 +208,11 @@ def _sanitize_name(name: str) -> str:
     return _FORBIDDEN.sub("_", name)[:_MAX_NAME]
 
 
-def _truncate(value: Any) -> str:
+def _truncate(value: object) -> str:
     text = inline_yaml(value)
     return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
 
 
-def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def _batches(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

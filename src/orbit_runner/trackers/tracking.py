@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.config.schema.plugins import TENSORBOARD, TrackerConfig
 from orbit_runner.config.serialize import plain_value
@@ -67,7 +66,7 @@ class Tracking:
             earlier = dataclasses.replace(info, previous_id=known.get(tracker.name))
             tracker.start(earlier, functools.partial(known.put, tracker.name))
 
-    def log(self, split: str, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    def log(self, split: str, records: Sequence[tuple[int, Mapping[str, object]]]) -> None:
         """Passes records, each with its step. Returns at once."""
         for tracker in self._trackers:
             tracker.log([(step, split, values) for step, values in records])

@@ -5,7 +5,8 @@ Also the variables of Keras models that create them only when they are first cal
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -29,6 +30,13 @@ from orbit_runner.train.error_messages import model_error_scope
 from orbit_runner.train.gradients import GradientRecorder
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
+
+if TYPE_CHECKING:
+    from tensorflow.types.experimental import TensorLike
+
+    from orbit_runner.state.learning_rates import Optimizer
+    from orbit_runner.utils.types import Tensors
+
 
 # The values of `TrainState.best` and `early_stopping` before the first evaluation.
 NO_BEST = (float("nan"), -1.0)
@@ -108,7 +116,7 @@ def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
     ]
 
 
-def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:
+def _host_variable(value: TensorLike, dtype: tf.DType, name: str) -> tf.Variable:
     return tf.Variable(
         value,
         dtype=dtype,
@@ -121,8 +129,8 @@ def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:
 def build_missing_variables(
     config: ExperimentConfig,
     adapter: TaskAdapter,
-    model: Any,
-    optimizer: Any,
+    model: tf.Module,
+    optimizer: Optimizer,
     strategy: tf.distribute.Strategy,
 ) -> None:
     """Creates the variables that a model still lacks, by tracing a step without running it.
@@ -141,7 +149,7 @@ def build_missing_variables(
     task = adapter.task
     metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
 
-    def step(inputs: Any) -> None:
+    def step(inputs: Tensors) -> None:
         task.train_step(inputs, model=model, optimizer=GradientRecorder(optimizer), metrics=metrics)
 
     dataset = distribute(
@@ -151,12 +159,16 @@ def build_missing_variables(
 
 
 def _build_joint_variables(
-    config: ExperimentConfig, adapter: TaskAdapter, model: Any, optimizer: Any, strategy: Any
+    config: ExperimentConfig,
+    adapter: TaskAdapter,
+    model: tf.Module,
+    optimizer: Optimizer,
+    strategy: tf.distribute.Strategy,
 ) -> None:
     joint = adapter.task
     metrics = {name: task.build_metrics(training=True) for name, task in joint.tasks.items()}
 
-    def step(inputs: Any) -> None:
+    def step(inputs: Tensors) -> None:
         joint.multi.joint_train_step(
             inputs,
             multi_task_model=model,
@@ -173,12 +185,14 @@ def _build_joint_variables(
     _trace(step, joint.multi, strategy, specs)
 
 
-def _trace(step: Any, task: Any, strategy: tf.distribute.Strategy, spec: Any) -> None:
+def _trace(
+    step: Callable[[Tensors], None], task: object, strategy: tf.distribute.Strategy, spec: Any
+) -> None:
     run = convert(lambda inputs: strategy.run(step, args=(inputs,)), task)
     tf.function(run, autograph=False).get_concrete_function(spec)
 
 
-def _lacks_variables(model: Any) -> bool:
+def _lacks_variables(model: tf.Module) -> bool:
     try:
         _ = model.trainable_variables
     except ValueError:  # Keras raises it for a model that was never called.
@@ -188,7 +202,7 @@ def _lacks_variables(model: Any) -> bool:
     return any(map(_is_unbuilt_layer, getattr(model, "submodules", ())))
 
 
-def _is_unbuilt_layer(part: Any) -> bool:
+def _is_unbuilt_layer(part: object) -> bool:
     base = tf_keras.layers.Layer
     if not isinstance(part, base) or isinstance(part, tf_keras.Model) or part.built:
         return False

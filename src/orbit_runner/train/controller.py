@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import orbit.controller
@@ -16,6 +16,10 @@ from orbit_runner.tf_internals import orbit_log_scope
 from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
 from orbit_runner.train.run import Run
+
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import Logs
+
 
 Action = Callable[[Any], None]
 
@@ -27,8 +31,8 @@ def build_controller(
     train_actions: Sequence[Action] = (),
     eval_actions: Sequence[Action] = (),
     save_summary: bool = True,
-    summary_manager: Any = None,
-    eval_summary_manager: Any = None,
+    summary_manager: orbit.utils.SummaryManagerInterface | None = None,
+    eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
 ) -> orbit.Controller:
     """Returns the Orbit controller that runs the trainer and the evaluator of a run.
 
@@ -60,7 +64,7 @@ def build_controller(
     return controller
 
 
-def _call_after_loop(run: Run, logs: Mapping[str, Any]) -> None:
+def _call_after_loop(run: Run, logs: Logs) -> None:
     run.stops.heartbeat.beat(lambda: run.step)
     run.callbacks.on_loop_end(run, logs)
     if run.plan.is_record(run.step):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -79,5 +79,5 @@ def _earlier_data(run: RunView, before: Path) -> OtherData:
     return OtherData(changed.settings, changed.own, lines)
 
 
-def _differ(own: Mapping[str, Any], now: Mapping[str, Any], paths: tuple[str, ...]) -> bool:
+def _differ(own: Mapping[str, object], now: Mapping[str, object], paths: tuple[str, ...]) -> bool:
     return bool(own) and any(own.get(path) != now.get(path) for path in paths)

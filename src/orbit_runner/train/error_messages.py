@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import tensorflow as tf
 
@@ -123,7 +122,7 @@ def _find_size_setting(config: ExperimentConfig, shape: str) -> str:
     return next((path for path in paths if path.startswith("task.model")), "task.model")
 
 
-def _numbers(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _numbers(value: object, path: str) -> Iterator[tuple[str, object]]:
     """Yields the numbers in settings with their paths."""
     if isinstance(value, Mapping):
         for name, item in value.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -22,6 +22,16 @@ from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, exhausting_loop
 from orbit_runner.utils.autograph import convert
 
+if TYPE_CHECKING:
+    import tf_keras
+    from official.core import base_task
+    from tensorflow.types.experimental import TensorLike
+
+    from orbit_runner.train.inputs.distribute import Dataset
+    from orbit_runner.train.loops.stage import BatchIterator, BatchSource, Results
+    from orbit_runner.utils.types import Tensors
+
+
 LOSS = "validation_loss"
 EXAMPLES = "validation_examples"
 # The maximum number of batches in an evaluation. It separates the random draws of two evaluations.
@@ -36,10 +46,10 @@ class Evaluator(orbit.StandardEvaluator):
 
     def __init__(
         self,
-        task: Any,
+        task: base_task.Task,
         state: TrainState,
         strategy: tf.distribute.Strategy,
-        make_dataset: Callable[[], Any],  # returns the distributed dataset
+        make_dataset: Callable[[], Dataset],  # returns the distributed dataset
         *,
         seed: int,
         use_tf_function: bool,
@@ -60,7 +70,7 @@ class Evaluator(orbit.StandardEvaluator):
             use_tf_function=use_tf_function, use_tf_while_loop=use_tf_while_loop
         )
         super().__init__(None, self._options)
-        self.eval_dataset: Any
+        self.eval_dataset: Dataset | tuple[()] | None
         self._task = task
         self._state = state
         self._strategy = strategy
@@ -95,7 +105,7 @@ class Evaluator(orbit.StandardEvaluator):
         """The names of the metrics of an evaluation that are known in advance."""
         return (LOSS, *(metric.name for metric in self._metrics))
 
-    def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
+    def evaluate(self, num_steps: tf.Tensor) -> Results:
         """Evaluates `num_steps` batches (int32 scalar, -1 for all).
 
         Returns `validation_loss`, `validation_examples` and the task's metrics.
@@ -109,7 +119,7 @@ class Evaluator(orbit.StandardEvaluator):
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             return super().evaluate(num_steps)
 
-    def evaluate_batch(self, inputs: Any) -> dict[str, Any]:
+    def evaluate_batch(self, inputs: Tensors) -> Results:
         """Returns the results of one batch, which each replica evaluates as a whole.
 
         Raises SettingError if it contains no examples, for tasks that report a loss.
@@ -121,7 +131,7 @@ class Evaluator(orbit.StandardEvaluator):
             self._strategy.run(step, args=(inputs,))
             return self.eval_end()
 
-    def create_eval_loop_fn(self, has_state: bool) -> Any:
+    def create_eval_loop_fn(self, has_state: bool) -> Callable[..., object]:
         """Returns the function that runs an evaluation."""
         if not self._drops_padding:
             return self._make_loop(self._replica_step)
@@ -130,7 +140,7 @@ class Evaluator(orbit.StandardEvaluator):
         rest_loop = self._make_loop(self._replica_partial_step)
         whole_loop = self._make_whole_loop()
 
-        def loop(iterator: Any, num_steps: tf.Tensor, **reduction: Any) -> Any:
+        def loop(iterator: BatchSource, num_steps: tf.Tensor, **reduction: object) -> None:
             steps = int(num_steps)
             full = self._full_batches if steps < 0 else min(steps, self._full_batches)
             rest = steps if steps < 0 else steps - full
@@ -144,7 +154,7 @@ class Evaluator(orbit.StandardEvaluator):
 
         return loop
 
-    def _make_loop(self, replica_step: Callable[[Any], Any]) -> Any:
+    def _make_loop(self, replica_step: Callable[[Tensors], object]) -> Callable[..., object]:
         """Returns a function of an iterator and the number of steps, and of the first step."""
         if self._chunks is not None:
             chunked = chunked_loop(self._chunks, self._strategy, self._row_taker(replica_step))
@@ -160,13 +170,13 @@ class Evaluator(orbit.StandardEvaluator):
                 loop = exhausting_loop(convert(evaluate_batch, self._task))
             return lambda iterator, steps, first=0: loop(iterator, steps)
 
-        def step(iterator: Any) -> Any:
+        def step(iterator: BatchIterator) -> Tensors | None:
             return self._evaluate_batch(next(iterator), replica_step)
 
         plain = orbit.utils.create_loop_fn(tf.function(step) if options.use_tf_function else step)
         return lambda iterator, steps, first=0, **reduction: plain(iterator, steps, **reduction)
 
-    def _make_whole_loop(self) -> Any:
+    def _make_whole_loop(self) -> Callable[[BatchSource, tf.Tensor], None] | None:
         """Returns a function that runs some full steps and a partial one, in one graph.
 
         Its arguments are an iterator and the number of full steps. None if there is no such graph.
@@ -185,18 +195,22 @@ class Evaluator(orbit.StandardEvaluator):
             return counted_loop(self._batch_taker(full), self._batch_taker(partial))
         return None
 
-    def _row_taker(self, replica_step: Callable[[Any], Any]) -> Callable[[Any, tf.Tensor], None]:
+    def _row_taker(
+        self, replica_step: Callable[[Tensors], object]
+    ) -> Callable[[Tensors, tf.Tensor], None]:
         """Returns a function that evaluates one of several batches on all replicas."""
 
-        def take_row(batches: Any, row: tf.Tensor) -> None:
-            def replica_row(batches: Any, row: tf.Tensor) -> None:
+        def take_row(batches: Tensors, row: tf.Tensor) -> None:
+            def replica_row(batches: Tensors, row: tf.Tensor) -> None:
                 replica_step(row_of(batches, row))
 
             self._strategy.run(replica_row, args=(batches, row))
 
         return convert(take_row, self._task)
 
-    def _batch_taker(self, replica_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _batch_taker(
+        self, replica_step: Callable[[Tensors], object]
+    ) -> Callable[[BatchIterator], object]:
         """Returns a function that evaluates the next batch of an iterator on all replicas."""
         return convert(
             lambda iterator: self._evaluate_batch(next(iterator), replica_step), self._task
@@ -208,7 +222,7 @@ class Evaluator(orbit.StandardEvaluator):
         for metric in [self._loss, *self._metrics]:
             reset_metric(metric)
 
-    def eval_step(self, iterator: Any) -> Any:
+    def eval_step(self, iterator: BatchIterator) -> Tensors | None:
         """Evaluates one batch of an iterator over the distributed dataset, on all replicas.
 
         Returns the outputs of each replica if the task aggregates them, otherwise None.
@@ -216,18 +230,20 @@ class Evaluator(orbit.StandardEvaluator):
         step = self._replica_partial_step if self._drops_padding else self._replica_step
         return self._evaluate_batch(next(iterator), step)
 
-    def _evaluate_batch(self, inputs: Any, replica_step: Callable[[Any], Any]) -> Any:
+    def _evaluate_batch(
+        self, inputs: Tensors, replica_step: Callable[[Tensors], object]
+    ) -> Tensors | None:
         options = self._partition.options if self._partition else None
         outputs = self._strategy.run(replica_step, args=(inputs,), options=options)
         if not self.gathers:
             return None
         return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
 
-    def _replica_full_step(self, inputs: Any) -> None:
+    def _replica_full_step(self, inputs: Tensors) -> None:
         """Evaluates a batch whose rows are all examples."""
         self._replica_step(split_counts(self._task, inputs)[0])
 
-    def _replica_partial_step(self, inputs: Any) -> None:
+    def _replica_partial_step(self, inputs: Tensors) -> None:
         """Evaluates the rows of a batch that are examples, if there are any."""
         inputs, rows = drop_padding(self._task, inputs)
         if rows is None:
@@ -240,7 +256,7 @@ class Evaluator(orbit.StandardEvaluator):
 
         tf.cond(rows > 0, evaluate, lambda: tf.zeros([]))
 
-    def _replica_step(self, inputs: Any) -> dict[str, Any]:
+    def _replica_step(self, inputs: Tensors) -> Results:
         # Counted first, because tasks of Model Garden may modify their inputs.
         rows = leading_size(inputs)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -256,13 +272,13 @@ class Evaluator(orbit.StandardEvaluator):
             self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=count)
         return logs
 
-    def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
+    def eval_reduce(self, state: object = None, step_outputs: Tensors | None = None) -> object:
         """Passes a step's outputs to the task, if it aggregates them, and returns the new state."""
         if step_outputs is None:
             return state
         return self._task.aggregate_logs(state, step_outputs)
 
-    def eval_end(self, aggregated: Any = None) -> dict[str, Any]:
+    def eval_end(self, aggregated: object = None) -> Results:
         """Returns the metrics by name; `aggregated` is the last result of `eval_reduce`.
 
         Raises SettingError if the dataset has no examples, for tasks that report a loss.
@@ -280,7 +296,7 @@ class Evaluator(orbit.StandardEvaluator):
         return logs
 
 
-def metrics_of(model: Any) -> list[Any]:
+def metrics_of(model: tf.Module) -> list[tf_keras.metrics.Metric]:
     """Returns the metrics of a model, or [] if it is not a Keras model."""
     return list(getattr(model, "metrics", ()))
 
@@ -299,11 +315,11 @@ def reset_metric(metric: Any) -> None:
     (metric.reset_state if hasattr(metric, "reset_state") else metric.reset_states)()
 
 
-def as_scalar(loss: Any) -> tf.Tensor:
+def as_scalar(loss: TensorLike) -> tf.Tensor:
     """Returns the loss of a step, which may be a constant or a vector, as a float32 scalar."""
     loss = tf.cast(loss, tf.float32)
     return loss if loss.shape.rank == 0 else tf.reduce_mean(loss)
 
 
-def _is_empty(aggregated: Any) -> bool:
+def _is_empty(aggregated: object) -> bool:
     return isinstance(aggregated, (list, tuple, dict)) and not aggregated

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -21,6 +21,11 @@ from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import RunnerError
 from orbit_runner.tf_internals import is_op_determinism_enabled
 from orbit_runner.utils.streams import discard_native_output_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.state.learning_rates import AppliesGradients, GradsAndVars
+    from orbit_runner.utils.types import Tensors
+
 
 Gradients = list[tf.Tensor]
 StepFn = Callable[[Any], dict[str, tf.Tensor]]
@@ -59,11 +64,13 @@ def skip_compilation_notice() -> None:
 class GradientRecorder:
     """Behaves like an optimizer, but stores the gradients instead of applying them."""
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: AppliesGradients) -> None:
         self._optimizer = optimizer
         self.recorded: list[tuple[tf.Tensor, tf.Variable]] = []
 
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> None:
+    def apply_gradients(
+        self, grads_and_vars: GradsAndVars, *args: object, **kwargs: object
+    ) -> None:
         """Stores the gradients that are not None.
 
         Raises RunnerError if it is called more than once in a step.
@@ -87,8 +94,8 @@ class GradientRecorder:
 
 
 def split_step(
-    train_step: Callable[[Any, Any], dict[str, tf.Tensor]],
-    optimizer: Any,
+    train_step: Callable[[Tensors, GradientRecorder], dict[str, tf.Tensor]],
+    optimizer: AppliesGradients,
     *,
     pieces: int,
     jit_compile: bool,
@@ -106,7 +113,7 @@ def split_step(
         train_step, optimizer, pieces=pieces, jit_compile=jit_compile, loss=loss
     )
 
-    def step(inputs: Any) -> dict[str, tf.Tensor]:
+    def step(inputs: Tensors) -> dict[str, tf.Tensor]:
         mean_loss, grads = compute(inputs)
         optimizer.apply_gradients(list(zip(grads, variables, strict=True)))
         return {loss: mean_loss}
@@ -115,8 +122,8 @@ def split_step(
 
 
 def gradient_function(
-    train_step: Callable[[Any, Any], dict[str, tf.Tensor]],
-    optimizer: Any,
+    train_step: Callable[[Tensors, GradientRecorder], dict[str, tf.Tensor]],
+    optimizer: AppliesGradients,
     *,
     pieces: int,
     jit_compile: bool,
@@ -129,7 +136,7 @@ def gradient_function(
     """
     variables: list[tf.Variable] = []
 
-    def gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
+    def gradients(inputs: Tensors) -> tuple[tf.Tensor, Gradients]:
         recorder = GradientRecorder(optimizer)
         logs = train_step(inputs, recorder)
         variables[:] = [variable for _, variable in recorder.recorded]
@@ -142,14 +149,14 @@ def gradient_function(
 
 
 def _average_over_pieces(compute: Compute, pieces: int) -> Compute:
-    def average_gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
+    def average_gradients(inputs: Tensors) -> tuple[tf.Tensor, Gradients]:
         cut = tf.nest.map_structure(lambda tensor: cut_rows(tensor, pieces), inputs)
 
-        def piece(index: Any) -> tuple[tf.Tensor, Gradients]:
+        def piece(index: int | tf.Tensor) -> tuple[tf.Tensor, Gradients]:
             with keyed_piece_scope(index):
                 return compute(tf.nest.map_structure(lambda tensor: tensor[index], cut))
 
-        def add(index: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
+        def add(index: tf.Tensor, total: Tensors) -> tuple[tf.Tensor, Tensors]:
             return index + 1, tf.nest.map_structure(tf.add, total, piece(index))
 
         # A sequential loop, not an unrolled sum, so that the memory of a piece is freed before the

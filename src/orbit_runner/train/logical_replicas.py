@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -29,6 +29,11 @@ from orbit_runner.train.inputs.distribute import leading_size
 from orbit_runner.train.loops.chunked_loop import row_of
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.train.watch import Watch
+
+if TYPE_CHECKING:
+    from orbit_runner.state.learning_rates import Optimizer
+    from orbit_runner.train.loops.stage import Results
+    from orbit_runner.utils import types
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +60,8 @@ class Shards:
 
     def sum_over_shards(
         self,
-        function: Callable[[Any], Tensors],
-        inputs: Any,
+        function: Callable[[types.Tensors], Tensors],
+        inputs: types.Tensors,
         step: tf.Tensor,
         *,
         metrics: Sequence[tf.Variable] = (),
@@ -79,7 +84,9 @@ class Shards:
         old = [tf.identity(variable) for variable in averaged]
         totals = [tf.identity(variable) for variable in metrics]
 
-        def compute(batch: Any, logical: tf.Tensor, step: tf.Tensor, old: Tensors) -> Tensors:
+        def compute(
+            batch: types.Tensors, logical: tf.Tensor, step: tf.Tensor, old: Tensors
+        ) -> Tensors:
             for variable, value in zip(averaged, old, strict=True):
                 variable.assign(value)
             for variable in metrics:
@@ -109,7 +116,7 @@ class Shards:
         return sums[:count]
 
     @contextlib.contextmanager
-    def _replica_scope(self, logical: tf.Tensor, step: tf.Tensor) -> Any:
+    def _replica_scope(self, logical: tf.Tensor, step: tf.Tensor) -> Iterator[None]:
         """Makes a device act as a logical replica: the keys of its draws, its share of the loss."""
         with (
             logical_replica_scope(self.logical),
@@ -130,7 +137,9 @@ class Shards:
         return _sum_over_devices(block_sums, like, self.physical)
 
 
-def trace_function(function: Callable[..., Any], *arguments: Any) -> Any:
+def trace_function(
+    function: Callable[..., object], *arguments: types.Tensors
+) -> tf.types.experimental.ConcreteFunction:
     """Returns a concrete function that is optimized alone, the same for any number of devices."""
     traced = tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
     specs = tf.nest.map_structure(tf.type_spec_from_value, arguments)
@@ -145,7 +154,9 @@ def _sum_blocks(
         return _flatten_rows([tensor[tf.newaxis] for tensor in block_of(tf.constant(0))], 1)
     arrays = [tf.TensorArray(spec.dtype, size=blocks, element_shape=spec.shape) for spec in like]
 
-    def take(block: tf.Tensor, arrays: Any) -> Any:
+    def take(
+        block: tf.Tensor, arrays: list[tf.TensorArray]
+    ) -> tuple[tf.Tensor, list[tf.TensorArray]]:
         sums = block_of(block)
         written = [a.write(block, total) for a, total in zip(arrays, sums, strict=True)]
         return block + 1, written
@@ -163,7 +174,7 @@ def _flatten_rows(tensors: Tensors, rows: int) -> list[tf.Tensor]:
     ]
 
 
-def _group_by_dtype(tensors: Sequence[Any]) -> list[list[int]]:
+def _group_by_dtype(tensors: Sequence[tf.Tensor | tf.TensorSpec]) -> list[list[int]]:
     groups: dict[tf.DType, list[int]] = {}
     for place, tensor in enumerate(tensors):
         groups.setdefault(tensor.dtype, []).append(place)
@@ -174,7 +185,7 @@ def _sum_over_devices(
     sums_by_dtype: list[tf.Tensor], like: Sequence[tf.TensorSpec], devices: int
 ) -> Tensors:
     """Returns the sums of all devices' blocks, which every device adds in the same tree."""
-    sums: list[Any] = [None] * len(like)
+    sums: list[tf.Tensor | None] = [None] * len(like)
     for flat, places in zip(sums_by_dtype, _group_by_dtype(like), strict=True):
         rows = flat
         if devices > 1:
@@ -286,19 +297,21 @@ class LogicalEvaluator(Evaluator):
         count = self._strategy.num_replicas_in_sync
         self._shards = Shards(logical, count, self._seed, "evaluation")
 
-    def _replica_full_step(self, inputs: Any) -> None:
+    def _replica_full_step(self, inputs: types.Tensors) -> None:
         self._evaluate_shards(
             inputs, lambda shard: self._evaluate(split_counts(self._task, shard)[0])
         )
 
-    def _replica_partial_step(self, inputs: Any) -> None:
+    def _replica_partial_step(self, inputs: types.Tensors) -> None:
         self._evaluate_shards(inputs, self._evaluate_examples)
 
-    def _replica_step(self, inputs: Any) -> dict[str, Any]:
+    def _replica_step(self, inputs: types.Tensors) -> Results:
         self._evaluate_shards(inputs, self._evaluate)
         return {}
 
-    def _evaluate_shards(self, inputs: Any, evaluate: Callable[[Any], list[tf.Tensor]]) -> None:
+    def _evaluate_shards(
+        self, inputs: types.Tensors, evaluate: Callable[[types.Tensors], list[tf.Tensor]]
+    ) -> None:
         variables = metric_variables(self._metrics)
         totals = self._shards.sum_over_shards(
             evaluate, inputs, self._draws.assign_add(1), metrics=variables
@@ -306,7 +319,7 @@ class LogicalEvaluator(Evaluator):
         if self._has_loss:
             self._loss.add(*map(keep_on_first_device, totals))
 
-    def _evaluate(self, batch: Any) -> list[tf.Tensor]:
+    def _evaluate(self, batch: types.Tensors) -> list[tf.Tensor]:
         """Returns the loss of a shard times its weight, and its weight; 0 if it has no loss."""
         # Counted first, because tasks may modify their inputs.
         rows = leading_size(batch)
@@ -318,7 +331,7 @@ class LogicalEvaluator(Evaluator):
         # A batch without examples may have a loss that is NaN.
         return [tf.math.multiply_no_nan(as_scalar(logs[self._task.loss]), count), count]
 
-    def _evaluate_examples(self, batch: Any) -> list[tf.Tensor]:
+    def _evaluate_examples(self, batch: types.Tensors) -> list[tf.Tensor]:
         """Returns the same for the rows of a shard that are examples, of which it may have none."""
         examples, rows = drop_padding(self._task, batch)
         if rows is None:
@@ -343,7 +356,7 @@ class ShardEvaluator(Evaluator):
         self._physical = self._strategy.num_replicas_in_sync
         self._full_batches = 0  # A step takes a part of a batch, which may be the last batch.
 
-    def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
+    def evaluate(self, num_steps: tf.Tensor) -> Results:
         """Evaluates `num_steps` batches (int32 scalar, -1 for all), each of all logical replicas.
 
         Returns `validation_loss`, `validation_examples` and the task's metrics.
@@ -353,10 +366,10 @@ class ShardEvaluator(Evaluator):
             steps *= self._logical // self._physical
         return super().evaluate(tf.constant(min(steps, tf.int32.max)))
 
-    def _replica_partial_step(self, inputs: Any) -> None:
+    def _replica_partial_step(self, inputs: types.Tensors) -> None:
         self._replica_step(drop_padding(self._task, inputs)[0])
 
-    def _replica_step(self, inputs: Any) -> dict[str, Any]:
+    def _replica_step(self, inputs: types.Tensors) -> Results:
         context = tf.distribute.get_replica_context()
         replica = tf.cast(context.replica_id_in_sync_group, tf.int64)
         count = self._draws.assign_add(1) - 1
@@ -365,7 +378,9 @@ class ShardEvaluator(Evaluator):
         variables = metric_variables([self._loss, *self._metrics])
         totals = [tf.identity(variable) for variable in variables]
 
-        def compute(batch: Any, step: tf.Tensor, logical: tf.Tensor) -> tuple[Any, list[tf.Tensor]]:
+        def compute(
+            batch: types.Tensors, step: tf.Tensor, logical: tf.Tensor
+        ) -> tuple[Results, list[tf.Tensor]]:
             rows = leading_size(batch)
             for variable in variables:
                 variable.assign(tf.zeros(variable.shape, variable.dtype))
@@ -428,11 +443,11 @@ class LogicalTrainer(Trainer):
             loss=loss,
         )
 
-        def shard(inputs: Any) -> list[tf.Tensor]:
+        def shard(inputs: types.Tensors) -> list[tf.Tensor]:
             shard_loss, grads = gradients(inputs)
             return [as_scalar(shard_loss), *grads]
 
-        def step(inputs: Any) -> dict[str, tf.Tensor]:
+        def step(inputs: types.Tensors) -> dict[str, tf.Tensor]:
             layers = state.trained_layers
             unchanged = layers.frozen if layers is not None else ()
             total, *grads = self._shards.sum_over_shards(
@@ -447,14 +462,14 @@ class LogicalTrainer(Trainer):
 
         return step
 
-    def _replica_step(self, inputs: Any, row: tf.Tensor | None = None) -> None:
+    def _replica_step(self, inputs: types.Tensors, row: tf.Tensor | None = None) -> None:
         batch = self._partition.split_inputs(inputs if row is None else row_of(inputs, row))
         with replaced_gradients_scope(self._replaced_gradients):
             self._record(self._traced_step()(batch))
         self.state.global_step.assign_add(1)
         self._inspect_graph()
 
-    def _record(self, logs: dict[str, Any]) -> None:
+    def _record(self, logs: dict[str, tf.Tensor]) -> None:
         total = logs[self._task.loss]
         count = tf.constant(float(self._shards.logical))
         self._loss.add(keep_on_first_device(total), keep_on_first_device(count))
@@ -468,7 +483,7 @@ class LogicalTrainer(Trainer):
             self.flops = self.flops * self._shards.each if known else None
 
 
-def _apply(optimizer: Any, grads: list[tf.Tensor], variables: list[tf.Variable]) -> None:
+def _apply(optimizer: Optimizer, grads: list[tf.Tensor], variables: list[tf.Variable]) -> None:
     """Applies gradients that are the same on all devices, without summing them again."""
     # The older AdamW of Model Garden clips only gradients that it sums itself.
     norm = getattr(optimizer, "gradient_clip_norm", 0.0)
@@ -479,7 +494,7 @@ def _apply(optimizer: Any, grads: list[tf.Tensor], variables: list[tf.Variable])
     optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
 
 
-def _reject_synchronized_normalization(model: Any) -> None:
+def _reject_synchronized_normalization(model: tf.Module) -> None:
     for layer in getattr(model, "submodules", ()):
         if "SyncBatchNorm" in type(layer).__name__ or getattr(layer, "synchronized", False):
             raise SettingError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -21,6 +21,10 @@ from orbit_runner.train.evaluator import Evaluator, as_scalar, value_of
 from orbit_runner.train.gradients import StepFn
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
+
+if TYPE_CHECKING:
+    from orbit_runner.train.loops.stage import BatchIterator, Results
+    from orbit_runner.utils.types import Tensors
 
 
 class JointTrainer(Trainer):
@@ -38,7 +42,7 @@ class JointTrainer(Trainer):
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         _require_plain_steps(config)
 
-        def step(inputs: Any) -> dict[str, Any]:
+        def step(inputs: Tensors) -> dict[str, tf.Tensor]:
             return self._task.multi.joint_train_step(
                 inputs,
                 multi_task_model=self.state.model,
@@ -48,32 +52,32 @@ class JointTrainer(Trainer):
 
         return step
 
-    def train_step(self, iterator: Any) -> None:
+    def train_step(self, iterator: Mapping[str, BatchIterator]) -> None:
         """Runs one step on all replicas, on a batch of each task.
 
         `iterator` maps the names of the tasks to iterators over their datasets.
         """
         self._run_step({name: next(own) for name, own in iterator.items()})
 
-    def _take_batch(self, iterator: Any) -> None:
+    def _take_batch(self, iterator: Mapping[str, BatchIterator]) -> None:
         for own in iterator.values():
             own.get_next()
 
     def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return convert(function, self._task.multi)
 
-    def _record(self, logs: dict[str, Any]) -> None:
+    def _record(self, logs: dict[str, tf.Tensor]) -> None:
         super()._record(logs)
         for name, loss in self._losses.items():
             if name in logs:
                 loss.update_state(as_scalar(logs[name]))
 
-    def train_loop_end(self) -> dict[str, Any]:
+    def train_loop_end(self) -> Results:
         """Returns `training_loss`, the learning rates, and the metrics of each task by its name.
 
         Tasks that were not trained since the last record are left out.
         """
-        logs: dict[str, Any] = {"training_loss": self._loss.result().numpy()}
+        logs: Results = {"training_loss": self._loss.result().numpy()}
         for name, loss in self._losses.items():
             if loss.weight() > 0:
                 metrics = [loss, *self._metrics[name]]
@@ -98,7 +102,7 @@ class InterleavingTrainer(JointTrainer):
             config.for_task.trainer.task_sampler, self._task.multi.task_weights
         )
 
-        def step(inputs: Any) -> dict[str, Any]:
+        def step(inputs: Tensors) -> dict[str, tf.Tensor]:
             ((name, batch),) = inputs.items()
             task = self._task.tasks[name]
             logs = task.train_step(
@@ -111,7 +115,7 @@ class InterleavingTrainer(JointTrainer):
 
         return step
 
-    def train_step(self, iterator: Any) -> None:
+    def train_step(self, iterator: Mapping[str, BatchIterator]) -> None:
         """Runs one step on all replicas, on a batch of one task.
 
         `iterator` maps the names of the tasks to iterators over their datasets.
@@ -123,7 +127,7 @@ class InterleavingTrainer(JointTrainer):
                 self._strategy.run(self._replica_step, inputs, options=self._partition.options)
         self._update_average()
 
-    def _take_batch(self, iterator: Any) -> None:
+    def _take_batch(self, iterator: Mapping[str, BatchIterator]) -> None:
         index = int(self._task_index(self.state.global_step.read_value()))
         iterator[list(self._task.tasks)[index]].get_next()
 
@@ -201,7 +205,7 @@ class MultiEvaluator(orbit.AbstractEvaluator):
         """Whether a task adds metrics that are not known in advance."""
         return any(part.evaluator.gathers for part in self._evaluators.values())
 
-    def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
+    def evaluate(self, num_steps: tf.Tensor) -> Results:
         """Evaluates all tasks and returns their results by task name.
 
         `num_steps` (int32 scalar, -1 for all batches) applies to tasks without a number of their

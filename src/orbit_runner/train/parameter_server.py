@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -22,6 +22,14 @@ from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.loops.stage import Loop
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import LoopParts, Trainer
+
+if TYPE_CHECKING:
+    from official.core import base_task
+
+    from orbit_runner.train.inputs.distribute import DataSection, Dataset
+    from orbit_runner.train.loops.stage import BatchSource, Results
+    from orbit_runner.utils.types import Tensors
+
 
 # Maps the iterator of a worker, if it has one, and the first step of a piece to a function from a
 # step to its batch. That function must be called for one step after another.
@@ -80,7 +88,7 @@ class AsyncTrainer(Trainer):
         data = self._data()
         batch_at = self._adapter.batch_at(data)
 
-        def source(iterator: Any, first: tf.Tensor) -> Callable[[tf.Tensor], Any]:
+        def source(iterator: Any, first: tf.Tensor) -> Callable[[tf.Tensor], Tensors]:
             if batch_at is not None:
                 return batch_at
             if self._adapter.starts_at_step:
@@ -89,7 +97,7 @@ class AsyncTrainer(Trainer):
 
         piece = tf.function(functools.partial(self._run_piece, source))
 
-        def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+        def loop(iterator: BatchSource, first: tf.Tensor, num_steps: tf.Tensor) -> None:
             start = int(first)
             steps = int(num_steps)
             updates = int(self.state.optimizer.iterations.numpy())
@@ -99,16 +107,18 @@ class AsyncTrainer(Trainer):
 
         return loop
 
-    def _data(self) -> Any:
+    def _data(self) -> DataSection:
         config = self._config
         recoveries = int(self.state.recoveries.numpy())
         return resolve_data_config(config.for_task.task.train_data, config.runtime, recoveries)
 
-    def _dataset(self, start_step: Any, data: Any = None) -> Any:
+    def _dataset(self, start_step: int | tf.Tensor, data: DataSection | None = None) -> Dataset:
         runtime = self._config.runtime
         return distribute(self._strategy, self._adapter, data or self._data(), runtime, start_step)
 
-    def _run(self, piece: Any, iterator: Any, first: int, steps: int) -> tuple[tf.Tensor, float]:
+    def _run(
+        self, piece: Callable[..., tf.Tensor], iterator: BatchSource, first: int, steps: int
+    ) -> tuple[tf.Tensor, float]:
         losses = []
         step = first
         while step < first + steps:
@@ -128,7 +138,9 @@ class AsyncTrainer(Trainer):
             check_servers(self._strategy)
             time.sleep(_POLL_SECONDS)
 
-    def _run_piece(self, source: Source, iterator: Any, first: Any, length: Any) -> tf.Tensor:
+    def _run_piece(
+        self, source: Source, iterator: BatchSource, first: tf.Tensor, length: tf.Tensor
+    ) -> tf.Tensor:
         """Runs `length` steps on one worker; returns the sum of their losses, float32 scalar."""
         unconverted = tf.autograph.experimental.do_not_convert
         batch = unconverted(unconverted(source)(iterator, first))
@@ -140,7 +152,7 @@ class AsyncTrainer(Trainer):
             total += tf.cast(loss, tf.float32)
         return total
 
-    def _replica_piece(self, inputs: Any, step: tf.Tensor) -> tf.Tensor:
+    def _replica_piece(self, inputs: Tensors, step: tf.Tensor) -> tf.Tensor:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(self._seed, step, replica):
             logs = self._step(inputs)
@@ -158,10 +170,10 @@ class ChiefEvaluator(Evaluator):
 
     def __init__(
         self,
-        task: Any,
+        task: base_task.Task,
         state: TrainState,
         strategy: tf.distribute.Strategy,  # for this process alone
-        make_dataset: Callable[[], Any],
+        make_dataset: Callable[[], Dataset],
         **settings: Any,  # passed to `Evaluator`
     ) -> None:
         with strategy.scope():
@@ -170,7 +182,7 @@ class ChiefEvaluator(Evaluator):
             super().__init__(task, copy, strategy, make_dataset, **settings)
         self._remote = state
 
-    def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
+    def evaluate(self, num_steps: tf.Tensor) -> Results:
         """Evaluates `num_steps` batches (int32 scalar, -1 for all).
 
         Returns `validation_loss`, `validation_examples` and the task's metrics.

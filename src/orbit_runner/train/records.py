@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import psutil
 import tensorflow as tf
@@ -95,7 +94,7 @@ class Records:
         subdir: str,
         split: str,
         is_record: Callable[[int], bool],
-        about: Callable[[int], Mapping[str, Any]] = lambda step: {},
+        about: Callable[[int], Mapping[str, object]] = lambda step: {},
         extra_values: Callable[[], Mapping[str, float]] = dict,
     ) -> Summaries:
         writes_events = subdir and self._lines and writes_event_files(self._config.trackers)

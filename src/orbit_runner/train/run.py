@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -43,6 +43,11 @@ from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.log import note
 
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.state.initial_weights import AnyTask
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
@@ -76,7 +81,7 @@ class Run:
         return config
 
     @property
-    def task(self) -> Any:
+    def task(self) -> AnyTask:
         """The task."""
         return self.adapter.task
 
@@ -116,7 +121,7 @@ class Run:
         return self.adapter.examples_per_step(self.section("train_data"))
 
     @property
-    def model(self) -> Any:
+    def model(self) -> tf_keras.Model:
         """The model, a `tf_keras.Model`."""
         return self.state.model
 

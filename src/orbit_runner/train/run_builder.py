@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -71,10 +71,14 @@ from orbit_runner.train.stop_requests import StopRequests, TimeLimits, build_tim
 from orbit_runner.train.trainer import LoopParts, Trainer
 from orbit_runner.utils.log import note, phase
 
+if TYPE_CHECKING:
+    from orbit_runner.state.initial_weights import AnyTask
+    from orbit_runner.train.inputs.distribute import DataSection, Dataset
+
 
 def build_run(
     config: ExperimentConfig,
-    task: Any,
+    task: AnyTask,
     strategy: tf.distribute.Strategy,
     model_dir: Path,
     *,
@@ -220,7 +224,9 @@ def build_run(
     )
 
 
-def prepare_assets(task: Any, config: ExperimentConfig, model_dir: Path, *, trains: bool) -> None:
+def prepare_assets(
+    task: AnyTask, config: ExperimentConfig, model_dir: Path, *, trains: bool
+) -> None:
     """Prepares the assets of a task, if it has any: a new run computes them, others read them."""
     assets = assets_of(task)
     if assets is None:
@@ -243,7 +249,7 @@ def _build_plan(config: ExperimentConfig, adapter: TaskAdapter, *, trains: bool)
     return plan
 
 
-def _find_warnings(config: ExperimentConfig, plan: Plan, task: Any) -> list[str]:
+def _find_warnings(config: ExperimentConfig, plan: Plan, task: AnyTask) -> list[str]:
     names = getattr(task, "class_names", ())
     # A user's task may have an attribute of this name with another meaning.
     known = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
@@ -344,7 +350,7 @@ class RunBuilder:
         if is_asynchronous(self.strategy):
             return AsyncTrainer(self.config, self.adapter, self.state, plan, self.strategy, loop)
 
-        def make_dataset(start_step: int) -> Any:
+        def make_dataset(start_step: int) -> Dataset:
             return self._distribute_train_data(self.adapter, data, start_step)
 
         def make_chunks() -> Chunks | None:
@@ -378,7 +384,7 @@ class RunBuilder:
         joint = self.adapter.task
         parts = self.adapter.subtasks
 
-        def make_datasets(start_step: int) -> dict[str, Any]:
+        def make_datasets(start_step: int) -> dict[str, Dataset]:
             return {
                 name: self._distribute_train_data(
                     parts[name],
@@ -393,14 +399,16 @@ class RunBuilder:
         )
         return trainer
 
-    def _distribute_train_data(self, task: TaskAdapter, data: Any, start_step: int) -> Any:
+    def _distribute_train_data(
+        self, task: TaskAdapter, data: DataSection, start_step: int
+    ) -> Dataset:
         replays = self.config.trainer.replay_inputs
         return distribute(
             self.strategy, task, self._seed_section(data), self.config.runtime, start_step,
             replays=replays,
         )  # fmt: skip
 
-    def _seed_section(self, data: Any) -> Any:
+    def _seed_section(self, data: DataSection) -> DataSection:
         return resolve_data_config(data, self.config.runtime, int(self.state.recoveries.numpy()))
 
     def build_evaluator(self, steps: int) -> Evaluator | MultiEvaluator:
@@ -441,18 +449,20 @@ class RunBuilder:
         return self._build_single_evaluator(TaskAdapter(eval_task.task), data, state, steps)
 
     def _build_single_evaluator(
-        self, task: TaskAdapter, data: Any, state: TrainState, steps: int
+        self, task: TaskAdapter, data: DataSection, state: TrainState, steps: int
     ) -> Evaluator:
         config = self.config
         strategy = local_strategy(self.strategy)
         logical = config.runtime.logical_replicas
-        cls: Any = ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
+        cls: Callable[..., Evaluator] = (
+            ChiefEvaluator if is_asynchronous(self.strategy) else Evaluator
+        )
         # Model Garden's pipelines end with a part of a batch, which cannot be cut equally.
         takes_single_shards = bool(logical and (task.gathers_outputs or not task.starts_at_step))
         if logical:
             cls = partial(ShardEvaluator if takes_single_shards else LogicalEvaluator, logical)
 
-        def make_dataset() -> Any:
+        def make_dataset() -> Dataset:
             seeded = resolve_data_config(data, config.runtime)
             return distribute(
                 strategy, task, seeded, config.runtime, must_end=steps < 0,

@@ -11,7 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -31,6 +31,10 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tf_internals import inner_layers, is_keras_layer, optimizer_name
 from orbit_runner.train.loops.stage import Loop, Stage
 from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    from orbit_runner.train.loops.stage import BatchSource
+
 
 _WAITING = "waiting"
 _TRACING = "tracing"
@@ -71,7 +75,7 @@ class StepProfiler(Stage):
         if self._state != _TRACING:
             return loop
 
-        def run(iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
+        def run(iterator: BatchSource, first: tf.Tensor, steps: tf.Tensor) -> None:
             with self._marked_scope(step + 1, int(steps)):
                 loop(iterator, first, steps)
                 after = self._read_step()  # Waits for the steps on a GPU.
@@ -144,12 +148,12 @@ def profile_scope(profiler: StepProfiler | None) -> Iterator[None]:
             profiler.stop()
 
 
-def layer_paths(model: Any) -> tuple[str, ...]:
+def layer_paths(model: tf.Module) -> tuple[str, ...]:
     """Returns the names of the layers of a model, each with those of the layers around it."""
     return tuple(_paths(model, ""))
 
 
-def _paths(layer: Any, inside: str) -> Iterator[str]:
+def _paths(layer: tf.Module, inside: str) -> Iterator[str]:
     # Models of several tasks are modules without layers.
     for sublayer in inner_layers(layer) if is_keras_layer(layer) else ():
         yield f"{inside}{sublayer.name}"

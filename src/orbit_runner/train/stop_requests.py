@@ -6,7 +6,6 @@ import math
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
 
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.config.schema.trainer import TrainerConfig
@@ -122,8 +121,8 @@ class StopRequests:
         self,
         steps: int,
         step: int,
-        save: Callable[[], Any],
-        save_and_continue: Callable[[], Any] = lambda: None,
+        save: Callable[[], object],
+        save_and_continue: Callable[[], object] = lambda: None,
     ) -> int:
         """Returns the length of the next loop; all workers must call it together.
 
@@ -161,14 +160,14 @@ class StopRequests:
     def _chief_is_out_of_time(self) -> bool:
         return self._workers.is_chief and self.limits.is_over()
 
-    def exit_if_requested(self, step: int, save: Callable[[], Any]) -> None:
+    def exit_if_requested(self, step: int, save: Callable[[], object]) -> None:
         """Saves and raises Interrupted if any worker got a signal.
 
         All workers must call it together.
         """
         self._exit_or_agree(0, step, save)
 
-    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], Any]) -> tuple[int, bool]:
+    def _exit_or_agree(self, steps: int, step: int, save: Callable[[], object]) -> tuple[int, bool]:
         """Returns the steps of the chief, and whether it finds that a checkpoint is due by time."""
         own = self.signals.received or self._server_signal()
         is_chief = self._workers.is_chief

@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -53,6 +53,13 @@ from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
 from orbit_runner.utils.mfu import Throughput
 
+if TYPE_CHECKING:
+    from orbit_runner.state.learning_rates import AppliesGradients
+    from orbit_runner.train.inputs.distribute import Dataset
+    from orbit_runner.train.loops.stage import BatchSource, Results
+    from orbit_runner.utils.types import Tensors
+
+
 DatasetFn = Callable[[int], Any]
 
 
@@ -92,8 +99,8 @@ class Trainer(orbit.AbstractTrainer):
             use_tf_function=config.trainer.train_tf_function,
             use_tf_while_loop=config.trainer.train_tf_while_loop,
         )
-        self.train_dataset: Any = None
-        self._iterator: Any = None
+        self.train_dataset: Dataset | Mapping[str, Dataset] | tuple[()] | None = None
+        self._iterator: BatchSource | None = None
         self._loop: Loop | None = None  # runs steps in one graph; made in the first loop
         self.state = state
         self._plan = plan
@@ -114,7 +121,7 @@ class Trainer(orbit.AbstractTrainer):
         self._make_step = functools.partial(self._step_fn, config)
         self._step = self._make_step()
         # Runs a step on a batch, and is compiled if whole steps are.
-        self._take: Callable[[Any], None] = self._run_step
+        self._take: Callable[[Tensors], None] = self._run_step
         self._seed = config.runtime.seed
         loop = loop or LoopParts()
         self.timer = StepTimer()
@@ -136,7 +143,7 @@ class Trainer(orbit.AbstractTrainer):
         self._first_step: int | None = None
 
     @property
-    def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
+    def earlier_records(self) -> list[tuple[int, Results]]:
         """The records that ended within the last loop, before its end: global step and logs."""
         # Not an attribute, because `tf.Module` wraps each list that is assigned, which takes
         # milliseconds.
@@ -201,7 +208,7 @@ class Trainer(orbit.AbstractTrainer):
         weights = self.state.model.trainable_variables
         return Watch(interval, weights, replicas, self.loop_fn) if interval else None
 
-    def _wrap_optimizer(self) -> Any:
+    def _wrap_optimizer(self) -> AppliesGradients:
         layers = self.state.trained_layers
         optimizer = self.state.optimizer
         if self._watch is not None:
@@ -210,10 +217,12 @@ class Trainer(orbit.AbstractTrainer):
             optimizer = LayerRateOptimizer(optimizer, layers.factors)
         return optimizer
 
-    def _build_task_step(self, optimizer: Any) -> Callable[..., dict[str, tf.Tensor]]:
+    def _build_task_step(self, optimizer: AppliesGradients) -> Callable[..., dict[str, tf.Tensor]]:
         model = self._partition.wrap_model(self.state.model)
 
-        def train_step(inputs: Any, optimizer: Any = optimizer) -> dict[str, tf.Tensor]:
+        def train_step(
+            inputs: Tensors, optimizer: AppliesGradients = optimizer
+        ) -> dict[str, tf.Tensor]:
             return self._task.train_step(
                 inputs, model=model, optimizer=optimizer, metrics=self._metrics
             )
@@ -235,7 +244,7 @@ class Trainer(orbit.AbstractTrainer):
             loss=self._task.loss,
         )
 
-    def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
+    def train(self, num_steps: tf.Tensor) -> Results:
         """Runs `num_steps` steps (int32 scalar).
 
         Returns `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`. Raises
@@ -275,7 +284,7 @@ class Trainer(orbit.AbstractTrainer):
             self._add_speed(values)
         return logs
 
-    def _add_speed(self, logs: dict[str, Any]) -> None:
+    def _add_speed(self, logs: Results) -> None:
         speed = logs["steps_per_second"] = self.timer.steps_per_second()
         if self.flops:
             logs.update(Throughput(self.flops, self._peak).logs(speed))
@@ -294,7 +303,7 @@ class Trainer(orbit.AbstractTrainer):
         step = self._global_step()
         return SettingError("task.train_data", f"has no more batches after step {step}")
 
-    def next_batch(self) -> Any:
+    def next_batch(self) -> Tensors:
         """Returns the distributed batch of the next step, from a dataset of its own.
 
         Raises SettingError if there are no more batches.
@@ -342,7 +351,7 @@ class Trainer(orbit.AbstractTrainer):
             self._chunks = self._make_chunks()
             self.train_dataset = self._build_dataset()
 
-    def _build_dataset(self) -> Any:
+    def _build_dataset(self) -> Dataset | Mapping[str, Dataset] | tuple[()]:
         if self._chunks is None:
             return self._make_dataset(self._global_step())
         self._loop = None
@@ -376,7 +385,7 @@ class Trainer(orbit.AbstractTrainer):
         loop = orbit.utils.create_loop_fn(step)
         return lambda iterator, _, steps: loop(iterator, tf.cast(steps, tf.int32))
 
-    def _compile_take(self) -> Callable[[Any], None]:
+    def _compile_take(self) -> Callable[[Tensors], None]:
         """Returns the function that runs a step on a distributed batch, compiled if XLA is used."""
         if not self._compiles:
             return self._run_step
@@ -395,7 +404,7 @@ class Trainer(orbit.AbstractTrainer):
         if self._chunks is None:
             iterator.get_next()
 
-    def _run_step(self, *inputs: Any) -> None:
+    def _run_step(self, *inputs: Tensors) -> None:
         """Runs one step on all replicas.
 
         `inputs` are a distributed batch, or several of them and the row of the batch to use.
@@ -407,7 +416,7 @@ class Trainer(orbit.AbstractTrainer):
         if self.state.ema is not None:
             self.state.ema.update(self.state.global_step.read_value())
 
-    def _replica_step(self, inputs: Any, row: tf.Tensor | None = None) -> None:
+    def _replica_step(self, inputs: Tensors, row: tf.Tensor | None = None) -> None:
         batch = inputs if row is None else row_of(inputs, row)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(self._seed, self.state.global_step, replica):
@@ -428,7 +437,7 @@ class Trainer(orbit.AbstractTrainer):
             return self._step
         return functools.partial(self._watch.run_measured_step, self._step)
 
-    def _record(self, logs: dict[str, Any]) -> None:
+    def _record(self, logs: dict[str, tf.Tensor]) -> None:
         self._loss.update_state(as_scalar(logs[self._task.loss]))
 
     @tf.autograph.experimental.do_not_convert
@@ -441,7 +450,7 @@ class Trainer(orbit.AbstractTrainer):
             if self._uses_xla:
                 phase("compiling the first step with XLA", minor=True)
 
-    def train_loop_end(self) -> dict[str, Any]:
+    def train_loop_end(self) -> Results:
         """Returns the metrics and learning rates by name."""
         if self._recorder is not None:
             last = self._recorder.last_record(self._global_step())

@@ -9,13 +9,19 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.metric_records import UPDATE_RATIO, WATCH
 from orbit_runner.train.loops.stage import Loop, Stage
+
+if TYPE_CHECKING:
+    from orbit_runner.state.learning_rates import AppliesGradients, GradsAndVars
+    from orbit_runner.train.loops.stage import BatchSource, Results
+    from orbit_runner.utils.types import Tensors
+
 
 GRADIENT_NORM = f"{WATCH}gradient_norm"
 WEIGHT_NORM = f"{WATCH}weight_norm"
@@ -74,7 +80,7 @@ class Watch(Stage):
             self._loops = loop, self._make_loop()
         measured = self._loops[1]
 
-        def run(iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
+        def run(iterator: BatchSource, first: tf.Tensor, steps: tf.Tensor) -> None:
             with self._measuring_scope():
                 measured(iterator, first, steps)
 
@@ -88,11 +94,13 @@ class Watch(Stage):
         finally:
             self.is_measuring = False
 
-    def wrap_optimizer(self, optimizer: Any) -> Any:
+    def wrap_optimizer(self, optimizer: AppliesGradients) -> AppliesGradients:
         """Returns an object that behaves like an optimizer, and shows its gradients."""
         return _WatchedOptimizer(optimizer, self._tracing)
 
-    def run_measured_step(self, step: Callable[[Any], Any], batch: Any) -> Any:
+    def run_measured_step(
+        self, step: Callable[[Tensors], dict[str, tf.Tensor]], batch: Tensors
+    ) -> dict[str, tf.Tensor]:
         """Runs a step on a replica, stores what it measures and returns the step's result.
 
         Raises RunnerError if the step does not call `apply_gradients` of the wrapped optimizer.
@@ -115,7 +123,9 @@ class Watch(Stage):
         self._values.assign(tf.stack(self._sort_values(values)))
         return result
 
-    def _gradient_values(self, gradients: Sequence[Any]) -> Iterator[tuple[str, tf.Tensor]]:
+    def _gradient_values(
+        self, gradients: Sequence[tf.Tensor | tf.IndexedSlices]
+    ) -> Iterator[tuple[str, tf.Tensor]]:
         """Yields the norm of the gradient of the whole batch, and the non-finite share of it."""
         dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._replicas > 1:
@@ -153,7 +163,7 @@ class Watch(Stage):
         """Sets the values to NaN, which records show as missing: the step was not measured."""
         self._values.assign(tf.fill([len(self.names)], float("nan")))
 
-    def logs(self, step: int) -> dict[str, Any]:
+    def logs(self, step: int) -> Results:
         """Returns the values by name if `step` has just been measured, else {}."""
         if not self.measures(step):
             return {}
@@ -163,7 +173,7 @@ class Watch(Stage):
 class _Tracing(threading.local):
     """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
 
-    gradients: list[Any] | None = None  # None if the step is not measured
+    gradients: list[tf.Tensor | tf.IndexedSlices] | None = None  # None if the step is not measured
 
 
 class _WatchedOptimizer:
@@ -172,11 +182,13 @@ class _WatchedOptimizer:
     They are unscaled already: a task that scales its loss divides them before it applies them.
     """
 
-    def __init__(self, optimizer: Any, tracing: _Tracing) -> None:
+    def __init__(self, optimizer: AppliesGradients, tracing: _Tracing) -> None:
         self._optimizer = optimizer
         self._tracing = tracing
 
-    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(
+        self, grads_and_vars: GradsAndVars, *args: object, **kwargs: object
+    ) -> object:
         """Applies the gradients."""
         pairs = list(grads_and_vars)
         if self._tracing.gradients is not None:

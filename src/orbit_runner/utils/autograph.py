@@ -14,7 +14,7 @@ from orbit_runner.tf_internals import AutographControl, AutographStatus, autogra
 _PACKAGE = __name__.partition(".")[0]
 
 
-def convert(function: Callable[..., Any], owner: Any) -> Callable[..., Any]:
+def convert(function: Callable[..., object], owner: object) -> Callable[..., Any]:
     """Returns a function for a graph that is traced with `autograph=False`.
 
     If the class of `owner` is defined outside this package, its methods may branch and loop over
@@ -30,6 +30,6 @@ def convert(function: Callable[..., Any], owner: Any) -> Callable[..., Any]:
     return converted
 
 
-def is_from_this_package(owner: Any) -> bool:
+def is_from_this_package(owner: object) -> bool:
     """Returns whether the class of an object itself, not a base class, is from this package."""
     return type(owner).__module__.partition(".")[0] == _PACKAGE

@@ -13,7 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _MOST_LINKS = 40
 _PIPE_SECONDS = 10.0
@@ -162,13 +165,13 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("values are nested too deeply") from None
 
 
-def is_step(value: Any) -> bool:
+def is_step(value: object) -> bool:
     """Returns whether a value of a record is a global step, an integer or a whole float."""
     # A comparison, because `math.isfinite` raises an error for very large integers.
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> JsonObject:
     """Returns the JSON object in a file. Raises ValueError if the file has no JSON object."""
     value = parse_json(read_file(path).decode())
     if not isinstance(value, dict):
@@ -262,7 +265,7 @@ def _step_of(line: str, keeps_events: bool) -> float:
         return math.inf  # An incomplete line of a killed process.
 
 
-def to_jsonable(value: Any) -> Any:
+def to_jsonable(value: object) -> Any:
     """Returns nested values in a form that JSON supports. NaN and infinities become None."""
     if isinstance(value, Mapping):
         return {name: to_jsonable(item) for name, item in value.items()}

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.tf_internals import function_graph
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _Shape = Sequence[int | None]
 
 
-def step_flops(graph: Any, pieces: int = 1) -> int | None:
+def step_flops(graph: tf.Graph, pieces: int = 1) -> int | None:
     """Returns the operations of a step, or None if a size is known only when the step runs.
 
     `pieces` is the number of parts of the batch. All but the first are iterations of one loop.
@@ -31,14 +34,16 @@ def step_flops(graph: Any, pieces: int = 1) -> int | None:
     return total
 
 
-def op_flops(op: Any) -> int | None:
+def op_flops(op: tf.Operation) -> int | None:
     """Returns the operations of one op, 0 if its kind is not counted, None if a size is unknown."""
     count = _COUNTERS.get(op.type)
     # Gradients of frozen weights are traced as well, but unused ops are never computed.
     return count(op) if count is not None and _is_used(op) else 0
 
 
-def _ops_with_counts(graph: Any, iterations: int, inside: int = 1) -> Iterator[tuple[Any, int]]:
+def _ops_with_counts(
+    graph: tf.Graph, iterations: int, inside: int = 1
+) -> Iterator[tuple[tf.Operation, int]]:
     for op in graph.get_operations():
         yield op, inside
         loops = op.type in ("While", "StatelessWhile")
@@ -46,13 +51,13 @@ def _ops_with_counts(graph: Any, iterations: int, inside: int = 1) -> Iterator[t
             yield from _ops_with_counts(called, iterations, inside * (iterations if loops else 1))
 
 
-def _is_used(op: Any) -> bool:
+def _is_used(op: tf.Operation) -> bool:
     (output,) = op.outputs
     returned = any(output is tensor for tensor in getattr(op.graph, "outputs", ()))
     return returned or bool(output.consumers())
 
 
-def _called_functions(graph: Any, op: Any) -> Iterator[Any]:
+def _called_functions(graph: tf.Graph, op: tf.Operation) -> Iterator[tf.Graph]:
     for name in ("f", "body", "then_branch"):  # Only one of two branches runs.
         try:
             function = op.get_attr(name)
@@ -68,7 +73,7 @@ def _product(shape: _Shape) -> int | None:
     return math.prod(known) if len(known) == len(shape) else None
 
 
-def _shape(tensor: Any) -> _Shape:
+def _shape(tensor: tf.Tensor) -> _Shape:
     return [None] if tensor.shape.rank is None else tensor.shape.as_list()
 
 
@@ -76,13 +81,13 @@ def _multiply_add_flops(*sizes: int | None) -> int | None:
     return _product([2, *sizes])
 
 
-def _matmul_flops(op: Any) -> int | None:
+def _matmul_flops(op: tf.Operation) -> int | None:
     shape = _shape(op.inputs[0])
     transposed = op.get_attr("adj_x" if op.type.startswith("Batch") else "transpose_a")
     return _multiply_add_flops(_product(_shape(op.outputs[0])), shape[-2 if transposed else -1])
 
 
-def _einsum_flops(op: Any) -> int | None:
+def _einsum_flops(op: tf.Operation) -> int | None:
     equation = op.get_attr("equation").decode()
     lengths: dict[str, int | None] = {}
     for term, tensor in zip(equation.partition("->")[0].split(","), op.inputs, strict=True):
@@ -92,14 +97,16 @@ def _einsum_flops(op: Any) -> int | None:
     return _multiply_add_flops(*lengths.values()) if len(op.inputs) == 2 else 0
 
 
-def _convolution_counter(filters: Callable[[Any], _Shape], out: Callable[[Any], Any]) -> Any:
+def _convolution_counter(
+    filters: Callable[[tf.Operation], _Shape], out: Callable[[tf.Operation], tf.Tensor]
+) -> Callable[[tf.Operation], int | None]:
     """Returns a function that counts the operations of a convolution or of one of its gradients.
 
     Each output value takes one multiplication and addition per position and input channel of a
     filter.
     """
 
-    def count(op: Any) -> int | None:
+    def count(op: tf.Operation) -> int | None:
         kernel = filters(op)
         per_place = kernel[:2] if "Depthwise" in op.type else kernel[:-1]
         return _multiply_add_flops(_product(_shape(out(op))), _product(per_place))
@@ -111,7 +118,7 @@ _FORWARD = _convolution_counter(lambda op: _shape(op.inputs[1]), lambda op: op.o
 _INPUT_GRADIENT = _convolution_counter(lambda op: _shape(op.inputs[1]), lambda op: op.inputs[2])
 _FILTER_GRADIENT = _convolution_counter(lambda op: _shape(op.outputs[0]), lambda op: op.inputs[2])
 
-_COUNTERS: dict[str, Callable[[Any], int | None]] = {
+_COUNTERS: dict[str, Callable[[tf.Operation], int | None]] = {
     "MatMul": _matmul_flops,
     "BatchMatMul": _matmul_flops,
     "BatchMatMulV2": _matmul_flops,

@@ -11,7 +11,7 @@ import numpy as np
 
 def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns the scalars in nested results by name, such as `outer/inner`."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in logs.items():
         if isinstance(value, Mapping):
             flat.update(flat_scalars(value, f"{prefix}{key}/"))
@@ -20,7 +20,7 @@ def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
+def scalars(logs: Mapping[str, object]) -> dict[str, float]:
     """Returns the values in nested results that are plain numbers, by name as `flat_scalars`."""
     numbers = {}
     for name, value in flat_scalars(logs).items():
@@ -29,7 +29,7 @@ def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
     return numbers
 
 
-def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
+def nested_scalars(logs: Mapping[str, object]) -> dict[str, object]:
     """Returns the scalars in nested results, with the same nesting."""
     nested = {
         name: nested_scalars(value) for name, value in logs.items() if isinstance(value, Mapping)

@@ -92,7 +92,7 @@ def _is_reloaded(known: _Module) -> bool:
     return known.digest is not None and _values(known.module).get("__spec__") is not known.spec
 
 
-def add_function(reference: str, function: Callable[..., Any]) -> None:
+def add_function(reference: str, function: Callable[..., object]) -> None:
     """Adds a function of a notebook or another program without a file, `module:name`."""
     module = sys.modules.get(reference.partition(":")[0])
     if module is not None and _values(module).get("__file__"):
@@ -121,7 +121,7 @@ def format_names(names: list[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _values(module: object) -> dict[str, Any]:
+def _values(module: object) -> dict[str, object]:
     # `vars` would run the code of a module whose import is deferred.
     try:
         values = object.__getattribute__(module, "__dict__")
@@ -130,7 +130,7 @@ def _values(module: object) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _digest_module(name: str, values: Mapping[str, Any]) -> tuple[str, str] | None:
+def _digest_module(name: str, values: Mapping[str, object]) -> tuple[str, str] | None:
     """Returns the name and the digest of a module of the user; None for all other modules."""
     path = values.get("__file__")
     if name == "__mp_main__" or not isinstance(path, str) or _is_installed(path):
@@ -179,7 +179,9 @@ def _describe(name: str) -> str:
     return path if relative.startswith(os.pardir) else relative
 
 
-def load_class(class_name: str, base: type, arguments: Mapping[str, Any], path: str) -> type[Any]:
+def load_class(
+    class_name: str, base: type, arguments: Mapping[str, object], path: str
+) -> type[Any]:
     """Returns a subclass of a class of the public API.
 
     `path` is the dotted path of the section with the settings `class_name` and `arguments`. Raises

@@ -9,7 +9,7 @@ import importlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
@@ -35,6 +35,9 @@ from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import StepExamples, TrainingOrder
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _DESCRIPTION = """\
 Show the examples of a training step, before or after it runs: index, file, record or line,
@@ -187,7 +190,9 @@ def _write_images(
     _write_picture_sheet(flags, None if images is None else images[rows], rows)
 
 
-def _write_picture_sheet(flags: argparse.Namespace, images: Any, rows: Sequence[int] = ()) -> None:
+def _write_picture_sheet(
+    flags: argparse.Namespace, images: np.ndarray | None, rows: Sequence[int] = ()
+) -> None:
     """Writes the images with the numbers of their rows below them."""
     from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.commands.runs import require_directory
@@ -230,7 +229,7 @@ def format_size(count: float) -> str:
 
 def _as_dict(
     plans: Sequence[Plan], deleted: Sequence[Plan], untouched: dict[str, str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     runs = [
         {
             "run": os.path.relpath(plan.run.path),

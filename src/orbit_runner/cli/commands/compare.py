@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
@@ -29,6 +29,9 @@ from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Compare runs: the settings and versions that differ, metrics, curves, throughput and weights. A run
@@ -162,7 +165,7 @@ def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[
     return list(dict.fromkeys(curves))
 
 
-def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, Any]:
+def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> JsonObject:
     return {
         "runs": [
             {
@@ -196,7 +199,7 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, An
     }
 
 
-def _csv_rows(comparison: RunComparison) -> Iterator[list[Any]]:
+def _csv_rows(comparison: RunComparison) -> Iterator[list[object]]:
     settings = comparison.settings()
     metrics = comparison.metrics()
     best = comparison.best()
@@ -228,7 +231,7 @@ def _compare_paired(
     return [compare_paired(first, other, metrics) for other in others]
 
 
-def _paired_as_dict(comparison: PairedComparison) -> dict[str, Any]:
+def _paired_as_dict(comparison: PairedComparison) -> JsonObject:
     return {
         "a": comparison.first.name,
         "b": comparison.second.name,
@@ -241,7 +244,7 @@ def _paired_as_dict(comparison: PairedComparison) -> dict[str, Any]:
     }
 
 
-def _metric_dict(metric: PairedMetric) -> dict[str, Any]:
+def _metric_dict(metric: PairedMetric) -> JsonObject:
     test = metric.test
     first, second = metric.estimates
     return {
@@ -257,11 +260,11 @@ def _metric_dict(metric: PairedMetric) -> dict[str, Any]:
     }
 
 
-def _estimate_dict(value: Estimate) -> dict[str, Any]:
+def _estimate_dict(value: Estimate) -> JsonObject:
     return {"mean": value.mean, "deviation": value.deviation, "interval": value.interval}
 
 
-def _paired_csv_rows(comparison: PairedComparison) -> Iterator[list[Any]]:
+def _paired_csv_rows(comparison: PairedComparison) -> Iterator[list[object]]:
     names = [comparison.first.name, comparison.second.name]
     for metric in comparison.metrics:
         test = metric.test
@@ -274,7 +277,7 @@ def _paired_csv_rows(comparison: PairedComparison) -> Iterator[list[Any]]:
         yield ["" if value is None else value for value in values]
 
 
-def _csv_value(value: Any) -> Any:
+def _csv_value(value: object) -> object:
     if value is None:
         return ""
     return json.dumps(value) if isinstance(value, (list, dict, bool)) else value

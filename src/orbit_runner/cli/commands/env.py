@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -37,7 +36,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _describe_code() -> dict[str, Any]:
+def _describe_code() -> dict[str, object]:
     from orbit_runner.run_directory.code_version import read_code_version
 
     code = read_code_version()

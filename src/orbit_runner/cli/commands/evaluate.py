@@ -11,9 +11,9 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
@@ -31,6 +31,10 @@ from orbit_runner.run_directory.evaluations import OtherData, find_other_data, w
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.text_table import table_lines
+
+if TYPE_CHECKING:
+    from orbit_runner.config.resolve import ResolvedConfig
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Evaluate a checkpoint of a run on its validation data, or on other data: another split, or other
@@ -106,13 +110,13 @@ def _split_error_scope() -> Iterator[None]:
         ) from None
 
 
-def _convert(selected: SelectedModel) -> Any:
+def _convert(selected: SelectedModel) -> ResolvedConfig:
     """Returns the config for this process, which evaluates alone with the same result."""
     record = selected.choice.record()
     return convert_to_single_process(selected.resolved, record.strategy if record else "")
 
 
-def _describe(selected: SelectedModel, other_data: OtherData) -> dict[str, Any]:
+def _describe(selected: SelectedModel, other_data: OtherData) -> JsonObject:
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join(["runner", *sys.argv[1:]]),
@@ -123,7 +127,7 @@ def _describe(selected: SelectedModel, other_data: OtherData) -> dict[str, Any]:
     }
 
 
-def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> dict[str, Any]:
+def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> JsonObject:
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.utils.garbage_collection import paused_collection_scope
 
@@ -151,7 +155,7 @@ def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> dict[str, A
             }
 
 
-def _write(place: str, selected: SelectedModel, values: Mapping[str, Any]) -> str:
+def _write(place: str, selected: SelectedModel, values: JsonObject) -> str:
     """Writes the file of the evaluation, also to a run in an object store. Returns its path."""
     step = selected.choice.place.step
     if not is_remote(place):
@@ -165,7 +169,7 @@ def _write(place: str, selected: SelectedModel, values: Mapping[str, Any]) -> st
     return f"{place.rstrip('/')}/{name}"
 
 
-def _lines(values: Mapping[str, Any]) -> Iterator[str]:
+def _lines(values: JsonObject) -> Iterator[str]:
     rows = [("checkpoint", f"{values['checkpoint']}, {values['weights']} weights")]
     data = values["data"]
     rows += [("data", f"{path}: {inline_yaml(value)}") for path, value in data.items()]

@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
@@ -26,6 +26,9 @@ from orbit_runner.serving.export_directory import ExportOptions, export_name, pa
 from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import network_formats
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Export a model of a run as a SavedModel with named signatures to DIR/STEP, the layout that
@@ -108,7 +111,7 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 def _export_formats(
     place: str, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     names = [export_name(selected.choice.place.step, name) for name in formats]
     if not is_remote(place):
         directory = Path(strip_file_scheme(place))
@@ -146,7 +149,7 @@ def _exists_message(place: str, alternative: str) -> str:
 
 def _export_to_directory(
     selected: SelectedModel, directory: Path, formats: Sequence[str], flags: argparse.Namespace
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.utils.garbage_collection import paused_collection_scope
 
@@ -178,7 +181,7 @@ def _export_to_directory(
                 )
 
 
-def _output_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _output_lines(records: Sequence[JsonObject]) -> Iterator[str]:
     for record in records:
         yield f"{record['path']}: step {record['step']}, {record['weights']} weights"
     yield f"weights sha256 {records[0]['fingerprint']}"
@@ -191,7 +194,7 @@ def _output_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield from section_lines([Section(title, [export_table(checked)])])
 
 
-def _signature_lines(record: Mapping[str, Any]) -> Iterator[str]:
+def _signature_lines(record: JsonObject) -> Iterator[str]:
     own = {record.get("format"): {side: record.get(side) for side in ("inputs", "outputs")}}
     for name, spec in record.get("signatures", own).items():
         mark = "  (serving_default)" if name == record.get("default") else ""

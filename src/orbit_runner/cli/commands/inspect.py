@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
@@ -42,6 +42,9 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.mfu import GPUS
 from orbit_runner.utils.streams import use_utf8
+
+if TYPE_CHECKING:
+    from orbit_runner.inspection.experiment import Inspection
 
 _DESCRIPTION = """\
 Show what an experiment would train, without training: the layers of the model, a batch of the
@@ -316,7 +319,7 @@ def _inspect(
             raise ConfigError(missing) from error
 
 
-def _write_images(path: str, inspection: Any) -> None:
+def _write_images(path: str, inspection: Inspection) -> None:
     from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
     batch = inspection.batches["training"]

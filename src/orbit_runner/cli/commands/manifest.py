@@ -9,7 +9,7 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import tf_internals
 from orbit_runner.cli.command import Command, CommandGroup, Parser
@@ -41,6 +41,9 @@ from orbit_runner.launch.manifests import (
 )
 from orbit_runner.sweep.definition import new_sweep
 from orbit_runner.utils.streams import use_utf8
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Print the manifest with which {} runs an experiment.
@@ -171,7 +174,7 @@ def _refuse_sweep(place: str, _: str) -> None:
     )
 
 
-def _add_job_flags(add: Callable[..., Any], place: str) -> None:
+def _add_job_flags(add: Callable[..., object], place: str) -> None:
     """Adds the flags of the job that runs an experiment or a sweep."""
     add("--name", metavar="NAME", help="name of the job; by default that of the experiment")
     if place != "slurm":
@@ -286,7 +289,7 @@ def _checked_fields(
     resolved: ResolvedConfig,
     prefix: str,
     problems: Sequence[Problem],
-) -> dict[str, Any]:
+) -> JsonObject:
     """Returns the fields of a job that experiments and sweeps have in common.
 
     Raises ConfigError if there are problems, or these fields have some. `prefix` is the beginning

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
@@ -30,6 +30,10 @@ from orbit_runner.serving.export_directory import (
     is_saved_model,
 )
 from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.jobs.train_job import Progress
+    from orbit_runner.tasks.serving import Predictor
 
 # Exit code if some items have no prediction. The other predictions are printed.
 _USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
@@ -123,7 +127,7 @@ def _add_flags(parser: Parser) -> None:
 
 
 @contextlib.contextmanager
-def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
+def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predictor]:
     """Loads the model; reports errors in the flags before TensorFlow is imported."""
     is_run = RunDirectory(where).config.is_file() and not is_export(where)
     exported = None if is_run else find_export(where)
@@ -170,7 +174,7 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
 @contextlib.contextmanager
 def _export_predictor_scope(
     exported: Path, resolved: ResolvedConfig, flags: argparse.Namespace
-) -> Iterator[Any]:
+) -> Iterator[Predictor]:
     with contextlib.ExitStack() as stack:
         with _progress_scope(flags, resolved) as progress, setting_error_scope(resolved):
             from orbit_runner.serving.loader import load_export, make_task, require_method
@@ -182,7 +186,7 @@ def _export_predictor_scope(
             progress.phase(f"loading {exported}")
 
             @contextlib.contextmanager
-            def load_predictor_scope(device: str | None) -> Iterator[Any]:
+            def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
                 del device  # The current one.
                 yield task.predictor(load_export(exported, task), top_k=flags.top_k)
 
@@ -191,7 +195,7 @@ def _export_predictor_scope(
 
 
 @contextlib.contextmanager
-def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> Iterator[Any]:
+def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> Iterator[Predictor]:
     config = selected.resolved.config
     with contextlib.ExitStack() as stack:
         with _progress_scope(flags, selected.resolved), setting_error_scope(selected.resolved):
@@ -201,7 +205,7 @@ def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> 
             require_method(task, "predictor")
 
             @contextlib.contextmanager
-            def load_predictor_scope(device: str | None) -> Iterator[Any]:
+            def load_predictor_scope(device: str | None) -> Iterator[Predictor]:
                 model = load_scope(config, task, selected.choice, selected.weights, device)
                 with model as loaded:
                     yield task.predictor(loaded.serving.signatures, top_k=flags.top_k)
@@ -212,8 +216,8 @@ def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> 
 
 @contextlib.contextmanager
 def _checked_indexes_scope(
-    load_scope: Callable[[str | None], AbstractContextManager[Any]],
-) -> Iterator[Any]:
+    load_scope: Callable[[str | None], AbstractContextManager[Predictor]],
+) -> Iterator[Predictor]:
     """Loads a predictor. If only the CPU checks the indexes in its model, it runs there.
 
     On a GPU, an id that an embedding does not have selects zeros, without an error.
@@ -230,7 +234,7 @@ def _checked_indexes_scope(
 
 
 @contextlib.contextmanager
-def _progress_scope(flags: argparse.Namespace, resolved: ResolvedConfig) -> Iterator[Any]:
+def _progress_scope(flags: argparse.Namespace, resolved: ResolvedConfig) -> Iterator[Progress]:
     """Shows progress while the model is loaded; imports TensorFlow."""
     from orbit_runner.distribute.tf_environment import prepare_environment
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
@@ -38,6 +38,10 @@ from orbit_runner.storage.paths import is_remote
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.experiment import ExperimentConfig
+    from orbit_runner.train.callbacks.base import RunView
 
 _DESCRIPTION = """\
 Show where the time of a training step goes: by op, by layer, and whether the input limits it.
@@ -146,7 +150,7 @@ def _require_single_process(resolved: ResolvedConfig) -> None:
         raise ConfigError([Problem(path, message, resolved.origin(path))])
 
 
-def _profiling_config(config: Any, steps: int) -> Any:
+def _profiling_config(config: ExperimentConfig, steps: int) -> ExperimentConfig:
     """Returns the config of a run that does nothing but the steps."""
     trainer: TrainerConfig = config.trainer
     last = _WARM_UP + steps
@@ -184,7 +188,7 @@ class _StepsProfiled(Exception):
 class _StopAfterLastStep(Callback):
     """Ends the run after its last step."""
 
-    def on_loop_end(self, run: Any, logs: Logs) -> None:
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Raises `_StepsProfiled` at the last step."""
         if run.step >= run.train_steps:
             raise _StepsProfiled

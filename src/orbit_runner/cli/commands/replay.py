@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
@@ -29,6 +29,9 @@ from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
 from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, replay
 from orbit_runner.step.results import Examination
+
+if TYPE_CHECKING:
+    from orbit_runner.train.run import Run
 
 _DESCRIPTION = """\
 Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
@@ -49,7 +52,7 @@ def main(flags: argparse.Namespace) -> int:
     if flags.out and not flags.layer:
         raise RunnerError("--out: has no effect without --layer; name the layers to save")
 
-    def debug(run: Any, examination: Examination) -> None:
+    def debug(run: Run, examination: Examination) -> None:
         if flags.pdb:
             _debug(flags, run, examination)
 
@@ -127,7 +130,7 @@ def _directory_scope() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _debug(flags: argparse.Namespace, run: Any, examination: Examination) -> None:
+def _debug(flags: argparse.Namespace, run: Run, examination: Examination) -> None:
     from orbit_runner.step.examine import debug_step
 
     _print_examination(flags, examination)
@@ -142,7 +145,7 @@ def _save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
     write_flag_output("--out", path, content.getvalue())
 
 
-def _print_examination(flags: argparse.Namespace, examination: Any) -> None:
+def _print_examination(flags: argparse.Namespace, examination: Examination) -> None:
     from orbit_runner.reporting.examples import examination_sections
     from orbit_runner.reporting.terminal import section_lines
 

@@ -11,7 +11,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
@@ -53,6 +53,9 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    from orbit_runner.reporting.results import Results
 
 _DESCRIPTION = """\
 Train, evaluate, or both.
@@ -294,7 +297,7 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
     return code
 
 
-def _print_results(results: Any, flags: argparse.Namespace) -> None:
+def _print_results(results: Results, flags: argparse.Namespace) -> None:
     from orbit_runner.reporting.results import print_results
 
     if is_remote(flags.model_dir or ""):

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import RUNS
@@ -151,7 +150,7 @@ def _select_runs(
     return [*present, *absent][: flags.limit]
 
 
-def _sort_key(value: Any) -> tuple[bool, float, str]:
+def _sort_key(value: object) -> tuple[bool, float, str]:
     """Returns a key that orders numbers before texts, and NaN before all other numbers."""
     if isinstance(value, (int, float)):
         return False, float("-inf") if value != value else float(value), ""
@@ -167,7 +166,7 @@ def _format_table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[s
     return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
 
 
-def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict[str, Any]:
+def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict[str, object]:
     """Returns everything that is known about a run, and the columns that were asked for."""
     known = {
         "run": os.path.relpath(run.path),
@@ -192,11 +191,11 @@ def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict
         "branch_step": run.branch_step,
     }
     more = {name: columns.value(run, name) for name in names if name not in DEFAULT_COLUMNS}
-    values: dict[str, Any] = to_jsonable({**known, **more})
+    values: dict[str, object] = to_jsonable({**known, **more})
     return values
 
 
-def _csv_value(value: Any) -> Any:
+def _csv_value(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, (int, float, str)) else json.dumps(value)

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
@@ -25,6 +25,9 @@ from orbit_runner.reporting.document import Section, limited_examples
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.utils.streams import use_utf8
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 List the training steps in which an example was or will be used, with epoch, position and row. The
@@ -97,9 +100,7 @@ def _add_flags(parser: Parser) -> None:
     add_config_flags(parser)
 
 
-def _describe_example(
-    order: TrainingOrder, occurrences: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def _describe_example(order: TrainingOrder, occurrences: Sequence[JsonObject]) -> JsonObject:
     """Returns what does not change between steps: where the example comes from, and its label."""
     if not occurrences:
         return {}
@@ -107,7 +108,7 @@ def _describe_example(
     return {name: value for name, value in about.items() if name != "drawn"}
 
 
-def _format_counts(order: TrainingOrder, occurrences: Sequence[dict[str, Any]]) -> str:
+def _format_counts(order: TrainingOrder, occurrences: Sequence[JsonObject]) -> str:
     if order.run is None:
         return ""
     past = sum(occurrence["step"] <= order.reached_step for occurrence in occurrences)

@@ -8,7 +8,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
@@ -24,6 +24,9 @@ from orbit_runner.sweep.open_sweep import Changes, open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.sweep_file import MAX_SEEDS, SweepFile, read_sweep_file
 from orbit_runner.sweep.trial_process import TrialLauncher
+
+if TYPE_CHECKING:
+    from orbit_runner.sweep.view.live_table import LiveTable
 
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
@@ -181,14 +184,14 @@ def _make_launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:
     return WarmLauncher(root)
 
 
-def _make_live_table(flags: argparse.Namespace) -> Any:
+def _make_live_table(flags: argparse.Namespace) -> LiveTable:
     from orbit_runner.sweep.view.live_table import LiveTable
 
     return LiveTable(flags.progress, interval=flags.progress_interval, place=flags.model_dir)
 
 
 def _make_show(
-    table: Any, directory: SweepDirectory
+    table: LiveTable, directory: SweepDirectory
 ) -> Callable[[SweepResults, Mapping[int, str]], None]:
     """Returns the function that shows results in the terminal and on the page."""
     from orbit_runner.sweep.view.files import SweepFiles

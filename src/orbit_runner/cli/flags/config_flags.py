@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import SECTIONS, Parser
 from orbit_runner.cli.flags.driver_flags import add_driver_flags
@@ -28,6 +28,9 @@ from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.log import PlainMessages, log_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.jobs.train_job import Progress
 
 SETTINGS_OF_FLAG: dict[str, tuple[str, ...]] = {
     "distribution_strategy": ("runtime.distribution_strategy",),
@@ -134,7 +137,7 @@ def add_progress_flags(parser: Parser) -> None:
 
 def progress_of(
     flags: argparse.Namespace, title: str = "", place: str = "", *, brief: bool = False
-) -> Any:
+) -> Progress:
     """Returns the progress display that the flags select; see `make_progress`."""
     from orbit_runner.reporting.progress.factory import make_progress
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.conversion import format_value
@@ -112,7 +111,7 @@ class _Reader:
             at = dataclasses.replace(at, layer=0) if at is not None else None
             self.problems.append(Problem(path, problem.message, at))
 
-    def _read_base(self, value: Any, within: tuple[tuple[Path, str], ...]) -> None:
+    def _read_base(self, value: object, within: tuple[tuple[Path, str], ...]) -> None:
         self._count += 1
         if self._count > MAX_FILES:
             return  # Already reported.
@@ -138,7 +137,7 @@ def _base_error(message: str) -> ConfigError:
     return ConfigError([Problem(BASE, message)])
 
 
-def _require_name(name: Any) -> str:
+def _require_name(name: object) -> str:
     """Returns the name of a base. Raises ConfigError if it is not a valid name."""
     if not isinstance(name, str) or not name:
         raise _base_error(f"got {format_value(name)}, {_EXPECTED}")

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Origin, Problem, parent_path
 from orbit_runner.config.parsing.conversion import (
@@ -37,12 +37,16 @@ from orbit_runner.config.parsing.value_checks import (
 from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf
 from orbit_runner.errors import shorten, unknown_name_message
 
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Metadata
+    from orbit_runner.registration import Registry
+
 _ABSENT = object()
 _MOST_LISTED = 8
 
 
 @functools.cache
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: type) -> dict[str, object]:
     return typing.get_type_hints(cls)
 
 
@@ -108,7 +112,7 @@ class Builder:
         """
         fields = {f.name: f for f in dataclasses.fields(base)}
         owner: type = type(base)
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         for key, node in _drop_overridden_alternatives(
             self._substitute_children(section, path), fields
         ).items():
@@ -175,8 +179,13 @@ class Builder:
         return self.origins.get(path)
 
     def _build_field(
-        self, field: dataclasses.Field[Any], owner: type, base: Any, node: Leaf | Section, path: str
-    ) -> Any:
+        self,
+        field: dataclasses.Field[object],
+        owner: type,
+        base: object,
+        node: Leaf | Section,
+        path: str,
+    ) -> object:
         meta = field.metadata
         hint = _hints(owner)[field.name]
         optional = type(None) in typing.get_args(hint)
@@ -211,7 +220,7 @@ class Builder:
         return value
 
     def _build_list(
-        self, item: type[Config], base: Any, values: Sequence[Any], origin: Origin, path: str
+        self, item: type[Config], base: Any, values: Sequence[object], origin: Origin, path: str
     ) -> tuple[Config, ...]:
         """Builds a list of sections. Merges them over those of `base` if it has equally many.
 
@@ -234,9 +243,9 @@ class Builder:
         return tuple(built)
 
     def _build_value(
-        self, field: dataclasses.Field[Any], owner: type, hint: Any, base: Any,
+        self, field: dataclasses.Field[object], owner: type, hint: object, base: object,
         node: Leaf | Section, path: str,
-    ) -> Any:  # fmt: skip
+    ) -> object:  # fmt: skip
         self.origins[path] = node.origin
         written = _plain_value(node)
         if field.metadata.get("lowercase") and isinstance(written, str):
@@ -262,7 +271,7 @@ class Builder:
             self._add_note(path, no_effect_message(format_value(value), ignored), node.origin)
         return value
 
-    def _build_variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
+    def _build_variant(self, registry: Registry, base: Any, section: Section, path: str) -> object:
         dropped: dict[str, Leaf] = {}
         if section.renamed_in is not None:
             kept = drop_lower_layers(section, section.renamed_in)
@@ -327,9 +336,7 @@ def _unknown_setting(key: str, known: Sequence[str], absent: Mapping[str, str]) 
     return unknown_name_message("setting", key, known)
 
 
-def _convert_boolean_word(
-    node: Leaf | Section, hint: Any, meta: Mapping[str, Any]
-) -> Leaf | Section:
+def _convert_boolean_word(node: Leaf | Section, hint: object, meta: Metadata) -> Leaf | Section:
     options = options_of(hint)
     takes_text = str in options and not meta.get("word")
     if not isinstance(node, Leaf) or bool not in options or takes_text:
@@ -365,7 +372,7 @@ def _reset_other_blocks(config: OneOf) -> OneOf:
 
 
 def _drop_overridden_alternatives(
-    children: Mapping[str, Leaf | Section], fields: Mapping[str, dataclasses.Field[Any]]
+    children: Mapping[str, Leaf | Section], fields: Mapping[str, dataclasses.Field[object]]
 ) -> dict[str, Leaf | Section]:
     """Returns the children without alternatives (`exclusive_with`) that a higher layer replaces."""
     kept = dict(children)
@@ -398,14 +405,14 @@ def _is_within(path: str, root: str) -> bool:
     return not root or path == root or path.startswith(f"{root}.")
 
 
-def _config_class(hint: Any, base: Any) -> type[Config] | None:
+def _config_class(hint: object, base: object) -> type[Config] | None:
     """Returns the class of a section. The class of `base` may be a subclass of the annotation."""
     if isinstance(base, Config):
         return type(base)
     return next((option for option in options_of(hint) if is_config(option)), None)
 
 
-def _item_class(hint: Any) -> type[Config] | None:
+def _item_class(hint: object) -> type[Config] | None:
     """Returns the class of the sections in a list, or None if the items are not sections."""
     for option in options_of(hint):
         origin = typing.get_origin(option)
@@ -414,7 +421,7 @@ def _item_class(hint: Any) -> type[Config] | None:
     return None
 
 
-def _plain_value(node: Leaf | Section) -> Any:
+def _plain_value(node: Leaf | Section) -> object:
     if isinstance(node, Leaf):
         return node.value
     return {key: _plain_value(child) for key, child in node.children.items()}

@@ -6,7 +6,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
 
 from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.parsing.yaml_files import parse_scalar
@@ -21,18 +21,18 @@ class Mismatch(ValueError):
     """A value that its field does not allow."""
 
 
-def options_of(hint: Any) -> tuple[Any, ...]:
+def options_of(hint: object) -> tuple[object, ...]:
     """Returns the members of a union. For any other type, returns only the type."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 
 
-def is_config(hint: Any) -> bool:
+def is_config(hint: object) -> TypeGuard[type[Config]]:
     """Returns whether an annotation is the class of a section."""
     return isinstance(hint, type) and issubclass(hint, Config)
 
 
-def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
+def convert(value: object, hint: object, *, lenient: bool = False) -> object:
     """Returns a value converted to the type of its field, with lists as tuples.
 
     Raises Mismatch if the value does not have the type. With `lenient`, an integer is accepted as a
@@ -53,7 +53,7 @@ def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
     return _convert_scalar(_convert_quoted(value, hint) if lenient else value, hint)
 
 
-def convert_unless_word(value: Any, hint: Any, word: str, *, lenient: bool = False) -> Any:
+def convert_unless_word(value: object, hint: object, word: str, *, lenient: bool = False) -> object:
     """Returns a value converted to the types of a union except strings, or the allowed word.
 
     Raises Mismatch if it is neither.
@@ -68,7 +68,9 @@ def convert_unless_word(value: Any, hint: Any, word: str, *, lenient: bool = Fal
         return _refuse(value, hint, f"{expected} or {word!r}")
 
 
-def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
+def _convert_union(
+    value: object, options: tuple[object, ...], hint: object, lenient: bool
+) -> object:
     exact = [option for option in options if isinstance(option, type) and type(value) is option]
     # Try the value unchanged first, so that a string that looks like a number can stay a string.
     for reread in (False, True) if lenient else (False,):
@@ -80,7 +82,7 @@ def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: boo
     return _refuse(value, hint)
 
 
-def _convert_quoted(value: Any, hint: Any) -> Any:
+def _convert_quoted(value: object, hint: object) -> object:
     """Returns an integer as a string if `hint` is str, and a quoted number as a number."""
     if hint is str and type(value) is int:
         return str(value)
@@ -90,7 +92,7 @@ def _convert_quoted(value: Any, hint: Any) -> Any:
     return number if type(number) in (int, float) else value
 
 
-def _convert_scalar(value: Any, hint: Any) -> Any:
+def _convert_scalar(value: object, hint: object) -> object:
     if hint in (None, type(None)):
         return None if value is None else _refuse(value, hint)
     if type(value) is hint:
@@ -102,7 +104,7 @@ def _convert_scalar(value: Any, hint: Any) -> Any:
     return _refuse(value, hint)
 
 
-def _freeze(value: Any) -> Any:
+def _freeze(value: object) -> object:
     if isinstance(value, Mapping):
         return FrozenMapping({key: _freeze(item) for key, item in value.items()})
     if not isinstance(value, (list, tuple)):
@@ -110,11 +112,11 @@ def _freeze(value: Any) -> Any:
     return _tuple_like(value, (_freeze(item) for item in value))
 
 
-def _tuple_like(value: Any, items: Iterable[Any]) -> tuple[Any, ...]:
+def _tuple_like(value: object, items: Iterable[object]) -> tuple[object, ...]:
     return PythonTuple(items) if isinstance(value, PythonTuple) else tuple(items)
 
 
-def _refuse(value: Any, hint: Any, expected: str = "") -> Any:
+def _refuse(value: object, hint: object, expected: str = "") -> NoReturn:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
     if bool in options_of(hint) and isinstance(value, str) and value.lower() in BOOLEAN_WORDS:
         hint_text = "; yes, no, on and off are strings in YAML 1.2"
@@ -124,7 +126,7 @@ def _refuse(value: Any, hint: Any, expected: str = "") -> Any:
     raise Mismatch(f"got {format_value(value)}, expected {expected}{hint_text}") from None
 
 
-def _accepts_string_items(hint: Any) -> bool:
+def _accepts_string_items(hint: object) -> bool:
     """Returns whether a type is a list whose items may be strings."""
     if typing.get_origin(hint) is not list:
         return False
@@ -132,14 +134,14 @@ def _accepts_string_items(hint: Any) -> bool:
     return item is str or bool(getattr(item, "shorthand", ""))
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Returns a value in the form that errors show."""
     if value is None:
         return "null"
     return "a section" if isinstance(value, Mapping) else shorten(repr(value))
 
 
-def describe_type(hint: Any) -> str:
+def describe_type(hint: object) -> str:
     """Returns a type in words, such as `an integer or null`."""
     if hint in (None, type(None)):
         return "null"

@@ -13,13 +13,18 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Origin, Problem
 from orbit_runner.config.parsing.gin_files import ROOTS, Delegate, gin_text
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import nearest_name_hint
+
+if TYPE_CHECKING:
+    from gin.config_parser import BindingStatement
+
+    from orbit_runner.config.parsing.gin_files import Statement
 
 # Packages with modules that have no file of their own.
 _LAZY = ("tensorflow", "keras", "tf_keras")
@@ -45,14 +50,14 @@ def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Ite
             yield Problem("", message, origins[text])
 
 
-def parse_statements(text: str) -> list[Any]:
+def parse_statements(text: str) -> list[Statement]:
     """Returns the statements in gin text, as objects of gin's parser."""
     from gin import config_parser
 
     return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
 
 
-def _is_import(statement: Any) -> bool:
+def _is_import(statement: Statement) -> bool:
     return type(statement).__name__ == "ImportStatement"
 
 
@@ -88,12 +93,14 @@ def _missing_module(module: str) -> tuple[str, list[str]]:
     return "", []
 
 
-def _find_spec(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
+def _find_spec(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
     specs = (finder.find_spec(name, path) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)
 
 
-def _section_problem(statement: Any, config: ExperimentConfig, modules: Sequence[str]) -> str:
+def _section_problem(
+    statement: BindingStatement, config: ExperimentConfig, modules: Sequence[str]
+) -> str:
     """Returns a message if a binding such as `trainr.train_steps = 5` misspells a section."""
     path = [part for part in f"{statement.selector}.{statement.arg_name}".split(".") if part]
     root = path[0]

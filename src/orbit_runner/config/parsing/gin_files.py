@@ -13,12 +13,23 @@ import re
 import tokenize
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import read_text
 from orbit_runner.config.parsing.tree import MAX_DEPTH, PythonTuple, Section, assignment, merge
 from orbit_runner.errors import nearest_name_hint
+
+if TYPE_CHECKING:
+    from gin.config_parser import (
+        BindingStatement,
+        BlockDeclaration,
+        ImportStatement,
+        IncludeStatement,
+    )
+
+    # What gin's parser yields.
+    Statement: TypeAlias = BindingStatement | BlockDeclaration | ImportStatement | IncludeStatement
 
 _MAX_VALUES = 20_000
 _HINT = "write a setting with its section: trainer.train_steps = 1000"
@@ -51,7 +62,7 @@ class Binding:
     """A binding of the config tree, before macros are replaced."""
 
     path: tuple[str, ...]
-    value: Any
+    value: object
     origin: Origin
 
 
@@ -62,7 +73,7 @@ class GinLayer:
     # Bindings of the config tree, in order.
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     # The value and origin of each macro.
-    macros: dict[str, tuple[Any, Origin]] = dataclasses.field(default_factory=dict)
+    macros: dict[str, tuple[object, Origin]] = dataclasses.field(default_factory=dict)
     # The text and origin of all other statements.
     statements: dict[str, Origin] = dataclasses.field(default_factory=dict)
 
@@ -115,7 +126,7 @@ class _Reader:
             raise ConfigError([_syntax_problem(error, label, path, self._layer)]) from None
 
     def _add_statement(
-        self, statement: Any, origin: Origin, path: Path | None, within: tuple[Path, ...]
+        self, statement: Statement, origin: Origin, path: Path | None, within: tuple[Path, ...]
     ) -> None:
         kind = type(statement).__name__
         if kind == "IncludeStatement":
@@ -139,7 +150,7 @@ class _Reader:
             raise ConfigError([Problem("", f"{name!r} includes itself", origin)])
         self.read(read_text(target, name), name, target, around)
 
-    def _add_binding(self, statement: Any, origin: Origin) -> None:
+    def _add_binding(self, statement: BindingStatement, origin: Origin) -> None:
         _check_integers(statement.value)
         path = tuple(
             part for part in f"{statement.selector}.{statement.arg_name}".split(".") if part
@@ -169,7 +180,7 @@ class _Reader:
         self.found.statements[text] = origin
 
 
-def _check_integers(value: Any) -> None:
+def _check_integers(value: object) -> None:
     """Raises ValueError if a value contains an integer that Python does not convert to text."""
     try:
         repr(value)
@@ -193,7 +204,7 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
     return Problem("", message, Origin(label, line, layer))
 
 
-def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
+def tree_of(layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> Section:
     """Returns the tree that the bindings of a layer set.
 
     `macros` has the last definition of each macro in all layers. Raises ConfigError if a macro is
@@ -215,7 +226,7 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
     return root
 
 
-def _find_origin(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Origin:
+def _find_origin(binding: Binding, macros: dict[str, tuple[object, Origin]]) -> Origin:
     """Returns the origin of a value, or the macro's origin if another layer defines it."""
     if not isinstance(binding.value, Macro):
         return binding.origin
@@ -228,11 +239,11 @@ def _find_origin(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Ori
 class _MacroExpansion:
     """Replaces macros in values. Limits the size, because nested macros can exceed the memory."""
 
-    def __init__(self, macros: dict[str, tuple[Any, Origin]]) -> None:
+    def __init__(self, macros: dict[str, tuple[object, Origin]]) -> None:
         self._macros = macros
         self._count = 0
 
-    def expand(self, value: Any, within: tuple[str, ...] = (), depth: int = 0) -> Any:
+    def expand(self, value: object, within: tuple[str, ...] = (), depth: int = 0) -> object:
         self._count += 1
         if self._count > _MAX_VALUES or depth > MAX_DEPTH:
             what = f"{_MAX_VALUES:,} values" if depth <= MAX_DEPTH else f"{MAX_DEPTH} levels"
@@ -250,7 +261,7 @@ class _MacroExpansion:
             raise ValueError(f"got {value!r}; config settings accept only plain values")
         return value
 
-    def _expand_macro(self, name: str, within: tuple[str, ...], depth: int) -> Any:
+    def _expand_macro(self, name: str, within: tuple[str, ...], depth: int) -> object:
         if name in within:
             raise ValueError(f"macro %{name} refers to itself")
         if name not in self._macros:
@@ -277,12 +288,12 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
     ]
 
 
-def macro_statements(macros: dict[str, tuple[Any, Origin]]) -> dict[str, Origin]:
+def macro_statements(macros: dict[str, tuple[object, Origin]]) -> dict[str, Origin]:
     """Returns the macros as gin text, each with its origin."""
     return {f"{name} = {gin_text(value)}": origin for name, (value, origin) in macros.items()}
 
 
-def gin_text(value: Any) -> str:
+def gin_text(value: object) -> str:
     """Returns a value as gin text. Unlike `repr`, writes infinity so that gin can parse it."""
     if isinstance(value, dict):
         pairs = (f"{gin_text(key)}: {gin_text(item)}" for key, item in value.items())
@@ -297,7 +308,7 @@ def gin_text(value: Any) -> str:
     return repr(value).replace("inf", "1e999") if isinstance(value, float) else repr(value)
 
 
-def macro_names(value: Any) -> list[str]:
+def macro_names(value: object) -> list[str]:
     """Returns the names of the macros in a value that was parsed with `Delegate`."""
     if isinstance(value, Macro):
         return [value.name]

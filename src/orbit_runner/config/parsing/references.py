@@ -169,7 +169,7 @@ class _Expansion:
         self._values = 0
         self._characters = 0
 
-    def expand(self, value: Any, path: str, settings: _Settings, depth: int) -> Any:
+    def expand(self, value: object, path: str, settings: _Settings, depth: int) -> object:
         """Returns a value with the values of its references. Raises _InvalidReference.
 
         `depth` is the number of levels from the root to the value.
@@ -192,7 +192,7 @@ class _Expansion:
         except ValueError as error:
             raise _InvalidReference(path, str(error)) from None
 
-    def _expand_text(self, text: str, settings: _Settings, depth: int) -> Any:
+    def _expand_text(self, text: str, settings: _Settings, depth: int) -> object:
         parts = parse_text(text)
         if len(parts) == 1 and isinstance(parts[0], Reference):
             value = settings.value(parts[0].path)
@@ -241,15 +241,15 @@ class _Settings:
     waiting: Mapping[str, Leaf]
     flawed: Sequence[str]  # The paths of problems.
     # The values that have been looked up. A list may refer to the same setting many times.
-    known: dict[str, Any] = dataclasses.field(default_factory=dict)
+    known: dict[str, object] = dataclasses.field(default_factory=dict)
 
-    def value(self, path: str) -> Any:
+    def value(self, path: str) -> object:
         """Returns the value of a setting. Raises ValueError if a reference to it is invalid."""
         if path not in self.known:
             self.known[path] = self._read_value(path)
         return self.known[path]
 
-    def _read_value(self, path: str) -> Any:
+    def _read_value(self, path: str) -> object:
         for flaw in self.flawed:
             if _invalidates(flaw, path):
                 raise ValueError(f"{Reference(path)} has no value, because {flaw} is invalid")
@@ -272,7 +272,7 @@ class _Settings:
             raise ValueError(f"{Reference(path)} is a section; refer to a setting{hint}")
         return plain_value(value)
 
-    def blockers(self, value: Any) -> list[str]:
+    def blockers(self, value: object) -> list[str]:
         """Returns the waiting settings on which the values of the references depend."""
         paths = dict.fromkeys(_referenced_paths(value))
         dependencies = [
@@ -282,7 +282,7 @@ class _Settings:
 
     def _determining_settings(self, path: str) -> Iterator[str]:
         """Yields the settings that can change a setting: itself, types of blocks, alternatives."""
-        section: Any = self.config
+        section: object = self.config
         parts = path.split(".")
         for index, name in enumerate(parts):
             prefix = ".".join(parts[:index])
@@ -322,7 +322,7 @@ class _Settings:
         return f"unknown setting {shorten(repr(path))}{near}\n{allowed}\n{_HINT}"
 
 
-def _referenced_paths(value: Any) -> Iterator[str]:
+def _referenced_paths(value: object) -> Iterator[str]:
     """Yields the paths of the references in a value. Skips texts with invalid references."""
     if isinstance(value, str):
         try:
@@ -335,7 +335,7 @@ def _referenced_paths(value: Any) -> Iterator[str]:
             yield from _referenced_paths(item)
 
 
-def has_reference(value: Any) -> bool:
+def has_reference(value: object) -> bool:
     """Returns whether a value contains a valid reference."""
     return next(_referenced_paths(value), None) is not None
 
@@ -358,7 +358,7 @@ def _cycle_message(path: str, blockers: Mapping[str, Sequence[str]]) -> str:
     return f"the references form a cycle: {shorten(' → '.join(chain), 400)}"
 
 
-def _origin_note(value: Any, origins: Mapping[str, Origin]) -> str:
+def _origin_note(value: object, origins: Mapping[str, Origin]) -> str:
     """Returns the note of an origin: the references in a value, and where their values were set."""
     paths = [*dict.fromkeys(_referenced_paths(value))]
     if not paths:

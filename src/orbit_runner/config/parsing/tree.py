@@ -16,7 +16,7 @@ class PythonTuple(tuple[Any, ...]):
     """A list that a file marks as a tuple: code of Model Garden receives it as one."""
 
 
-def sequence_like(value: Any, items: Iterable[Any]) -> list[Any] | PythonTuple:
+def sequence_like(value: object, items: Iterable[object]) -> list[object] | PythonTuple:
     """Returns items as a list, or as a tuple if `value` is marked as one."""
     return PythonTuple(items) if isinstance(value, PythonTuple) else list(items)
 
@@ -25,7 +25,7 @@ def sequence_like(value: Any, items: Iterable[Any]) -> list[Any] | PythonTuple:
 class Leaf:
     """A scalar or a list, with its origin."""
 
-    value: Any
+    value: object
     origin: Origin
 
 
@@ -44,7 +44,7 @@ class Section:
     covered: Leaf | None = None
 
 
-def section_of(values: Mapping[str, Any], origin: Origin) -> Section:
+def section_of(values: Mapping[str, object], origin: Origin) -> Section:
     """Returns a section with the content of nested dicts, which share one origin."""
     children: dict[str, Leaf | Section] = {
         str(key): section_of(value, origin) if isinstance(value, Mapping) else Leaf(value, origin)
@@ -53,7 +53,7 @@ def section_of(values: Mapping[str, Any], origin: Origin) -> Section:
     return Section(origin, children)
 
 
-def assignment(path: Sequence[str], value: Any, origin: Origin) -> Section:
+def assignment(path: Sequence[str], value: object, origin: Origin) -> Section:
     """Returns the root section that sets one value at a path of at least one name."""
     node = section_of(value, origin) if isinstance(value, Mapping) else Leaf(value, origin)
     for name in reversed(path):

@@ -5,22 +5,25 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.config.parsing.conversion import Mismatch, format_value
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, OneOf
 from orbit_runner.errors import shorten, unknown_name_message
 
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Metadata
 
-def check_choice(value: Any, owner: type[OneOf]) -> None:
+
+def check_choice(value: object, owner: type[OneOf]) -> None:
     """Raises Mismatch if a section has no block with this name."""
     if value is not None and value not in owner.choices():
         kind = owner.__name__.lower().removesuffix("choice")
         raise Mismatch(unknown_name_message(kind, value, owner.available()))
 
 
-def check_value(value: Any, field: dataclasses.Field[Any], default: Any) -> None:
+def check_value(value: Any, field: dataclasses.Field[object], default: object) -> None:
     """Raises Mismatch if a field does not allow a value. `default` is that of the field."""
     meta = field.metadata
     if meta.get("unsupported") and value != default:
@@ -69,14 +72,14 @@ def no_effect_message(value: str, reason: str) -> str:
     return f"got {value}, which has no effect here: {reason}"
 
 
-def default_of(field: dataclasses.Field[Any]) -> Any:
+def default_of(field: dataclasses.Field[object]) -> object:
     """Returns the default of a field, or None if it has none."""
     if field.default is not dataclasses.MISSING:
         return field.default
     return field.default_factory() if callable(field.default_factory) else None
 
 
-def _check_range(value: float, meta: Mapping[str, Any]) -> None:
+def _check_range(value: float, meta: Metadata) -> None:
     if value != value:
         raise Mismatch("got NaN, allowed: a number")
     above, below = meta.get("gt"), meta.get("lt")
@@ -91,7 +94,7 @@ def _check_range(value: float, meta: Mapping[str, Any]) -> None:
         raise Mismatch(f"got {_format_number(value)}, allowed: at most {_format_limit(maximum)}")
 
 
-def _check_magnitude(value: Any) -> None:
+def _check_magnitude(value: object) -> None:
     """Raises Mismatch for integers in a free value that `float` cannot convert."""
     if isinstance(value, Mapping):
         for item in value.values():
@@ -104,7 +107,7 @@ def _check_magnitude(value: Any) -> None:
         raise Mismatch(f"got {_format_number(value)}, allowed: -{limit} to {limit}")
 
 
-def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def _limits(value: float, meta: Metadata) -> tuple[float | None, float | None]:
     minimum, maximum = meta.get("ge"), meta.get("le")
     if meta.get("merged"):  # Model Garden's own fields have no default limits.
         return minimum, maximum

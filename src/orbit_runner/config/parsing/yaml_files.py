@@ -59,7 +59,7 @@ _TOO_MANY = f"contains more than {_MAX_VALUES:,} values"
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
-def parse_scalar(text: str) -> Any:
+def parse_scalar(text: str) -> str | float | bool | None:
     """Returns an unquoted scalar as None, a bool, an int, a float, or a string."""
     lower = text.lower()
     if lower in _NULL:
@@ -109,7 +109,7 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     return node
 
 
-def parse_value(text: str, label: str) -> Any:
+def parse_value(text: str, label: str) -> object:
     """Returns the value of a text in YAML, of one line. Raises ConfigError if it is invalid.
 
     `label` is the file or flag for messages.
@@ -266,7 +266,7 @@ class _Reader:
             for key, child in read.children.items():
                 section.children.setdefault(key, child)
 
-    def _read_value(self, node: Any, path: str) -> Any:
+    def _read_value(self, node: Any, path: str) -> object:
         if isinstance(node, yaml.SequenceNode):
             self._check_tag(node, path)
             if not self._enter(node, path, self._origin(node.start_mark)):
@@ -286,13 +286,13 @@ class _Reader:
             self._add_ambiguity_problem(node, path)
         return parse_scalar(node.value)
 
-    def _read_items(self, node: yaml.SequenceNode, path: str) -> Iterator[Any]:
+    def _read_items(self, node: yaml.SequenceNode, path: str) -> Iterator[object]:
         for index, item in enumerate(node.value):
             below = f"{path}[{index}]"
             self._count_value(below, self._origin(item.start_mark))
             yield self._read_value(item, below)
 
-    def _read_tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> Any:
+    def _read_tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> str | float | bool | None:
         """Reads a scalar with a tag of the core schema, which makes quotes irrelevant."""
         kind = tag.removeprefix(_TAGS)
         if kind == "str":
@@ -336,7 +336,7 @@ def _combine_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _plain_value(node: Leaf | Section) -> Any:
+def _plain_value(node: Leaf | Section) -> object:
     if isinstance(node, Leaf):
         return node.value
     return {key: _plain_value(child) for key, child in node.children.items()}

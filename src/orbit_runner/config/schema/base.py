@@ -6,12 +6,18 @@ import dataclasses
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from orbit_runner.config.schema.weights import Weights
 
 if TYPE_CHECKING:
     from typing_extensions import Self, dataclass_transform
+
+    from orbit_runner.registration import Registry
+    from orbit_runner.utils.types import JsonObject
+
+    # What `field` declares about a setting.
+    Metadata: TypeAlias = Mapping[str, Any]
 else:
 
     def dataclass_transform(**_):
@@ -29,7 +35,7 @@ FLOAT_MAX = 3.4e38
 _KEPT = ("weights", "added_later", "path")
 
 
-def is_finite_number(value: Any) -> bool:
+def is_finite_number(value: object) -> bool:
     """Returns whether a value is a number, but not a boolean, that a float can hold."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return False
@@ -42,7 +48,7 @@ def field(
     *,
     factory: Callable[[], Any] = _UNSET,
     help: str,
-    allowed: tuple[Any, ...] = (),
+    allowed: tuple[object, ...] = (),
     ge: float | None = None,
     gt: float | None = None,
     le: float | None = None,
@@ -51,8 +57,8 @@ def field(
     ignored: str = "",
     lowercase: bool = False,
     formerly: str = "",
-    variants: Any = None,
-    registry: Any = None,
+    variants: Registry | None = None,
+    registry: Registry | None = None,
     exclusive_with: str = "",
     subdirectory: bool = False,
     holds_at_zero: bool = False,
@@ -128,7 +134,7 @@ def field(
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: object) -> object:
     if isinstance(value, Config):
         return value.as_dict()
     if isinstance(value, Mapping):
@@ -160,10 +166,10 @@ class FrozenMapping(Mapping[str, Any]):
 
     __slots__ = ("_values",)
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, object]) -> None:
         self._values = dict(values)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         """Returns a value."""
         return self._values[key]
 
@@ -175,11 +181,11 @@ class FrozenMapping(Mapping[str, Any]):
         """Returns the number of keys."""
         return len(self._values)
 
-    def __or__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+    def __or__(self, other: Mapping[str, object]) -> dict[str, object]:
         """Returns a dict with the values of both; those of `other` win."""
         return {**self._values, **other}
 
-    def __ror__(self, other: Mapping[str, Any]) -> dict[str, Any]:
+    def __ror__(self, other: Mapping[str, object]) -> dict[str, object]:
         """Returns a dict with the values of both; those of this mapping win."""
         return {**other, **self._values}
 
@@ -188,7 +194,7 @@ class FrozenMapping(Mapping[str, Any]):
         return repr(_plain_value(self))
 
 
-NO_ARGUMENTS: Mapping[str, Any] = FrozenMapping({})
+NO_ARGUMENTS: Mapping[str, object] = FrozenMapping({})
 
 
 @config_class
@@ -218,7 +224,7 @@ class Config:
                 kept = {key: before[key] for key in _KEPT if before.get(key) and not now.get(key)}
                 again.metadata = types.MappingProxyType({**now, **kept})
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings: object) -> None:
         """Sets the settings, and the others to their defaults."""
         values = self.__dict__
         unset = []
@@ -254,10 +260,10 @@ class Config:
         names = (f.name for f in dataclasses.fields(self))
         return f"{type(self).__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in names)})"
 
-    def _comparison_key(self) -> tuple[Any, ...]:
+    def _comparison_key(self) -> tuple[object, ...]:
         return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the section as nested dicts, lists and scalars."""
         return {f.name: _plain_value(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
@@ -303,11 +309,11 @@ class OneOf(Config):
         """Returns the chosen block, or None if no block is chosen."""
         return None if self.type is None else getattr(self, self.type)
 
-    def _comparison_key(self) -> tuple[Any, ...]:
+    def _comparison_key(self) -> tuple[object, ...]:
         """Returns the type and the chosen block, because the other blocks are never used."""
         return self.type, self.get()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Returns the type and the chosen block as nested dicts, lists and scalars."""
         if self.type is None:
             return {"type": None}

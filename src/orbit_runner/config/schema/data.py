@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
 from orbit_runner.registration import SourceTraits
+
+if TYPE_CHECKING:
+    from orbit_runner.registration import Registry
+    from orbit_runner.utils.types import JsonObject
 
 _NO_TFDS = "only image_classification and tabular read TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
@@ -17,7 +21,7 @@ _NO_FILES = "the order of examples is computed from the seed, so files are not i
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
 
 
-def source_field(registry: Any) -> Any:
+def source_field(registry: Registry | None) -> Any:
     """Declares the setting `source` of a task whose data sources are in a registry."""
     return field(
         "", help="name of the dataset; `runner list` shows all datasets", registry=registry
@@ -200,7 +204,8 @@ class DataConfig(Config):
         """What is declared about the source; of an unknown source, nothing."""
         if not self._is_source_known:
             return SourceTraits()
-        return _source_registry(self).get(self.source).traits
+        traits: SourceTraits = _source_registry(self).get(self.source).traits
+        return traits
 
     @property
     def _is_source_known(self) -> bool:
@@ -233,7 +238,7 @@ def _source_registry(section: DataConfig) -> Any:
     return section.__dataclass_fields__["source"].metadata["registry"]
 
 
-def _source_settings(registry: Any) -> dict[str, list[str]]:
+def _source_settings(registry: Registry | None) -> dict[str, list[str]]:
     """Returns the settings that only some sources read, each with the names of these sources."""
     readers: dict[str, list[str]] = {}
     for entry in () if registry is None else registry.registered():
@@ -242,7 +247,7 @@ def _source_settings(registry: Any) -> dict[str, list[str]]:
     return readers
 
 
-def _default(section: DataConfig, name: str) -> Any:
+def _default(section: DataConfig, name: str) -> object:
     declared = section.__dataclass_fields__[name]
     is_made = declared.default is dataclasses.MISSING
     return declared.default_factory() if is_made else declared.default
@@ -270,7 +275,7 @@ def resolve_data_config(data: Any, runtime: RuntimeConfig, recoveries: int = 0) 
     is the number of rollbacks after training diverged: each changes the seed, because training
     would diverge again with the same order of examples.
     """
-    changes: dict[str, Any] = {}
+    changes: JsonObject = {}
     if hasattr(data, "seed"):
         changes["seed"] = seed_of(data, runtime) + 1_000_003 * recoveries
     if runtime.tf_data_service is not None and hasattr(data, "tf_data_service_address"):
@@ -279,13 +284,13 @@ def resolve_data_config(data: Any, runtime: RuntimeConfig, recoveries: int = 0) 
     return data.replace(**changes) if changes else data
 
 
-def seed_of(data: Any, runtime: RuntimeConfig) -> int:
+def seed_of(data: object, runtime: RuntimeConfig) -> int:
     """Returns the seed of a data section: its own, or that of `runtime`."""
     seed = getattr(data, "seed", None)
     return runtime.seed if seed is None else seed
 
 
-def same_order_reason(data: Any) -> str:
+def same_order_reason(data: object) -> str:
     """Returns why the order of examples does not depend on the seed, or "" if it does.
 
     `data` is the section of the training data, or None if the task has none.

@@ -98,7 +98,7 @@ class TrackerConfig(Config):
         yield from tracker.argument_problems(correct)
 
 
-def _argument_problem(name: str, value: Any, declared: Any) -> str:
+def _argument_problem(name: str, value: Any, declared: object) -> str:
     """Returns why a value is not of the declared type of an argument, or "" if it is."""
     if isinstance(declared, types.UnionType) or typing.get_origin(declared) is typing.Union:
         # None is a default, which a config cannot set.

@@ -148,12 +148,12 @@ class UndeclaredData(TaskData):
         """Returns None: only the names of files are known."""
 
 
-def declares_data(config: Any) -> bool:
+def declares_data(config: object) -> bool:
     """Returns whether the task of a config is registered with `data=`. Imports nothing."""
     return _find_entry(config) is not None
 
 
-def task_data(config: Any) -> TaskData:
+def task_data(config: object) -> TaskData:
     """Returns the data of a task's config: that of the nearest class that has been registered."""
     entry = _find_entry(config)
     return UndeclaredData(config) if entry is None else entry.load_data()(config)

@@ -7,9 +7,12 @@ import functools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.errors import DataError, first_line
+
+if TYPE_CHECKING:
+    from array_record.python.array_record_module import ArrayRecordReader
 
 # Each open file takes a descriptor, of which processes have 1,024 by default, and a buffer.
 _OPEN_FILES = 256
@@ -30,7 +33,7 @@ class ArrayRecordFiles:
         Raises `DataError` if a file is not an ArrayRecord file or cannot be read.
         """
         self.paths = tuple(paths)
-        self._readers: collections.OrderedDict[int, Any] = collections.OrderedDict()
+        self._readers: collections.OrderedDict[int, ArrayRecordReader] = collections.OrderedDict()
         self._lock = threading.Lock()
         if counts is None:
             counts = [self._count_records(number) for number in range(len(self.paths))]
@@ -78,7 +81,7 @@ class ArrayRecordFiles:
         except (OSError, RuntimeError) as error:
             raise _unreadable_error(path, error) from None
 
-    def _reader(self, file: int) -> Any:
+    def _reader(self, file: int) -> ArrayRecordReader:
         if file in self._readers:
             self._readers.move_to_end(file)
         else:
@@ -88,7 +91,7 @@ class ArrayRecordFiles:
         return self._readers[file]
 
 
-def _open_reader(path: Path) -> Any:
+def _open_reader(path: Path) -> ArrayRecordReader:
     # Records are read in any order.
     options = "readahead_buffer_size:0"
     return _reader_class()(str(path), options=options, file_reader_buffer_size=_BUFFER_BYTES)
@@ -101,7 +104,7 @@ def _unreadable_error(path: Path, error: Exception) -> DataError:
 
 
 @functools.cache
-def _reader_class() -> Any:
+def _reader_class() -> type[ArrayRecordReader]:
     try:
         # Not the package's `ArrayRecordDataSource`, which defines flags and starts threads.
         from array_record.python.array_record_module import ArrayRecordReader

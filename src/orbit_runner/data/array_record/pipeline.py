@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
@@ -39,7 +37,7 @@ def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.
             problem = next((f"{source.record_name(n)}: {text}" for n, text in problems if text), "")
         return np.array(records, object), problem.encode()
 
-    def add(batch: dict[str, Any]) -> dict[str, Any]:
+    def add(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         ids = batch["id"]
         # TensorFlow's packages do not contain an op for these files. The result depends only on
         # the ids.

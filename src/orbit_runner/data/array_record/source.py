@@ -6,7 +6,6 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -100,7 +99,7 @@ class ArrayRecordSource(RecordDataset):
         """Returns descriptions of the files."""
         return describe_files(self.files, content_digest)
 
-    def record(self, number: int) -> tuple[dict[str, Any], bytes]:
+    def record(self, number: int) -> tuple[dict[str, object], bytes]:
         """Returns file and number of a record, and the record."""
         file, record = self.location(number)
         return {"file": str(self.files[file]), "record": record}, self.read([number])[0]

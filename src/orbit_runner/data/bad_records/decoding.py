@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def _find_problems(
 _CHILD = "orbit_runner.data.bad_records.decoding_process"
 
 
-def find_undecodable(request: Mapping[str, Any], what: str, total: int) -> dict[int, str]:
+def find_undecodable(request: Mapping[str, object], what: str, total: int) -> dict[int, str]:
     """Returns the numbers of the images that cannot be decoded, and the problem of each.
 
     `request` is the input of the child process: see `decoding_process`. `what` and `total` are
@@ -131,7 +131,7 @@ def find_bad_images(paths: Sequence[str]) -> dict[int, str]:
     return bad
 
 
-def _start_child(errors: Any) -> subprocess.Popen[bytes]:
+def _start_child(errors: IO[bytes]) -> subprocess.Popen[bytes]:
     above = os.fspath(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [above, os.environ.get("PYTHONPATH", "")]))
     return subprocess.Popen(

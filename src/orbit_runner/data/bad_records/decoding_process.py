@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tensorflow as tf
 
@@ -112,7 +112,7 @@ def _make_record_check(
     return problem
 
 
-def _feature_problem(name: str, feature: Any) -> str:
+def _feature_problem(name: str, feature: bytes) -> str:
     problem = _image_problem(bytes_of(feature))
     return f"{name} {problem}" if problem else ""
 

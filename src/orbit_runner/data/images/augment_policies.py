@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.data.order.policy_draws import PURPOSE
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from official.vision.ops import augment
 
 # From (image, seed, example number, epoch) to an image; images are uint8 [height, width, 3].
 Policy = Callable[[tf.Tensor, int, tf.Tensor, tf.Tensor], tf.Tensor]
@@ -61,7 +64,7 @@ def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const
     return _keyed_policy(augmenter)
 
 
-def _keyed_policy(augmenter: Any) -> Policy:
+def _keyed_policy(augmenter: augment.ImageAugment) -> Policy:
     # Nothing here needs AutoGraph, which would take longer than the rest of the tracing.
     @tf.autograph.experimental.do_not_convert
     def policy(image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:

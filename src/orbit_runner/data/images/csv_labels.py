@@ -233,7 +233,7 @@ def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str)
     )
 
 
-def _arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
     return {
         "data_dir": section.data_dir,
         "input_path": input_paths(section),

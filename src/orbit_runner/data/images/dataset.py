@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surv
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orbit_runner.config.schema.data import DataConfig
 
 Size = Sequence[int] | None
 Shape = tuple[int, int, int]
@@ -40,7 +45,7 @@ class ImageUse(NamedTuple):
     num_classes: int | None = None
 
 
-def place_arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+def place_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
     """Returns the arguments of sources that have a directory, files and a split."""
     return {
         "data_dir": section.data_dir,
@@ -58,7 +63,7 @@ class Headers(NamedTuple):
         headers: Yields the name of each image, and its header (None if it is not valid).
     """
 
-    files: Sequence[Any]
+    files: Sequence[str | Path]
     settings: Sequence[str]
     headers: Iterable[tuple[str, ImageHeader | None]]
 

@@ -102,7 +102,7 @@ class FileSource(ImageDataset):
     def place(self, number: int) -> Place:
         """Returns the file of an image, and its row in a CSV file if there is one."""
         path = self.paths[number]
-        names = {"file": path}
+        names: dict[str, object] = {"file": path}
         if self.listed is not None:
             names["place"] = self.listed.row_location(number)
         return Place(names, int(self.label[number]), _size_of_file(path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +21,9 @@ from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from orbit_runner.data.images.readers import Columns
 
 # From (raw image, example number, epoch) to uint8 [height, width, channels].
 MakeImage = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
@@ -42,7 +45,7 @@ def decode_batches(
     """
     end = tf.data.Dataset.from_tensors((batch_size, tf.zeros(shape, tf.uint8)))
 
-    def decode_images(columns: dict[str, Any]) -> tf.data.Dataset:
+    def decode_images(columns: Columns) -> tf.data.Dataset:
         keys = tf.range(batch_size), columns["raw"], columns["id"], columns["epoch"]
         rows = tf.data.Dataset.from_tensor_slices(keys).map(
             lambda place, *key: (place, tf.ensure_shape(make(*key), shape)),
@@ -53,7 +56,7 @@ def decode_batches(
         rest = {name: column for name, column in columns.items() if name != "raw"}
         return tf.data.Dataset.zip((decoded, tf.data.Dataset.from_tensors(rest)))
 
-    def join_images(decoded: tuple[tf.Tensor, tf.Tensor], rest: dict[str, Any]) -> dict[str, Any]:
+    def join_images(decoded: tuple[tf.Tensor, tf.Tensor], rest: Columns) -> Columns:
         places, rows = decoded
         index = places[:-1, tf.newaxis]
         good = tf.scatter_nd(index, tf.ones_like(places[:-1]), [batch_size]) > 0
@@ -123,7 +126,7 @@ def train_images(
     make = _make_image_decoder(reader, shape, resize, seed, preprocessing)
     mixer = None if mixing is None else Mixer(mixing, seed)
 
-    def augment_batch(batch: dict[str, Any]) -> dict[str, Any]:
+    def augment_batch(batch: Columns) -> Columns:
         key = batch["id"], batch["epoch"]
         if augmentation is not None:
             batch["image"] = crop_flip(batch["image"], augmentation, seed, *key)
@@ -132,7 +135,7 @@ def train_images(
             batch["image"], batch["label"] = mixed
         return batch
 
-    def look_up(columns: dict[str, Any]) -> dict[str, Any]:
+    def look_up(columns: Columns) -> Columns:
         return reader.look_up(columns, num_classes)
 
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
@@ -178,7 +181,7 @@ def eval_images(
     steps = count_eval_steps(dataset.name, dataset.size, global_batch_size, drop_remainder)
     make = _make_image_decoder(reader, shape, resize, 0, preprocessing)
 
-    def look_up(columns: dict[str, Any]) -> dict[str, Any]:
+    def look_up(columns: Columns) -> Columns:
         return reader.look_up(columns, num_classes)
 
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
@@ -195,7 +198,7 @@ def eval_images(
     return options.add_prefetch(batches).apply(count).with_options(options.tf_options())
 
 
-def _check_services(reader: ImageReader[Any], options: PipelineOptions) -> None:
+def _check_services(reader: ImageReader[ImageDataset], options: PipelineOptions) -> None:
     if options.services and reader.needs_python:
         raise DataError(
             f"{reader.dataset.name}: a tf.data service cannot read ArrayRecord files, which need "
@@ -205,7 +208,11 @@ def _check_services(reader: ImageReader[Any], options: PipelineOptions) -> None:
 
 
 def _make_image_decoder(
-    reader: ImageReader[Any], shape: Shape, resize: bool, seed: int, preprocessing: Preprocessing
+    reader: ImageReader[ImageDataset],
+    shape: Shape,
+    resize: bool,
+    seed: int,
+    preprocessing: Preprocessing,
 ) -> MakeImage:
     def make(raw: tf.Tensor, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         data = reader.read_raw(raw)
@@ -217,14 +224,14 @@ def _make_image_decoder(
 
 
 def _make_bad_image_check(
-    bad: BadImages, reader: ImageReader[Any]
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    bad: BadImages, reader: ImageReader[ImageDataset]
+) -> Callable[[Columns], Columns]:
     """Returns the function that counts bad images.
 
     It is a separate last stage, because tf.data services do not have the count.
     """
 
-    def check_batch(batch: dict[str, Any]) -> dict[str, Any]:
+    def check_batch(batch: Columns) -> Columns:
         image = batch["image"]
         weight = tf.cast(batch["good"], tf.float32)
         if "weight" in batch:

@@ -24,9 +24,9 @@ Dataset = TypeVar("Dataset", bound=ImageDataset)
 _ENDLESS = 2**62
 
 
-def make_reader(dataset: ImageDataset) -> ImageReader[Any]:
+def make_reader(dataset: ImageDataset) -> ImageReader[ImageDataset]:
     """Returns the reader of a dataset."""
-    reader: ImageReader[Any] = pkgutil.resolve_name(dataset.graph_reader)(dataset)
+    reader: ImageReader[ImageDataset] = pkgutil.resolve_name(dataset.graph_reader)(dataset)
     return reader
 
 

@@ -11,15 +11,17 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbit_runner.data.bad_records.result_cache import key_of
 from orbit_runner.data.images.dataset import Headers, ImageDataset
 from orbit_runner.data.images.headers import ImageSurvey, Tally
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.log import Progress
+
+if TYPE_CHECKING:
+    from orbit_runner.data.bad_records.result_cache import Key
 
 Dataset = TypeVar("Dataset", bound=ImageDataset)
 
@@ -41,7 +43,7 @@ def add_survey(dataset: Dataset, *, resized: bool) -> Dataset:
     height, width, channels = dataset.image_shape
     if height and not resized:
         channels = survey.channels or channels
-    changes: Any = {"survey": survey, "image_shape": (height, width, channels)}
+    changes: dict[str, object] = {"survey": survey, "image_shape": (height, width, channels)}
     return dataclasses.replace(dataset, **changes)  # type: ignore[type-var]
 
 
@@ -62,7 +64,7 @@ def _survey(headers: Headers, total: int) -> ImageSurvey:
     return survey
 
 
-def _read_cached(key: Mapping[str, Any]) -> ImageSurvey | None:
+def _read_cached(key: Key) -> ImageSurvey | None:
     try:
         entry = json.loads(_cache_path(key).read_bytes())
         if entry["key"] != dict(key) or entry["format"] != _FORMAT:
@@ -79,14 +81,14 @@ def _read_cached(key: Mapping[str, Any]) -> ImageSurvey | None:
         return None
 
 
-def _write_cached(key: Mapping[str, Any], survey: ImageSurvey) -> None:
+def _write_cached(key: Key, survey: ImageSurvey) -> None:
     entry = {"format": _FORMAT, "key": key, "survey": dataclasses.asdict(survey)}
     # If the cache cannot be written, the next run only takes longer.
     with contextlib.suppress(OSError):
         write_shared_file(_cache_path(key), json.dumps(entry).encode())
 
 
-def _cache_path(key: Mapping[str, Any]) -> Path:
+def _cache_path(key: Key) -> Path:
     # Sizes and times are not part of the name, so that a new survey replaces the old one.
     text = json.dumps([key["files"], key["what"]])
     return cache_directory("images") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.survey"

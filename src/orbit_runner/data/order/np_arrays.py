@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,9 @@ def _int64(values: Array) -> Array:
     return np.asarray(values).astype(np.int64)[()]
 
 
-def _repeat(function: Callable[..., Any], count: int, *values: Array) -> Sequence[Array]:
+def _repeat(
+    function: Callable[..., tuple[Array, ...]], count: int, *values: Array
+) -> Sequence[Array]:
     with np.errstate(over="ignore"):  # NumPy warns if a scalar overflows.
         for number in range(0, count, 2):
             values = function(np.uint64(number), *values)

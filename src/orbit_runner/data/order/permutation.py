@@ -20,7 +20,6 @@ permutation at each place, and must already be hashed.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -122,7 +121,7 @@ def _network(values: Array, lefts: Array, rights: Array, keys: Array) -> Array:
     left = values // rights
     right = values - left * rights
 
-    def two_rounds(number: Array, left: Array, right: Array) -> Any:
+    def two_rounds(number: Array, left: Array, right: Array) -> tuple[Array, Array]:
         key = keys + number * _ROUND_STEP
         left = _add_modulo(left, mix(xp.bitwise_xor(right, key)), lefts)
         right = _add_modulo(right, mix(xp.bitwise_xor(left, key + _ROUND_STEP)), rights)
@@ -137,7 +136,7 @@ def _inverse_network(values: Array, lefts: Array, rights: Array, keys: Array) ->
     left = values // rights
     right = values - left * rights
 
-    def two_rounds(number: Array, left: Array, right: Array) -> Any:
+    def two_rounds(number: Array, left: Array, right: Array) -> tuple[Array, Array]:
         # Not a loop that counts down: XLA of TensorFlow 2.20 crashes if it is unsigned.
         key = keys + (xp.uint64(_ROUNDS - 2) - number) * _ROUND_STEP
         right = _subtract_modulo(right, mix(xp.bitwise_xor(left, key + _ROUND_STEP)), rights)

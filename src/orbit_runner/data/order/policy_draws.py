@@ -160,7 +160,7 @@ def _policies(name: str) -> tuple[tuple[tuple[str, float, float], ...], ...] | N
     return None
 
 
-def _find_assigned_lists(class_name: str, function: str, target: str) -> Iterator[Any]:
+def _find_assigned_lists(class_name: str, function: str, target: str) -> Iterator[list[Any]]:
     """Yields the literals that a method of Model Garden's module assigns to a name."""
     for class_node in ast.walk(_parse_module()):
         if not isinstance(class_node, ast.ClassDef) or class_node.name != class_name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +17,9 @@ def _uint64(values: Array) -> tf.Tensor:
     return tf.constant(np.asarray(values).astype(np.uint64))
 
 
-def _repeat(function: Callable[..., Any], count: int, *values: tf.Tensor) -> Sequence[tf.Tensor]:
+def _repeat(
+    function: Callable[..., Sequence[tf.Tensor]], count: int, *values: tf.Tensor
+) -> Sequence[tf.Tensor]:
     # A loop keeps the graph small, because it is traced at every start.
     _, *results = tf.while_loop(
         lambda number, *_: number < np.uint64(count),
@@ -39,7 +40,7 @@ def _walk_cycles(
     inside = start < limits
 
     # This loop includes the first pass, which also keeps the graph small.
-    def apply_network(values: tf.Tensor, is_first: tf.Tensor) -> list[Any]:
+    def apply_network(values: tf.Tensor, is_first: tf.Tensor) -> list[tf.Tensor | bool]:
         todo = is_first | (values >= limits)
         return [tf.where(todo, network(values, lefts, rights, keys), values), False]
 

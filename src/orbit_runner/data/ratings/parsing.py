@@ -11,7 +11,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ def load_or_parse(path: Path, make: Callable[[], np.ndarray], what: str) -> np.n
     return numbers
 
 
-def _read(entry: Path, key: dict[str, Any]) -> np.ndarray | None:
+def _read(entry: Path, key: dict[str, object]) -> np.ndarray | None:
     try:
         with entry.open("rb") as file:
             header = json.loads(file.readline())
@@ -61,7 +60,7 @@ def _read(entry: Path, key: dict[str, Any]) -> np.ndarray | None:
         return None
 
 
-def _write(entry: Path, key: dict[str, Any], numbers: np.ndarray) -> None:
+def _write(entry: Path, key: dict[str, object], numbers: np.ndarray) -> None:
     dtype = "<i4" if numbers.max() < 2**31 else "<i8"
     payload = numbers.astype(dtype).tobytes()
     header = {"key": key, "dtype": dtype, "shape": numbers.shape, "crc32": zlib.crc32(payload)}

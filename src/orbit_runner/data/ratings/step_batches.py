@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +16,9 @@ from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.stored_tensor import SortedTable, Table, stored_tensor
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 class NegativeItems:
@@ -137,7 +140,7 @@ def pair_chunks(
     )
     batch_size = global_batch_size // replicas
 
-    def make(positions: tf.Tensor) -> Any:
+    def make(positions: tf.Tensor) -> Tensors:
         batches = pairs(tf.reshape(positions, [-1]))
         return tf.nest.map_structure(lambda t: tf.reshape(t, [-1, batch_size]), batches)
 
@@ -229,7 +232,9 @@ def _nbytes(source: RatingSource) -> int:
     return source.users.nbytes + source.items.nbytes
 
 
-def _user_batches(source: RatingSource, candidates: Candidates, positions: tf.Tensor) -> Any:
+def _user_batches(
+    source: RatingSource, candidates: Candidates, positions: tf.Tensor
+) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]:
     real = positions < source.num_users
     users = tf.where(real, positions, 0)
     items, valid = candidates(tf.reshape(users, [-1]))

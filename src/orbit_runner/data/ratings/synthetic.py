@@ -80,7 +80,7 @@ def _generator(seed: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(entropy))
 
 
-def _arguments(section: Any) -> dict[str, Any]:
+def _arguments(section: Any) -> dict[str, object]:
     settings = section.synthetic
     return {
         "num_examples": settings.num_examples,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from orbit_runner.data.tables.dataset import (
     table_files,
 )
 from orbit_runner.errors import DataError, first_line
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _KINDS = {"f": NUMBER, "i": NUMBER, "u": NUMBER, "b": CATEGORY, "U": CATEGORY, "S": CATEGORY}
 
@@ -111,7 +114,7 @@ def _kind_of_array(where: str, name: str, array: np.ndarray) -> str:
     return _KINDS.get(array.dtype.kind, CATEGORY)
 
 
-def flatten_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def flatten_columns(where: str, arrays: Mapping[str, object]) -> dict[str, np.ndarray]:
     """Returns arrays [n] by name. An array [n, k] called `x` gives `x_0` to `x_{k-1}`.
 
     Raises `DataError` if the arrays have different lengths or more than two axes.
@@ -138,7 +141,7 @@ def flatten_columns(where: str, arrays: Mapping[str, Any]) -> dict[str, np.ndarr
     return flat_columns
 
 
-def _to_arrow(where: str, name: str, array: np.ndarray) -> Any:
+def _to_arrow(where: str, name: str, array: np.ndarray) -> pyarrow.Array:
     import pyarrow
 
     try:
@@ -153,7 +156,7 @@ def _to_arrow(where: str, name: str, array: np.ndarray) -> Any:
     raise DataError(f"{where}: column {name!r}: {problem}", field="source")
 
 
-def _import_function(reference: str) -> Any:
+def _import_function(reference: str) -> Callable[[], object]:
     module, _, name = reference.partition(":")
     if not module or not name:
         raise DataError(

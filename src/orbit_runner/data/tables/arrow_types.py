@@ -6,15 +6,18 @@ import contextlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.errors import DataError, first_line
 
+if TYPE_CHECKING:
+    import pyarrow
 
-def kind_of(kind: Any, *, from_text: bool = False) -> str:
+
+def kind_of(kind: pyarrow.DataType, *, from_text: bool = False) -> str:
     """Returns `number`, `category`, or the name of a type that cannot be used.
 
     With `from_text`, the type was inferred from texts, which can always be used as a category.
@@ -30,7 +33,7 @@ def kind_of(kind: Any, *, from_text: bool = False) -> str:
     return str(kind)
 
 
-def is_text(kind: Any) -> bool:
+def is_text(kind: pyarrow.DataType) -> bool:
     """Returns whether an Arrow type is one of the types of texts."""
     from pyarrow import types
 
@@ -42,7 +45,7 @@ def is_date_or_time(kind: str) -> bool:
     return kind.startswith(("date", "time", "duration"))
 
 
-def leading_zeros(array: Any) -> np.ndarray:
+def leading_zeros(array: pyarrow.Array) -> np.ndarray:
     """Returns which texts of an Arrow string array begin with 0 and another digit, bool [n]."""
     from pyarrow import compute
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from orbit_runner.data.tables.dataset import SKIP_HINT, Block, TableDataset
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.log import Progress
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Parts = list[tuple[str, int]]
 # The number of each row in the table, and why it cannot be read, with its file and row.
@@ -81,7 +84,7 @@ class _Builder(abc.ABC):
         self.blocks: list[np.ndarray] = []
 
     @abc.abstractmethod
-    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
+    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
         """Adds an Arrow array, and its bad rows to `bad`; if that is None, they are an error."""
 
     @abc.abstractmethod
@@ -101,7 +104,7 @@ class _Numbers(_Builder):
             number for number in map(_number_or_nan, missing) if number == number
         ]
 
-    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
+    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
         exact = self._to_numbers(array, block, bad)
         if self._missing_numbers:
             exact = np.where(np.isin(exact, self._missing_numbers), np.nan, exact)
@@ -116,7 +119,7 @@ class _Numbers(_Builder):
     def column(self) -> Column:
         return Column(self.name, NUMBER, self.values())
 
-    def _to_numbers(self, array: Any, block: Block, bad: BlockBadRows) -> np.ndarray:
+    def _to_numbers(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> np.ndarray:
         """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""
         import pyarrow
 
@@ -149,7 +152,7 @@ class _Numbers(_Builder):
 class _Integers(_Numbers):
     """Numbers whose kind was inferred from integers, which are not codes with leading zeros."""
 
-    def _to_numbers(self, array: Any, block: Block, bad: BlockBadRows) -> np.ndarray:
+    def _to_numbers(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> np.ndarray:
         rows = np.flatnonzero(leading_zeros(array))
         if len(rows):
             row = int(rows[0])
@@ -167,7 +170,7 @@ class _Categories(_Builder):
         super().__init__(name, missing)
         self._codes: dict[str, int] = {}
 
-    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
+    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
         encoded = to_texts(array).dictionary_encode()
         codes = [self._code_of(text) for text in encoded.dictionary.to_pylist()]
         # The last entry is for missing values, whose index is -1.
@@ -188,7 +191,7 @@ class _Categories(_Builder):
 
 
 class _Keys(_Builder):
-    def add(self, array: Any, block: Block, bad: BlockBadRows) -> None:
+    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
         self.blocks.append(hash_texts([text or "" for text in to_texts(array).to_pylist()]))
 
     def column(self) -> Column:
@@ -203,7 +206,7 @@ _BUILDERS: dict[str, type[_Builder]] = {
 }
 
 
-def to_texts(array: Any) -> Any:
+def to_texts(array: pyarrow.Array) -> pyarrow.Array:
     """Returns an Arrow array as texts without spaces at both ends."""
     import pyarrow
     from pyarrow import compute

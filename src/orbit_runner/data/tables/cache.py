@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from orbit_runner.data.tables.columns import INTEGER, NUMBER, Column, TableSourc
 from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_directory, write_shared_file
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _FORMAT = 3
 # Tables that were read faster are not worth the space.
@@ -79,7 +82,7 @@ def read_table(
     )
 
 
-def _cache_key(dataset: TableDataset, name: str, kind: str) -> dict[str, Any]:
+def _cache_key(dataset: TableDataset, name: str, kind: str) -> JsonObject:
     """Returns the cache key of a column: everything that its values depend on."""
     paths = [path.absolute() for path in dataset.files]
     try:
@@ -98,13 +101,13 @@ def _cache_key(dataset: TableDataset, name: str, kind: str) -> dict[str, Any]:
     }
 
 
-def _entry_path(key: Mapping[str, Any]) -> Path:
+def _entry_path(key: JsonObject) -> Path:
     # Sizes and times are not part of the name, so that a changed file replaces its columns.
     text = json.dumps([key[name] for name in ("source", "files", "options", "column", "kind")])
     return cache_directory("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.column"
 
 
-def _read(key: Mapping[str, Any]) -> _CachedColumn | None:
+def _read(key: JsonObject) -> _CachedColumn | None:
     if not key["files"]:
         return None
     entry = _entry_path(key)
@@ -124,7 +127,7 @@ def _read(key: Mapping[str, Any]) -> _CachedColumn | None:
         return None
 
 
-def _write(key: Mapping[str, Any], column: Column, parts: Parts, bad: BadRows) -> None:
+def _write(key: JsonObject, column: Column, parts: Parts, bad: BadRows) -> None:
     values = np.ascontiguousarray(column.values)
     header = {
         "key": key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.data.tables.arrow_types import kind_of, leading_zeros, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY, INTEGER, NUMBER
@@ -17,6 +17,10 @@ from orbit_runner.data.tables.dataset import (
 )
 from orbit_runner.data.text.lines import open_binary, read_lines_or_problems
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.csv import CSVStreamingReader
 
 _BLOCK_BYTES = 2**22
 _FIRST_ROWS = 100
@@ -88,7 +92,7 @@ class CsvTable(TableFiles):
 
 
 def _kinds_of_texts(
-    reader: Any, kinds: Mapping[str, str], unclear: Sequence[str]
+    reader: CSVStreamingReader, kinds: Mapping[str, str], unclear: Sequence[str]
 ) -> dict[str, str]:
     """Returns the kinds of columns of integers, or without a value in the first block."""
     result: dict[str, str] = {}
@@ -106,7 +110,7 @@ def _kinds_of_texts(
     return result
 
 
-def _inferred_kind(texts: Any) -> str:
+def _inferred_kind(texts: pyarrow.Array) -> str:
     import pyarrow
 
     for kind, result in ((pyarrow.int64(), INTEGER), (pyarrow.float64(), NUMBER)):
@@ -118,7 +122,7 @@ def _inferred_kind(texts: Any) -> str:
     return CATEGORY
 
 
-def _text_kind(kind: Any) -> str:
+def _text_kind(kind: pyarrow.DataType) -> str:
     from pyarrow import types
 
     if types.is_null(kind):
@@ -128,7 +132,7 @@ def _text_kind(kind: Any) -> str:
     return INTEGER if types.is_integer(kind) else kind_of(kind, from_text=True)
 
 
-def _kind_of_spaced(texts: Any, options: TableOptions) -> str:
+def _kind_of_spaced(texts: pyarrow.Array, options: TableOptions) -> str:
     """Returns the kind of texts without spaces at both ends, where Arrow keeps some of them."""
     import pyarrow
     from pyarrow import compute
@@ -173,7 +177,7 @@ def _open_csv(
     names: Sequence[str] | None = None,
     *,
     reads_all: bool = False,
-) -> Any:
+) -> CSVStreamingReader:
     import pyarrow
     from pyarrow import csv
 

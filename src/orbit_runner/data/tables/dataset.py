@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from orbit_runner.config.schema.data import DataConfig
 
 SKIP_HINT = "to skip such rows, set max_bad_records to the largest number that you expect"
 _HINT = "set data_dir to the directory of the files, or input_path to files or patterns"
@@ -81,7 +86,7 @@ class Block:
         bad: Why rows of the block cannot be read, by their number in the block, from 0.
     """
 
-    columns: Mapping[str, Any]
+    columns: Mapping[str, pyarrow.Array]
     file: str
     first: int
     bad: Mapping[int, str] = dataclasses.field(default_factory=dict)
@@ -118,7 +123,7 @@ class TableDataset(abc.ABC):
         """Yields the rows of some columns, in order."""
 
     @classmethod
-    def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:
+    def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
         """Returns the table of a section, which is opened once per process.
 
         `data` is the section. Raises `DataError` if the table is missing or damaged.
@@ -128,7 +133,10 @@ class TableDataset(abc.ABC):
 
 @cache_source(maxsize=8)
 def _open(
-    table: Any, data_dir: str, input_path: tuple[str, ...], options: TableOptions
+    table: Callable[..., TableDataset],
+    data_dir: str,
+    input_path: tuple[str, ...],
+    options: TableOptions,
 ) -> TableDataset:
     dataset: TableDataset = table(data_dir=data_dir, input_path=input_path, options=options)
     return dataset

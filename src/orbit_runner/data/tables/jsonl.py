@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_runner.data.bad_records.result_cache import key_of
 from orbit_runner.data.tables.arrow_types import read_error_scope
@@ -24,6 +24,9 @@ from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.files import read_json_object
 from orbit_runner.utils.log import Progress
 
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
 _BLOCK_ROWS = 2**14
 # The kinds of a table that was read faster are not cached.
 _CACHED_SECONDS = 0.2
@@ -34,7 +37,7 @@ class _Row(NamedTuple):
     """A line: its number, its object, and why it cannot be read."""
 
     number: int
-    values: dict[str, Any]
+    values: JsonObject
     problem: str = ""
 
 
@@ -66,7 +69,7 @@ class DuplicateKeyError(ValueError):
     """A JSON object has a key twice. Python's parser would drop the first value."""
 
 
-def make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def make_object(pairs: Sequence[tuple[str, object]]) -> JsonObject:
     """Returns the dict of a JSON object. Raises `DuplicateKeyError` if a key occurs twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
@@ -75,7 +78,7 @@ def make_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def parse_object(text: str, where: str) -> dict[str, Any]:
+def parse_object(text: str, where: str) -> JsonObject:
     """Returns the JSON object in a text. Raises `DataError` if there is none, or a key twice."""
     try:
         value = json.loads(text, object_pairs_hook=make_object)
@@ -127,7 +130,7 @@ def _load_or_infer_kinds(
 
 
 def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) -> dict[str, str]:
-    def type_of(value: Any) -> type:
+    def type_of(value: object) -> type:
         is_missing = type(value) is str and value.strip() in missing
         return type(None) if is_missing else type(value)
 
@@ -183,7 +186,7 @@ def open_lines(path: Path) -> Iterator[Iterable[str]]:
         yield text
 
 
-def parse_line(line: str, where: str) -> dict[str, Any]:
+def parse_line(line: str, where: str) -> JsonObject:
     """Returns the JSON object in a line. Raises `DataError` if there is none, or no UTF-8."""
     values = parse_object(line, where)
     if not (line.isascii() or is_utf8(line)):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.data.tables.arrow_types import is_text, kind_of, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.dataset import Block, TableFiles, check_different_names
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _BLOCK_ROWS = 2**16
 _NULL = "null"  # A column without any value, which fits any kind.
@@ -61,7 +64,7 @@ class ParquetTable(TableFiles):
                 first += batch.num_rows
 
 
-def _check_utf8(path: Path, first: int, name: str, array: Any) -> None:
+def _check_utf8(path: Path, first: int, name: str, array: pyarrow.Array) -> None:
     """Raises `DataError` with row and column if a text is not UTF-8. `first` is the first row."""
     import pyarrow
     from pyarrow.types import is_dictionary

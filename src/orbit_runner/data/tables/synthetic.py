@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableUse
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.data import DataConfig
 
 _NUMERIC = tuple(f"x{number}" for number in range(8))
 _CATEGORICAL = ("c0", "c1")
@@ -33,7 +36,7 @@ class RandomTable(ArrayTable):
     name = "synthetic"
 
     @classmethod
-    def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:
+    def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
         """Returns the table of a section, which is drawn once per process."""
         part = "train" if data.is_training else "validation"
         return _draw(data.synthetic.num_examples, data.synthetic.kind, data.seed or 0, part, use)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.data.files import named_files
 from orbit_runner.data.tables.columns import CATEGORY
@@ -70,7 +69,7 @@ def _read_blocks(path: Path, label: str, names: Sequence[str], skips: bool) -> I
     while chunk := list(itertools.islice(lines, _BLOCK_ROWS)):
         bad = {place: problem for place, (_, problem) in enumerate(chunk) if problem}
         texts = [None if problem else text for text, problem in chunk]
-        columns: dict[str, Any] = {TEXT: texts, LABEL: [label] * len(chunk)}
+        columns: dict[str, Sequence[str | None]] = {TEXT: texts, LABEL: [label] * len(chunk)}
         arrays = {name: pyarrow.array(columns[name], pyarrow.string()) for name in names}
         yield Block(arrays, str(path), first, bad)
         first += len(chunk)

@@ -42,7 +42,7 @@ class PairDataset(abc.ABC):
         self.section = section
 
     @abc.abstractmethod
-    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
         """Returns the arguments of `reader`, which must be hashable."""
 
     def read(self, vocab_size: int, vocabulary: Vocabulary | None) -> PairSource:
@@ -74,5 +74,5 @@ class PairDataset(abc.ABC):
 
 
 @cache_source(maxsize=8)
-def _read(reader: Callable[..., PairSource], options: Sequence[tuple[str, Any]]) -> PairSource:
+def _read(reader: Callable[..., PairSource], options: Sequence[tuple[str, object]]) -> PairSource:
     return reader(**dict(options))

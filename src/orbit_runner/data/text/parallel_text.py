@@ -40,7 +40,7 @@ class ParallelText(PairDataset):
         """Returns the files of the sources and of the targets."""
         return find_files(**self._places())
 
-    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
         """Returns the arguments of `load`."""
         return self._places() | {
             "max_length": self.section.max_seq_length,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +24,9 @@ from orbit_runner.data.text.order import (
 )
 from orbit_runner.data.text.source import PairSource, Ragged
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 class PaddedRows:
@@ -134,7 +137,7 @@ def train_pairs(
     excluded: np.ndarray = NO_EXAMPLES,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
-    element: Callable[[Batch], Any] | None = None,
+    element: Callable[[Batch], Tensors] | None = None,
 ) -> tf.data.Dataset:
     """Returns the infinite dataset of one worker's training batches.
 
@@ -176,7 +179,7 @@ def train_pairs(
     )
     read = PairReader(source, order, width)
 
-    def make_batches(number: tf.Tensor) -> Any:
+    def make_batches(number: tf.Tensor) -> Tensors:
         batch = read(start_step + slices.first_step + number * slices.step_stride, slices)
         tensors = {name: batch[name] for name in _TRAINING}
         return tensors if element is None else element(tensors)
@@ -200,8 +203,8 @@ def make_train_pair_reader(
     seed: int,
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
-    element: Callable[[Batch], Any] | None = None,
-) -> Callable[[tf.Tensor], Any]:
+    element: Callable[[Batch], Tensors] | None = None,
+) -> Callable[[tf.Tensor], Tensors]:
     """Returns a function from a step, an int64 scalar, to its global batch in `train_pairs`.
 
     The arguments are those of `train_pairs`. Raises DataError if the batch is too small.
@@ -214,7 +217,7 @@ def make_train_pair_reader(
     )
     read = PairReader(source, order, width)
 
-    def read_batch(step: tf.Tensor) -> Any:
+    def read_batch(step: tf.Tensor) -> Tensors:
         # The tokens are in host memory, and are too many to copy to a device.
         with tf.device("CPU:0"):
             batch = read(step, slices)
@@ -235,7 +238,7 @@ def eval_pairs(
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
-    element: Callable[[Batch, tf.Tensor], Any] | None = None,
+    element: Callable[[Batch, tf.Tensor], Tensors] | None = None,
 ) -> tf.data.Dataset:
     """Returns the dataset of one worker's evaluation batches: each pair once.
 
@@ -256,7 +259,7 @@ def eval_pairs(
     order = SinglePassOrder(source.lengths, global_batch_size, by_length=by_length, xp=TENSORFLOW)
     read = PairReader(source, order, max_length if static_shapes else None)
 
-    def make_batches(number: tf.Tensor) -> Any:
+    def make_batches(number: tf.Tensor) -> Tensors:
         batch = read(slices.first_step + number * slices.step_stride, slices)
         tensors = {name: batch[name] for name in ("inputs", "targets", "id")}
         pair = tensors, tf.cast(batch["counts"], tf.float32)
@@ -313,7 +316,7 @@ def _train_order(
 
 def _make_dataset(
     turns: tf.data.Dataset,
-    make_batches: Callable[[tf.Tensor], Any],
+    make_batches: Callable[[tf.Tensor], Tensors],
     options: PipelineOptions,
     *,
     cache: bool = False,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from orbit_runner.data.text.dataset import PairDataset
@@ -21,7 +19,7 @@ class SyntheticPairs(PairDataset):
 
     has_files = False
 
-    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
         """Returns the arguments of `load`."""
         return {
             "num_examples": self.section.synthetic.num_examples,

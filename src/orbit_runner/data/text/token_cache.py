@@ -38,7 +38,7 @@ def encode_files(
     `digest` is the digest of the lines, and part of the cache key. `excluded` are the lines to
     leave out: see `read_files`.
     """
-    key: list[Any] = [hashlib.sha256(vocabulary.model).hexdigest(), digest]
+    key: list[object] = [hashlib.sha256(vocabulary.model).hexdigest(), digest]
     if excluded:
         key.append(sorted(excluded))
     (rows,) = load_or_encode(
@@ -47,7 +47,7 @@ def encode_files(
     return rows
 
 
-def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
+def load_or_encode(key: object, make: Callable[[], list[Ragged]]) -> list[Ragged]:
     """Returns the rows that `make` returns, from the cache if they are in it.
 
     `key` is everything that the rows depend on, and must be serializable as JSON.

@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,7 @@ class TokenRecords(PairDataset):
 
     row = "RECORD"
 
-    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, Any]:
+    def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
         """Returns the arguments of `load`."""
         return {
             "split": self.section.split,

@@ -10,11 +10,14 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.errors import DataError, first_line
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 TFRECORD, ARRAY_RECORD = "tfrecord", "array_record"
 _NAME = re.compile(r"(?P<name>\w+)(/(?P<config>[\w.\-]+))?(:(?P<version>[\d.*]+))?")
@@ -127,7 +130,7 @@ def description_error_scope(path: Path) -> Iterator[None]:
         ) from None
 
 
-def read_description(path: Path) -> Mapping[str, Any]:
+def read_description(path: Path) -> JsonObject:
     """Returns the JSON object in a file; raises `DataError` if there is none."""
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
@@ -138,7 +141,7 @@ def read_description(path: Path) -> Mapping[str, Any]:
     return description
 
 
-def read_features(directory: Path) -> dict[str, Mapping[str, Any]]:
+def read_features(directory: Path) -> dict[str, JsonObject]:
     """Returns the descriptions in `features.json` by name; inner names follow after a slash.
 
     Raises `DataError` if the file cannot be read.
@@ -148,9 +151,7 @@ def read_features(directory: Path) -> dict[str, Mapping[str, Any]]:
         return dict(_flat_features(read_description(path), ""))
 
 
-def _flat_features(
-    description: Mapping[str, Any], prefix: str
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _flat_features(description: JsonObject, prefix: str) -> Iterator[tuple[str, JsonObject]]:
     for name, feature in description.get("featuresDict", {}).get("features", {}).items():
         if "featuresDict" in feature:
             yield from _flat_features(feature, f"{prefix}{name}/")
@@ -170,7 +171,7 @@ def class_names(directory: Path, feature: str) -> tuple[str, ...] | None:
     return tuple(line.strip() for line in lines if line.strip()) or None
 
 
-def _file_format(directory: Path, info: Mapping[str, Any]) -> str:
+def _file_format(directory: Path, info: JsonObject) -> str:
     kind = str(info.get("fileFormat", TFRECORD))
     if kind not in (TFRECORD, ARRAY_RECORD):
         raise DataError(
@@ -182,7 +183,7 @@ def _file_format(directory: Path, info: Mapping[str, Any]) -> str:
 
 
 def _split_files(
-    directory: Path, info: Mapping[str, Any], split: Mapping[str, Any], kind: str
+    directory: Path, info: JsonObject, split: JsonObject, kind: str
 ) -> tuple[tuple[Path, ...], int]:
     """Returns the files of a split, and the number of their records."""
     lengths = [int(length) for length in split.get("shardLengths", [])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.data.array_record import source as array_records
 from orbit_runner.data.array_record.files import ArrayRecordFiles
@@ -21,6 +21,9 @@ from orbit_runner.data.tfds.description import (
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.data.tfrecord.source import RecordSource, first_shape
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.data import DataConfig
 
 _KEYS = ("image", "label")
 _CLASSES = ("Image", "ClassLabel")
@@ -102,7 +105,7 @@ def _find_keys(directory: Path) -> tuple[str, str]:
     return keys[0], keys[1]
 
 
-def _arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+def _arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
     return {
         "tfds_name": section.tfds_name,
         "split": section.tfds_split,

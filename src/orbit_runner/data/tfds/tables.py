@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
@@ -26,6 +26,12 @@ from orbit_runner.data.tfrecord.example import features_of, value_of
 from orbit_runner.data.tfrecord.framing import records_of
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError, shorten
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.data import DataConfig
+    from orbit_runner.utils.types import JsonObject
+
+    _Converter = Callable[[Any], object]
 
 _BLOCK_ROWS = 2**13
 # From the index of a file of a split to its records, in order.
@@ -72,7 +78,7 @@ class TfdsTable(TableDataset):
             yield from _read_blocks(path, self._read(number), texts)
 
     @classmethod
-    def of_section(cls, data: Any, options: TableOptions, use: TableUse) -> TableDataset:
+    def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
         """Returns the table of a section, by default that of the split that it usually reads."""
         # With `task.split`, both sections read parts of the same rows.
         if not options.tfds_split and (data.is_training or use.is_split):
@@ -95,11 +101,11 @@ def _open_records(split: PreparedSplit) -> _Reader:
     return read
 
 
-def _class_of(feature: Mapping[str, Any]) -> str:
+def _class_of(feature: JsonObject) -> str:
     return str(feature.get("pythonClassName", "")).rpartition(".")[2]
 
 
-def _column_kind(feature: Mapping[str, Any]) -> str:
+def _column_kind(feature: JsonObject) -> str:
     """Returns the kind of a column; or a description of a feature that is not a single value."""
     name = _class_of(feature)
     if name in ("ClassLabel", "Text"):
@@ -114,7 +120,7 @@ def _column_kind(feature: Mapping[str, Any]) -> str:
     return NUMBER if dtype.startswith(_NUMBERS) else CATEGORY
 
 
-def _make_converter(directory: Path, name: str, feature: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _make_converter(directory: Path, name: str, feature: JsonObject) -> _Converter:
     """Returns the function from a stored value to that of the column; None is a missing value."""
     if _class_of(feature) == "ClassLabel":
         classes = class_names(directory, name) or ()
@@ -128,7 +134,7 @@ def _make_converter(directory: Path, name: str, feature: Mapping[str, Any]) -> C
 
 
 def _read_blocks(
-    path: Path, records: Iterator[bytes], columns: Mapping[str, Callable[[Any], Any]]
+    path: Path, records: Iterator[bytes], columns: Mapping[str, _Converter]
 ) -> Iterator[Block]:
     import pyarrow
 
@@ -145,8 +151,8 @@ def _read_blocks(
 
 
 def _convert_row(
-    path: Path, number: int, record: bytes, columns: Mapping[str, Callable[[Any], Any]]
-) -> list[Any]:
+    path: Path, number: int, record: bytes, columns: Mapping[str, _Converter]
+) -> list[object]:
     try:
         features = features_of(record)
         values = []

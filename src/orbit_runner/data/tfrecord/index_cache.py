@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -88,7 +87,7 @@ def index_file(path: Path, *, per_record: bool = False) -> FileIndex:
     return index
 
 
-def _read(entry: Path, key: dict[str, Any]) -> FileIndex | None:
+def _read(entry: Path, key: dict[str, object]) -> FileIndex | None:
     try:
         head, _, payload = entry.read_bytes().partition(b"\n")
         header = json.loads(head)
@@ -100,7 +99,7 @@ def _read(entry: Path, key: dict[str, Any]) -> FileIndex | None:
         return None
 
 
-def _write(entry: Path, key: dict[str, Any], index: FileIndex) -> None:
+def _write(entry: Path, key: dict[str, object], index: FileIndex) -> None:
     payload = index.offsets.astype("<i8").tobytes()
     header = {
         "key": key,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +20,10 @@ from orbit_runner.data.tfrecord.example_reader import ExampleReader, RecordNames
 from orbit_runner.data.tfrecord.random_access import add_records
 from orbit_runner.data.tfrecord.reader import Reader
 from orbit_runner.data.tfrecord.source import JoinedRecords, RecordSource
+
+if TYPE_CHECKING:
+    from orbit_runner.data.order.arrays import Array
+    from orbit_runner.utils.types import Tensors
 
 
 class Decoder:
@@ -96,7 +100,7 @@ def train_records(
     num_classes: int | None = None,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
-    element: Callable[[_Tree], Any] | None = None,
+    element: Callable[[_Tree], Tensors] | None = None,
 ) -> tf.data.Dataset:
     """Returns the infinite dataset of one worker's training batches.
 
@@ -116,7 +120,7 @@ def train_records(
     slices = replica_slices(global_batch_size, input_context)
     decode = Decoder(source, num_classes)
 
-    def batch(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> Any:
+    def batch(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> Tensors:
         examples = decode(*_set_batch_size(slices.batch_size, records, ids))
         if augmentation is not None:
             examples["image"] = crop_flip(examples["image"], augmentation, seed, ids, epochs)
@@ -139,7 +143,7 @@ def eval_records(
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
-    element: Callable[[_Tree, tf.Tensor], Any] | None = None,
+    element: Callable[[_Tree, tf.Tensor], Tensors] | None = None,
 ) -> tf.data.Dataset:
     """Returns the dataset of one worker's evaluation batches: each record once, in order.
 
@@ -154,7 +158,7 @@ def eval_records(
     decode = Decoder(source, num_classes)
     count = slices.elements(steps)
 
-    def batch(records: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Any:
+    def batch(records: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Tensors:
         examples = decode(*_set_batch_size(slices.batch_size, records, ids))
         weights = tf.ensure_shape(weights, [slices.batch_size])
         return (examples, weights) if element is None else element(examples, weights)
@@ -194,8 +198,8 @@ def training_rows(
 
 
 def select_own_positions(
-    slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0
-) -> Any:
+    slices: ReplicaSlices, positions: Array, start_step: int | tf.Tensor = 0
+) -> Array:
     """Returns which positions belong to the pipeline: those of `slices.positions`, bool [k].
 
     `positions` is a NumPy array or a tensor, int64 [k]. No position may be before `start_step`, the
@@ -241,7 +245,7 @@ def _set_batch_size(size: int, *tensors: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _decode_batches(
-    raw: tf.data.Dataset, batch: Callable[..., Any], options: PipelineOptions
+    raw: tf.data.Dataset, batch: Callable[..., Tensors], options: PipelineOptions
 ) -> tf.data.Dataset:
     return apply_on_services(
         options.services, raw, lambda d: d.map(batch, num_parallel_calls=tf.data.AUTOTUNE)

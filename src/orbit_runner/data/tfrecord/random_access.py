@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,13 +27,15 @@ def add_records(source: JoinedRecords, columns: tf.data.Dataset) -> tf.data.Data
         # A bad record is searched in stored order.
         remember_order(part, ReadingOrder(0, shuffle=False, global_batch_size=0))
 
-    def read(batch: dict[str, Any]) -> tf.data.Dataset:
+    def read(batch: dict[str, tf.Tensor]) -> tf.data.Dataset:
         files, starts, ends = locate(batch["id"])
         records = tf.data.Dataset.from_tensor_slices((files, starts, ends)).flat_map(_read_record)
         whole = tf.data.Dataset.from_tensors((batch, files, ends - starts))
         return tf.data.Dataset.zip((whole, records.batch(len(batch["id"])))).map(add)
 
-    def add(whole: tuple[dict[str, Any], tf.Tensor, tf.Tensor], records: tf.Tensor) -> Any:
+    def add(
+        whole: tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], records: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
         batch, files, lengths = whole
         records = tf.ensure_shape(records, batch["id"].shape)
         expected = lengths - (HEAD_BYTES + TAIL_BYTES)

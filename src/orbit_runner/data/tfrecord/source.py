@@ -88,7 +88,7 @@ class RecordDataset(ImageDataset):
     id_forms = ", or FILE:RECORD"
 
     @abc.abstractmethod
-    def record(self, number: int) -> tuple[dict[str, Any], bytes]:
+    def record(self, number: int) -> tuple[dict[str, object], bytes]:
         """Returns file, number and the like of a record by name, and the record."""
 
     @abc.abstractmethod
@@ -242,7 +242,7 @@ class RecordSource(RecordDataset):
         left_out = {"records left out": np.array(self.left_out_records)}
         return [*rows, *describe_arrays(left_out)]
 
-    def record(self, number: int) -> tuple[dict[str, Any], bytes]:
+    def record(self, number: int) -> tuple[dict[str, object], bytes]:
         """Returns file, number and offset of a record, and the record."""
         blocks = self.blocks
         block = int(np.searchsorted(blocks.first, number, side="right")) - 1
@@ -531,7 +531,7 @@ def _records_from(path: Path, offset: int, count: int) -> Iterator[bytes]:
         raise unreadable_error(path, error) from None
 
 
-def record_arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:
     """Returns the arguments of `load` for a section, without `max_bad_records`."""
     return {
         "split": section.split,
@@ -544,7 +544,7 @@ def record_arguments(section: Any, use: ImageUse) -> dict[str, Any]:
     }
 
 
-def _arguments(section: Any, use: ImageUse) -> dict[str, Any]:
+def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
     return record_arguments(section, use) | {"max_bad_records": section.max_bad_records}
 
 

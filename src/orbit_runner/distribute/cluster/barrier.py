@@ -15,10 +15,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, MemberLost
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
 
 _PAUSE_SECONDS = 0.1
 _CONNECTION_SECONDS = 5.0
@@ -56,7 +60,7 @@ def wait_at_barrier(
 class _Barrier:
     """Listens and greets, and records which members it has greeted and which have greeted it."""
 
-    def __init__(self, me: Member, greeting: dict[str, Any]) -> None:
+    def __init__(self, me: Member, greeting: JsonObject) -> None:
         self._me = me
         self._greeting = greeting
         self._greeted_by: set[tuple[str, int]] = set()
@@ -129,7 +133,7 @@ class _Barrier:
                 self._compare(greeting)
                 self._greeted_by.add(tuple(greeting["from"]))
 
-    def _compare(self, greeting: dict[str, Any]) -> None:
+    def _compare(self, greeting: JsonObject) -> None:
         role, index = greeting["from"]
         who = f"{role} {index}"
         for field, difference in (
@@ -155,10 +159,10 @@ def _listen(me: Member) -> socket.socket:
         raise ClusterError(f"{me}: port {port} of {me.address} {reason}") from error
 
 
-def _exchange(connection: socket.socket, greeting: dict[str, Any]) -> dict[str, Any]:
+def _exchange(connection: socket.socket, greeting: JsonObject) -> JsonObject:
     connection.sendall(json.dumps(greeting).encode() + b"\n")
     with connection.makefile("rb") as lines:
-        answer: dict[str, Any] = json.loads(lines.readline(_LARGEST_GREETING))
+        answer: JsonObject = json.loads(lines.readline(_LARGEST_GREETING))
     who = answer.get("from") if isinstance(answer, dict) else None
     if not (isinstance(who, list) and [type(part) for part in who] == [str, int]):
         raise ValueError("no greeting")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
 
 NAME = "TF_CONFIG"
 
@@ -42,7 +46,7 @@ _FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "
 _OLD_NAMES = {"master": "chief"}
 
 
-def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     values = dict(pairs)
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
@@ -51,7 +55,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _parse_jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+def _parse_jobs(cluster: JsonObject) -> dict[str, tuple[str, ...]]:
     jobs: dict[str, tuple[str, ...]] = {}
     for role, addresses in cluster.items():
         if not isinstance(addresses, list):
@@ -64,13 +68,13 @@ def _parse_jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return jobs
 
 
-def _parse_role(name: Any) -> str:
+def _parse_role(name: object) -> str:
     if not isinstance(name, str):
         raise ClusterError(f"{NAME}: task.type: got {name!r:.60}, expected the name of a role")
     return _OLD_NAMES.get(name, name)
 
 
-def _parse_index(value: Any) -> int:
+def _parse_index(value: object) -> int:
     # Launchers written in shell pass a string.
     if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
         value = int(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,7 @@ from orbit_runner.models.resnet_blocks import PadShortcut
 _layers = tf_keras.layers
 
 
-def _pad(x: tf.Tensor, pads: Pads, value: Any = 0) -> tf.Tensor:
+def _pad(x: tf.Tensor, pads: Pads, value: float | np.generic = 0) -> tf.Tensor:
     if pads == ((0, 0), (0, 0)):
         return x
     return tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=tf.cast(value, x.dtype))
@@ -32,7 +32,11 @@ def _refusal(layer: Layer) -> str | None:
 
 
 def _build_windows(
-    layer: Layer, grid: Grid, kernel: Any, strides: Any, dilations: Any
+    layer: Layer,
+    grid: Grid,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
 ) -> list[Window]:
     lengths = (grid.height, grid.width)
     return [

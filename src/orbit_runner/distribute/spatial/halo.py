@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -40,7 +39,7 @@ def slice_boxes(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.
     def forward(whole: tf.Tensor) -> list[tf.Tensor]:
         return [_slice(whole, box, (0, 0)) for box in boxes]
 
-    def backward(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor]:
+    def backward(upstream: Sequence[tf.Tensor], *_: object) -> list[tf.Tensor]:
         return [_add_gradients(boxes, upstream, height, width)]
 
     return run_on_device_with_gradient(device, forward, backward, image)

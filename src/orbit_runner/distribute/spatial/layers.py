@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -138,7 +137,9 @@ register(_layers.Flatten, _layers.Reshape, _layers.Permute)(Rule(run_unpartition
 
 
 _GARDEN = "official.vision.modeling.layers.nn_blocks"
-_inner_models: weakref.WeakKeyDictionary[Any, dict[bool, Functional]] = weakref.WeakKeyDictionary()
+_inner_models: weakref.WeakKeyDictionary[tf_keras.layers.Layer, dict[bool, Functional]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _inner_model(layer: Layer, training: bool) -> Functional:
@@ -153,7 +154,7 @@ def _inner_model(layer: Layer, training: bool) -> Functional:
     return models[training]
 
 
-def _run_block(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
+def _run_block(layer: Layer, call: Call, grid: Grid, **kwargs: object) -> Grid | tf.Tensor:
     return run_layers(_inner_model(layer, call.training), [grid], call)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
@@ -13,6 +13,9 @@ from orbit_runner.distribute.spatial.grid import Layout, PartitionError
 from orbit_runner.distribute.spatial.rules import Call
 from orbit_runner.distribute.spatial.walk import run_partitioned
 from orbit_runner.tf_internals import autograph_status
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 class PartitionedModel(tf_keras.layers.Layer):
@@ -39,7 +42,7 @@ class PartitionedModel(tf_keras.layers.Layer):
         self._layouts = [Layout((batch, height, width), tuple(group)) for group in groups]
         self.built = True
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: Tensors, training: bool | None = None) -> Tensors:
         """Returns the output of the model, run on the devices of the replica that calls it.
 
         Images are [batch, height, width, channels]. The output is on the first device of the
@@ -50,7 +53,7 @@ class PartitionedModel(tf_keras.layers.Layer):
         return self._run(inputs, training, autograph)
 
     @tf.autograph.experimental.do_not_convert
-    def _run(self, inputs: Any, training: Any, autograph: Any) -> Any:
+    def _run(self, inputs: Tensors, training: bool | tf.Tensor | None, autograph: Any) -> Tensors:
         if tf.is_tensor(training):
             raise PartitionError("`training` is a tensor; allowed: True, False, None")
         layout = self._layouts[_replica_index() % len(self._layouts)]
@@ -58,7 +61,7 @@ class PartitionedModel(tf_keras.layers.Layer):
             return run_partitioned(self.model, inputs, layout, Call(bool(training), autograph))
 
     @property
-    def metrics(self) -> list[Any]:
+    def metrics(self) -> list[tf_keras.metrics.Metric]:
         """The metrics of the model."""
         return self.model.metrics
 

@@ -8,7 +8,7 @@ variances"), which avoids the cancellation in a difference of sums of squares.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
 import tf_keras
@@ -67,11 +67,15 @@ def _normalize(
 ) -> Grid:
     """Normalizes each part; only the parts, in their own dtype, are kept for the gradient."""
 
-    def forward(x: Any, mean: Any, variance: Any, gamma: Any, beta: Any) -> list[tf.Tensor]:
+    def forward(
+        x: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor
+    ) -> list[tf.Tensor]:
         return [kernels.normalize(x, mean, variance, gamma, beta, epsilon)]
 
     def normalize_part(device: str, part: tf.Tensor) -> tf.Tensor:
-        def backward(upstream: Any, inputs: Any, _: Any) -> list[tf.Tensor]:
+        def backward(
+            upstream: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], _: object
+        ) -> list[tf.Tensor]:
             (x, mean, variance, gamma, _), (upstream_gradient,) = inputs, upstream
             x_gradient, gamma_gradient, beta_gradient = kernels.gradients(
                 upstream_gradient, x, mean, variance, gamma, epsilon, device
@@ -96,7 +100,9 @@ def _compute_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
         count = tf.cast(tf.reduce_prod(tf.shape(x)[:3]), dtype)
         return [tf.identity(x), count, *kernels.moments(x, count)]
 
-    def backward(upstream: Any, inputs: Any, outputs: Any) -> list[tf.Tensor]:
+    def backward(
+        upstream: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor]:
         (upstream_gradient, _, mean_gradient, variance_gradient), (x,), (_, count, mean, _) = (
             upstream,
             inputs,

@@ -38,7 +38,7 @@ def run_on_device(
         tape_state[:] = [tape, outputs, inputs]
         return outputs
 
-    def backward(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor | None]:
+    def backward(upstream: Sequence[tf.Tensor], *_: object) -> list[tf.Tensor | None]:
         tape, outputs, inputs = tape_state
         return tape.gradient(outputs, inputs, upstream)
 
@@ -74,7 +74,7 @@ def run_on_device_with_gradient(
     """
 
     @tf.custom_gradient
-    def run(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
+    def run(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Backward]:
         outputs = list(forward(*inputs))
 
         def gradient(*upstream: tf.Tensor) -> Sequence[tf.Tensor | None]:
@@ -102,7 +102,7 @@ def fan_out(device: str, tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
     def forward(x: tf.Tensor) -> list[tf.Tensor]:
         return [tf.identity(x) for _ in range(count)]
 
-    def backward(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor]:
+    def backward(upstream: Sequence[tf.Tensor], *_: object) -> list[tf.Tensor]:
         return [tf.add_n(upstream)]
 
     return run_on_device_with_gradient(device, forward, backward, tensor)

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from orbit_runner.distribute.spatial.grid import Grid, gather, scatter, spread_pixel
 from orbit_runner.distribute.spatial.placement import run_on_device
 from orbit_runner.tf_internals import autograph_convert
+
+if TYPE_CHECKING:
+    from orbit_runner.tf_internals import Functional
+    from orbit_runner.utils.types import Tensors
+
 
 Layer = Any
 # `run(layer, call, *args, **kwargs)` returns the layer's output, a `Grid` or a whole tensor. `call`
@@ -33,10 +38,10 @@ class Call:
     training: bool
     autograph: Any  # TensorFlow's context, which says whether the code of layers is converted.
 
-    def __call__(self, layer: Layer, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, layer: Layer, *args: object, **kwargs: object) -> Tensors:
         """Returns the output of a layer, whose arguments must not contain a `Grid`."""
 
-        def run() -> Any:
+        def run() -> Tensors:
             return layer(*args, **kwargs)
 
         return autograph_convert(run, self.autograph)()
@@ -55,7 +60,7 @@ class Rule:
     refusal: Callable[[Layer], str | None] = _no_refusal
     whole: bool = False  # Whether the output is whole, on the first device.
     # Returns the functional model to check for a layer that consists of layers; else None.
-    inner: Callable[[Layer], Any] | None = None
+    inner: Callable[[Layer], Functional | None] | None = None
 
 
 # By class, or by module and name, which avoids importing the class.
@@ -82,7 +87,7 @@ def rule_of(layer: Layer) -> Rule | None:
     return RULES.get(kind) or RULES.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def pointwise(layer: Layer, call: Call, *args: Any, **kwargs: Any) -> Grid:
+def pointwise(layer: Layer, call: Call, *args: object, **kwargs: object) -> Grid:
     """Returns the output of a layer that processes each pixel separately, run on each part.
 
     The layer must not have variables.
@@ -117,6 +122,6 @@ def _scatter_like(value: Any, like: Grid) -> Any:
     return spread_pixel(value, like)
 
 
-def run_unpartitioned(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
+def run_unpartitioned(layer: Layer, call: Call, grid: Grid, **kwargs: object) -> Tensors:
     """Returns the output of a layer, run on the first device on all parts joined."""
     return call(layer, gather(grid), **kwargs)

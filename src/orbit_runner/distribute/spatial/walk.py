@@ -7,8 +7,8 @@ the model's own `call`, in the same order, because random draws are numbered in 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
@@ -28,6 +28,9 @@ from orbit_runner.tf_internals import (
     reader_counts,
 )
 
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
+
 
 def nodes(model: Functional) -> Iterator[Any]:
     """Yields the layer calls of a model, in the order in which Keras makes them."""
@@ -36,7 +39,7 @@ def nodes(model: Functional) -> Iterator[Any]:
         yield from (node for node in by_depth[depth] if not node.is_input)
 
 
-def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) -> Any:
+def run_partitioned(model: Functional, inputs: Tensors, layout: Layout, call: Call) -> Tensors:
     """Returns the outputs, as whole tensors, of a model whose images are split into parts.
 
     Images are the inputs of shape [batch, height, width, channels].
@@ -50,7 +53,7 @@ def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) 
     return tf.nest.map_structure(lambda x: gather(x) if isinstance(x, Grid) else x, outputs)
 
 
-def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
+def run_layers(model: Functional, inputs: list[Grid | tf.Tensor], call: Call) -> Any:
     """Returns the outputs, in parts or whole, of a model some of whose inputs are in parts.
 
     `inputs` are in the order of the model's own inputs.
@@ -58,7 +61,7 @@ def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
     counts = reader_counts(model)
     values = dict[str, list[Any]]()
 
-    def store(name: str, value: Any) -> None:
+    def store(name: str, value: Grid | tf.Tensor) -> None:
         values[name] = _fan_out_value(value, counts[name])
 
     for reference, value in zip(model.inputs, inputs, strict=True):
@@ -75,7 +78,9 @@ def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
     )
 
 
-def _run_layer(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) -> Any:
+def _run_layer(
+    layer: tf_keras.layers.Layer, call: Call, args: Sequence[object], kwargs: dict[str, object]
+) -> Any:
     if not any(isinstance(value, Grid) for value in tf.nest.flatten((args, kwargs))):
         return call(layer, *args, **kwargs)
     # A model may set it for one of its layers.
@@ -90,7 +95,7 @@ def _run_layer(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any)
         return rule.run(layer, call, *args, **kwargs)
 
 
-def _fan_out_value(value: Any, count: int) -> list[Any]:
+def _fan_out_value(value: Grid | tf.Tensor, count: int) -> list[Grid | tf.Tensor]:
     """Returns a value for each reader, such that gradients are added on the parts' devices."""
     if not isinstance(value, Grid) or count < 2:
         return [value] * count

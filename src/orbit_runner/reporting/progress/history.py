@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.run_directory.metric_records import is_result
 from orbit_runner.train.callbacks.base import Callback, Logs
+
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import RunView
+    from orbit_runner.train.run import Run
 
 TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
 LEARNING_RATE = "learning_rate"
@@ -57,7 +61,7 @@ class History(Callback):
         self.best = _best(run)
         self.started = time.monotonic()
 
-    def on_loop_end(self, run: Any, logs: Logs) -> None:
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Stores the step, the speed, and at most ten times a second the metrics."""
         self.last_step = run.step
         self.steps_per_second = float(logs["steps_per_second"])
@@ -114,7 +118,7 @@ def _scalars(logs: Logs) -> dict[str, float]:
     return scalars(logs)
 
 
-def _best(run: Any) -> tuple[str, float, int] | None:
+def _best(run: Run) -> tuple[str, float, int] | None:
     return None if run.best is None else run.best.result()
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.reporting.progress.history import (
     LEARNING_RATE,
@@ -24,6 +24,9 @@ from orbit_runner.reporting.progress.history import (
 )
 from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import is_warning, log_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import RunView
 
 
 class PlainProgress(History):
@@ -80,12 +83,12 @@ class PlainProgress(History):
         if self._is_due():
             self._line(text)
 
-    def on_train_begin(self, run: Any) -> None:
+    def on_train_begin(self, run: RunView) -> None:
         """Prints the start step and the target step."""
         super().on_train_begin(run)
         self._line(f"training from step {run.step} to {run.train_steps} …")
 
-    def on_loop_end(self, run: Any, logs: Logs) -> None:
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Prints step, metrics and speed, if a line is due and at the target step."""
         super().on_loop_end(run, logs)
         self._phase = f"training after step {self.last_step}"
@@ -94,7 +97,7 @@ class PlainProgress(History):
             self.read_metrics(logs)
             self._line(loop_line(self))
 
-    def on_evaluate(self, run: Any, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Prints the metrics."""
         super().on_evaluate(run, logs)
         if not self._brief:
@@ -146,7 +149,7 @@ class JsonProgress(History):
         with log_scope(self), contextlib.redirect_stderr(_Notes(self)):
             yield
 
-    def event(self, event: str, **values: Any) -> None:
+    def event(self, event: str, **values: object) -> None:
         """Prints an event: its name, the time and values."""
         from orbit_runner.utils.files import to_jsonable  # Imports NumPy.
 
@@ -169,13 +172,13 @@ class JsonProgress(History):
         """Prints the note."""
         self.event("note", level="warning" if is_warning(text) else "info", text=text)
 
-    def on_train_begin(self, run: Any) -> None:
+    def on_train_begin(self, run: RunView) -> None:
         """Prints the start step and the target step."""
         super().on_train_begin(run)
         if not self._brief:
             self.event("train", step=self.last_step, train_steps=self.target, epochs=self.epochs)
 
-    def on_loop_end(self, run: Any, logs: Logs) -> None:
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Prints step, metrics and speed, at most once in an interval and at the target step."""
         super().on_loop_end(run, logs)
         now = time.monotonic()
@@ -198,7 +201,7 @@ class JsonProgress(History):
             seconds_left=self.seconds_left,
         )
 
-    def on_evaluate(self, run: Any, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Prints the metrics, and the best result so far."""
         super().on_evaluate(run, logs)
         if self._brief:

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleRenderable
 from rich.control import Control
@@ -33,6 +33,9 @@ from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import log_scope
 from orbit_runner.utils.mfu import format_si
 from orbit_runner.utils.terminal import hidden_cursor_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import RunView
 
 TRAINING = "training"
 _GAP = 2
@@ -82,13 +85,13 @@ class LiveProgress(History):
         self._view.fraction = fraction
         self._view.detail = text
 
-    def on_loop_end(self, run: Any, logs: Logs) -> None:
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Shows that the run is training."""
         super().on_loop_end(run, logs)
         if self._view.phase != TRAINING:
             self.phase(TRAINING)
 
-    def on_evaluate(self, run: Any, logs: Logs) -> None:
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Prints the metrics above the display."""
         super().on_evaluate(run, logs)
         self.note(evaluation_line(*self.evaluations[-1]))

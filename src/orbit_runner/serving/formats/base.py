@@ -10,12 +10,15 @@ import abc
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.registry import EXPORT_FORMATS
 
 if TYPE_CHECKING:
-    from orbit_runner.serving.network import Network
+    import tf_keras
+
+    from orbit_runner.serving.network import Network, NumpyFunction
+    from orbit_runner.utils.types import Tensors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,7 @@ class NetworkFormat(ExportFormat, abc.ABC):
     loads_keras_model: bool = False
 
     @abc.abstractmethod
-    def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
+    def write(self, network: Network, path: Path, features: Iterable[Tensors]) -> None:
         """Writes a network to a file. The same network gives the same bytes.
 
         `features` are those of single training examples. Raises `RunnerError` if the format does
@@ -62,7 +65,9 @@ class NetworkFormat(ExportFormat, abc.ABC):
         """
 
     @abc.abstractmethod
-    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+    def load(
+        self, path: Path, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> NumpyFunction | tf_keras.Model:
         """Returns the function of a file: a `NumpyFunction`, or a Keras model.
 
         `inputs` and `outputs` are the names, in the order of the arrays of the function.

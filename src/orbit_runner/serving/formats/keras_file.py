@@ -7,14 +7,17 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.formats.base import NetworkFormat
 from orbit_runner.tf_internals import all_layers, is_keras_layer
 
 if TYPE_CHECKING:
+    import tf_keras
+
     from orbit_runner.serving.network import Network
+    from orbit_runner.utils.types import Tensors
 
 _REPLACEMENT = "without_this_package"  # the method of this package's layers that returns others
 _METADATA = "metadata.json"
@@ -25,7 +28,7 @@ _MOST_CLASSES = 5
 class KerasFile(NetworkFormat):
     """A Keras model, with layers of tf_keras in place of this package's own."""
 
-    def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
+    def write(self, network: Network, path: Path, features: Iterable[Tensors]) -> None:
         """Writes a model. Raises `RunnerError` if it has layers of other packages."""
         model = _replace_layers(network.model)
         classes = dict.fromkeys(
@@ -47,7 +50,7 @@ class KerasFile(NetworkFormat):
         except (NotImplementedError, TypeError, ValueError) as error:
             raise RunnerError(f"the network cannot be saved: {first_line(error)}") from error
 
-    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+    def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> tf_keras.Model:
         """Loads a file with tf_keras."""
         import tf_keras
 
@@ -57,7 +60,7 @@ class KerasFile(NetworkFormat):
 FORMAT = KerasFile(name="keras", file="model.keras", tolerance=1e-5, loads_keras_model=True)
 
 
-def _replace_layers(model: Any) -> Any:
+def _replace_layers(model: tf_keras.Model) -> tf_keras.Model:
     """Returns a copy with the same weights, or the model itself if it needs no other layers."""
     import tf_keras
 
@@ -68,16 +71,16 @@ def _replace_layers(model: Any) -> Any:
     return copy
 
 
-def _clone(layer: Any) -> Any:
+def _clone(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
     replace = getattr(layer, _REPLACEMENT, None)
     return type(layer).from_config(layer.get_config()) if replace is None else replace()
 
 
-def _layers(model: Any) -> Iterator[Any]:
+def _layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
     return iter(all_layers(model, include_self=False) if is_keras_layer(model) else ())
 
 
-def _foreign_layers(model: Any) -> Iterator[Any]:
+def _foreign_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
     return (layer for layer in (model, *_layers(model)) if not _is_keras_class(type(layer)))
 
 

@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.formats.base import NetworkFormat
@@ -18,8 +18,11 @@ from orbit_runner.utils.streams import discard_native_output_scope
 
 if TYPE_CHECKING:
     import numpy as np
+    import tensorflow as tf
+    from ai_edge_litert.interpreter import Interpreter
 
     from orbit_runner.serving.network import Network, NumpyFunction
+    from orbit_runner.utils.types import Tensors
 
 # The converter lists the ops that LiteRT lacks, and those that need TensorFlow's kernels.
 _OPS = re.compile(r"^(?:TF Select|Flex|Custom) ops: (.+)$", re.M)
@@ -39,7 +42,7 @@ class LiteRT(NetworkFormat):
     batch: int | None = 1
     weights: str = "float32"
 
-    def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
+    def write(self, network: Network, path: Path, features: Iterable[Tensors]) -> None:
         """Writes a network. Raises `RunnerError` if LiteRT lacks an op."""
         with tempfile.TemporaryDirectory() as directory, _quiet_scope():
             try:
@@ -70,7 +73,9 @@ class LiteRT(NetworkFormat):
 
         return run
 
-    def _converter(self, directory: str, network: Network, features: Iterable[Any]) -> Any:
+    def _converter(
+        self, directory: str, network: Network, features: Iterable[Tensors]
+    ) -> tf.lite.TFLiteConverter:
         import tensorflow as tf
 
         converter = tf.lite.TFLiteConverter.from_saved_model(
@@ -93,7 +98,7 @@ INT8 = LiteRT(
 )
 
 
-def _interpreter(path: Path) -> Any:
+def _interpreter(path: Path) -> Interpreter:
     try:
         # TensorFlow's own copy is deprecated.
         from ai_edge_litert.interpreter import Interpreter
@@ -115,7 +120,7 @@ def _quiet_scope() -> Iterator[None]:
 
 
 def _representative_dataset(
-    network: Network, features: Iterable[Any]
+    network: Network, features: Iterable[Tensors]
 ) -> Iterator[dict[str, np.ndarray]]:
     import tensorflow as tf
 

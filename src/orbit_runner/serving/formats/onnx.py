@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.formats.base import NetworkFormat
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from orbit_runner.serving.network import Network, NumpyFunction
+    from orbit_runner.utils.types import Tensors
 
 _OPSET = 18
 
@@ -21,7 +22,7 @@ _OPSET = 18
 class Onnx(NetworkFormat):
     """An ONNX file."""
 
-    def write(self, network: Network, path: Path, features: Iterable[Any]) -> None:
+    def write(self, network: Network, path: Path, features: Iterable[Tensors]) -> None:
         """Writes a network. Raises `RunnerError` if ONNX lacks an op."""
         import tf2onnx
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.formats.base import ExportFormat
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
+
 # The directory for files that TensorFlow itself does not read.
 EXTRA = "assets.extra"
 FORMAT = ExportFormat(name=SAVED_MODEL, file="saved_model.pb")
 
 
-def write(model: Any, serving: Serving, path: Path) -> None:
+def write(model: tf_keras.Model, serving: Serving, path: Path) -> None:
     """Writes the directory of a SavedModel. Raises `RunnerError` if the model cannot be saved."""
     import tensorflow as tf
 
@@ -37,7 +41,7 @@ def write(model: Any, serving: Serving, path: Path) -> None:
         ) from error
 
 
-def load_signatures(path: Path) -> dict[str, Any]:
+def load_signatures(path: Path) -> dict[str, Callable[..., dict[str, tf.Tensor]]]:
     """Returns the signatures of a SavedModel by name.
 
     Each takes keyword arguments and returns a dict of tensors. Raises `RunnerError` if the model
@@ -51,7 +55,9 @@ def load_signatures(path: Path) -> dict[str, Any]:
         raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
 
 
-def describe_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
+def describe_signatures(
+    signatures: Mapping[str, tf.types.experimental.GenericFunction],
+) -> dict[str, dict[str, dict[str, str]]]:
     """Returns inputs and outputs of signatures by name, as text: `uint8 [?, 8, 8, 1]`."""
     import tensorflow as tf
 

@@ -9,7 +9,6 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.page import sweep_page
@@ -61,7 +60,7 @@ def csv_text(results: SweepResults) -> str:
     return text.getvalue()
 
 
-def _rows(results: SweepResults) -> Iterator[list[Any]]:
+def _rows(results: SweepResults) -> Iterator[list[object]]:
     paths = list(setting_names(results))
     yield ["trial", "seed", *paths, "status", "step", "objective", "weights"]
     for trial in results.trials:
@@ -71,7 +70,7 @@ def _rows(results: SweepResults) -> Iterator[list[Any]]:
             yield [trial.number, run.seed, *values, run.status, run.step, objective, run.weights]
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> str | float:
     """Returns a value as CSV: lists, true, false and null as JSON; numbers and texts as they are.
 
     A text in quotation marks, as JSON has it, is one that would be read as another type.

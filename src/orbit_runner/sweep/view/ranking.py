@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from orbit_runner.compare.statistics import (
     Estimate,
@@ -85,7 +84,7 @@ def objective_text(trial: TrialResult, *, interval: bool = False) -> str:
     )
 
 
-def settings_text(settings: Mapping[str, Any], names: Mapping[str, str]) -> str:
+def settings_text(settings: Mapping[str, object], names: Mapping[str, str]) -> str:
     """Returns settings under short names, such as `learning_rate=0.003 filters=[32, 64]`."""
     return " ".join(
         f"{name}={value_text(settings[path])}" for path, name in names.items() if path in settings

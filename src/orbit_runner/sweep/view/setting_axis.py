@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeGuard
 
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.reporting.svg import Axis, format_tick
@@ -30,10 +30,10 @@ class SweptSetting:
     path: str
     name: str
     is_log: bool = False
-    categories: tuple[Any, ...] = ()
+    categories: tuple[object, ...] = ()
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """Returns the value of a setting on one line; a float with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else inline_yaml(value)
 
@@ -74,18 +74,18 @@ def swept_settings(results: SweepResults) -> list[SweptSetting]:
     return swept
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Returns whether the value of a setting is a number; true and false are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _choices(entry: Any) -> Sequence[Any] | None:
+def _choices(entry: object) -> Sequence[object] | None:
     if isinstance(entry, Mapping):
         entry = entry.get("choice")
     return entry if isinstance(entry, (list, tuple)) else None
 
 
-def _is_log(entry: Any) -> bool:
+def _is_log(entry: object) -> bool:
     return isinstance(entry, Mapping) and bool("log_uniform" in entry or entry.get("log"))
 
 

@@ -14,13 +14,16 @@ from orbit_runner.utils.user_code import load_class
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    import tf_keras
 
     from orbit_runner.checkpoint.manager import CheckpointManager
     from orbit_runner.config.schema.experiment import ExperimentConfig
     from orbit_runner.distribute.process_group import Workers
     from orbit_runner.run_directory.paths import RunDirectory
+    from orbit_runner.state.initial_weights import AnyTask
     from orbit_runner.state.train_state import TrainState
     from orbit_runner.tasks.adapter import TaskAdapter
+    from orbit_runner.utils.types import JsonObject
 
 
 Logs = Mapping[str, Any]
@@ -34,7 +37,7 @@ class TrainerView(Protocol):
     unkeyed: list[str]
 
     @property
-    def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
+    def earlier_records(self) -> Sequence[tuple[int, Logs]]:
         """The records that ended within the last loop, before its end: global step and logs."""
 
 
@@ -66,7 +69,7 @@ class EvaluatedRun(Protocol):
         """The evaluator, or None in modes that only train."""
 
     @property
-    def model(self) -> Any:
+    def model(self) -> tf_keras.Model:
         """The model, a `tf_keras.Model`."""
 
     @property
@@ -85,7 +88,7 @@ class RunView(EvaluatedRun, Protocol):
     """What callbacks use of a `train.run.Run`, whose module imports theirs."""
 
     @property
-    def task(self) -> Any:
+    def task(self) -> AnyTask:
         """The task."""
 
     @property
@@ -256,7 +259,7 @@ class CallbackList(Callback):
         for callback in self.callbacks:
             callback.on_train_end(run)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> JsonObject:
         """Returns the state of each callback that has one, by name.
 
         Raises RunnerError if a state cannot be represented as JSON.
@@ -276,7 +279,7 @@ class CallbackList(Callback):
                 ) from error
         return kept
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
+    def set_state(self, state: Mapping[str, object]) -> None:
         """Restores the state of each callback; its initial state if none is stored."""
         for name, callback in self._callbacks_by_name().items():
             if name in self._initial_states:
@@ -298,7 +301,7 @@ class CallbackList(Callback):
         return named
 
 
-def _check_keys(state: Any) -> None:
+def _check_keys(state: object) -> None:
     """Raises `TypeError` for a key that JSON would turn into a string."""
     if isinstance(state, Mapping):
         for key, value in state.items():

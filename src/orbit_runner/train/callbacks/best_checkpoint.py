@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -173,13 +172,13 @@ class BestCheckpoint(BestKeeper):
             return None
         return [[entry.value, entry.step] for entry in self._ranking()]
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: object) -> None:
         """Restores the ranking. The best result itself is a variable in the checkpoint."""
         best = self._best_and_step()
         ranking = read_ranking(state)
         self._others = ranking[1 : self._keep] if ranking and ranking[0] == best else []
 
-    def _write_info(self, result: Mapping[str, Any], step: int) -> None:
+    def _write_info(self, result: Mapping[str, object], step: int) -> None:
         best = {**result, "best_ckpt_global_step": step}
         write_atomically(self._info, json.dumps(best, indent=2) + "\n")
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner import exit_codes
 from orbit_runner.config.schema.runtime import PreemptionConfig
@@ -18,6 +18,10 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import exit_signals
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 # A command that takes longer is killed, and counts as no notice.
 _COMMAND_SECONDS = 10.0
@@ -218,13 +222,19 @@ class SignalAction:
     scalar variable.
     """
 
-    def __init__(self, guard: SignalGuard, workers: Workers, manager: Any, step: Any) -> None:
+    def __init__(
+        self,
+        guard: SignalGuard,
+        workers: Workers,
+        manager: tf.train.CheckpointManager | None,
+        step: tf.Variable,
+    ) -> None:
         self._guard = guard
         self._workers = workers
         self._manager = manager
         self._step = step
 
-    def __call__(self, logs: Mapping[str, Any]) -> None:
+    def __call__(self, logs: Mapping[str, object]) -> None:
         """Saves a checkpoint and raises `Interrupted` if any worker got a signal."""
         counts = self._workers.all_reduce_sum(
             [self._guard.received == number for number in SIGNALS]

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
 import numpy as np
 import orbit
@@ -22,6 +22,12 @@ from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.log import note
 from orbit_runner.utils.metrics import flat_scalars, is_scalar
 
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.base import Logs
+
+    SummaryWriter: TypeAlias = "_Writer | tf.summary.SummaryWriter"
+
+
 _MAX_IMAGES = 20
 
 
@@ -32,7 +38,7 @@ class JsonLines:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
 
-    def write(self, *records: Mapping[str, Any]) -> None:
+    def write(self, *records: Mapping[str, object]) -> None:
         """Appends records; NaN and infinities become null, because JSON does not have them."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(json.dumps(to_jsonable(record)) + "\n" for record in records))
@@ -48,7 +54,7 @@ class EventFiles:
         )
         self.are_written = directory is not None
 
-    def summary_writer(self, relative_path: str = "") -> Any:
+    def summary_writer(self, relative_path: str = "") -> SummaryWriter:
         """Returns the summary writer of a subdirectory, with the method `as_default`."""
         with self.tolerant_scope():
             return _Writer(self, self._manager.summary_writer(relative_path))
@@ -80,12 +86,12 @@ class EventFiles:
 class _Writer:
     """A summary writer whose own errors do not end the run; errors of code that uses it do."""
 
-    def __init__(self, files: EventFiles, writer: Any) -> None:
+    def __init__(self, files: EventFiles, writer: tf.summary.SummaryWriter) -> None:
         self._files = files
         self._writer = writer
 
     @contextlib.contextmanager
-    def as_default(self, step: int | None = None) -> Iterator[Any]:
+    def as_default(self, step: int | None = None) -> Iterator[tf.summary.SummaryWriter]:
         """Makes the writer the default in a `with` block, which flushes it at its end."""
         scope = self._writer.as_default(step)
         scope.__enter__()
@@ -113,7 +119,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         extra_values: Callable[[], Mapping[str, float]] = dict,
         tracking: Tracking | None = None,  # the trackers that receive the records, too
         # Returns what a record says besides its values, such as which data was evaluated.
-        about: Callable[[int], Mapping[str, Any]] = lambda step: {},
+        about: Callable[[int], Mapping[str, object]] = lambda step: {},
     ) -> None:
         self._files = EventFiles(directory, global_step)
         self._about = about
@@ -124,11 +130,11 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         self._global_step = global_step
         self._is_record = is_record
 
-    def summary_writer(self, relative_path: str = "") -> Any:
+    def summary_writer(self, relative_path: str = "") -> SummaryWriter:
         """Returns the summary writer that is active inside steps."""
         return self._files.summary_writer(relative_path)
 
-    def write_summaries(self, summary_dict: Mapping[str, Any]) -> None:
+    def write_summaries(self, summary_dict: Logs) -> None:
         """Writes one record if a record ends at the global step.
 
         Nested dicts go to event files in subdirectories.
@@ -137,7 +143,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         if self._is_record(step):
             self.write([(step, summary_dict)])
 
-    def write(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+    def write(self, records: Sequence[tuple[int, Logs]]) -> None:
         """Writes records, each with its step."""
         if records and (self._files.are_written or self._lines is not None):
             extra_values = self._extra_values()
@@ -155,13 +161,13 @@ class Summaries(orbit.utils.SummaryManagerInterface):
                 )
             )
 
-    def _write(self, records: Sequence[tuple[int, Mapping[str, Any]]], subfolder: str) -> None:
+    def _write(self, records: Sequence[tuple[int, Logs]], subfolder: str) -> None:
         writer = self._files.summary_writer(subfolder)
         # The writer flushes at the end of the block, so there is one block for all records.
         with self._files.tolerant_scope(), writer.as_default() as active:
             _write_scalars(records, active)
             _write_images(records)
-        nested: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
+        nested: dict[str, list[tuple[int, Logs]]] = {}
         for step, logs in records:
             for name, value in logs.items():
                 if isinstance(value, Mapping):
@@ -175,7 +181,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             self._files.flush()
 
 
-def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any) -> None:
+def _write_scalars(records: Sequence[tuple[int, Logs]], writer: tf.summary.SummaryWriter) -> None:
     """Writes one event for the scalars of each record."""
     resource = summary_resource(writer)
     if resource is None:
@@ -194,7 +200,7 @@ def _write_scalars(records: Sequence[tuple[int, Mapping[str, Any]]], writer: Any
             )
 
 
-def _write_images(records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+def _write_images(records: Sequence[tuple[int, Logs]]) -> None:
     """Writes batches of images to the default summary writer."""
     for step, logs in records:
         for name, value in logs.items():
@@ -202,7 +208,7 @@ def _write_images(records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
                 tf.summary.image(name, value, step, max_outputs=_MAX_IMAGES)
 
 
-def _event(scalars: Mapping[str, Any]) -> bytes:
+def _event(scalars: Mapping[str, SupportsFloat]) -> bytes:
     """Returns, as one event, what `tf.summary.scalar` would write for each scalar."""
     summary = _empty_event(tuple(scalars))
     for entry, value in zip(summary.value, scalars.values(), strict=True):
@@ -211,7 +217,7 @@ def _event(scalars: Mapping[str, Any]) -> bytes:
 
 
 @functools.lru_cache
-def _empty_event(names: tuple[str, ...]) -> Any:
+def _empty_event(names: tuple[str, ...]) -> tf.compat.v1.Summary:
     """Returns the event of some scalars that are zero; the records of a run have the same names."""
     summary = tf.compat.v1.Summary()
     for name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import orbit
 import tensorflow as tf
@@ -22,18 +22,31 @@ from orbit_runner.tf_internals import (
     set_type_spec,
 )
 
+if TYPE_CHECKING:
+    from official.core import config_definitions as cfg
+
+    from orbit_runner.config.schema.data import DataConfig
+    from orbit_runner.utils.types import Tensors
+
+    # A data section of a config: of this package, or of a task of Model Garden.
+    DataSection: TypeAlias = DataConfig | cfg.DataConfig
+    # A dataset of batches, distributed to the replicas or workers, or not.
+    Dataset: TypeAlias = (
+        tf.data.Dataset | tf.distribute.DistributedDataset | "WorkerDatasets" | ReplayedDataset
+    )
+
 
 def distribute(
     strategy: tf.distribute.Strategy,
     task: TaskAdapter,
-    data: Any,
+    data: DataSection,
     runtime: RuntimeConfig,
     start_step: int | tf.Tensor = 0,
     *,
     replays: bool = True,
     must_end: bool = False,
     takes_single_shards: bool = False,
-) -> Any:
+) -> Dataset:
     """Returns a task's dataset, distributed to the replicas.
 
     It starts with the batch of `start_step`, which under `parameter_server` may be an int64 scalar
@@ -88,7 +101,7 @@ def distribute(
 
 
 @contextlib.contextmanager
-def data_error_scope(data: Any) -> Iterator[None]:
+def data_error_scope(data: DataSection) -> Iterator[None]:
     """Turns a DataError in a `with` block into a SettingError with the path of the setting."""
     try:
         yield
@@ -97,7 +110,9 @@ def data_error_scope(data: Any) -> Iterator[None]:
         raise SettingError(f"task.{section}.{error.field}", str(error)) from error
 
 
-def _draws_scope(data: Any, runtime: RuntimeConfig, *, draws_statefully: bool) -> Any:
+def _draws_scope(
+    data: DataSection, runtime: RuntimeConfig, *, draws_statefully: bool
+) -> contextlib.AbstractContextManager[object]:
     """Returns a scope that makes a pipeline's own random draws repeatable, if it has any."""
     if not draws_statefully:
         return contextlib.nullcontext()
@@ -132,7 +147,7 @@ def _options(runtime: RuntimeConfig, *, autotune: bool) -> tf.data.Options:
     return options
 
 
-def leading_size(inputs: Any) -> tf.Tensor:
+def leading_size(inputs: Tensors) -> tf.Tensor:
     """Returns the number of rows of a nested batch, float32 scalar; 1 if nothing has rows."""
     for part in tf.nest.flatten(inputs):
         if isinstance(part, tf.RaggedTensor):
@@ -191,7 +206,7 @@ def _keep_own(
     return kept
 
 
-def _join_shards(*batch: Any) -> Any:
+def _join_shards(*batch: Tensors) -> Tensors:
     """Returns one batch of several shards: tensors [shards · rows, …]."""
     joined = tf.nest.map_structure(_join, batch)
     return joined[0] if len(joined) == 1 else joined
@@ -221,18 +236,24 @@ class WorkerDatasets:
             for index in range(len(self._workers))
         ]
 
-    def __iter__(self) -> Any:
+    @property
+    def element_spec(self) -> tf.TypeSpec:
+        """The shapes and types of a batch."""
+        return self._functions[0].structured_outputs.element_spec
+
+    def __iter__(self) -> PerWorkerDistributedIterator:
         iterators = []
         for worker, function in zip(self._workers, self._functions, strict=True):
             # TensorFlow creates the iterator again if the worker is restarted.
             iterator = worker.create_resource(lambda function=function: iter(function()))
-            spec = tf.data.IteratorSpec(function.structured_outputs.element_spec)
-            set_type_spec(iterator, spec)
+            set_type_spec(iterator, tf.data.IteratorSpec(self.element_spec))
             iterators.append(iterator)
         return PerWorkerDistributedIterator(tuple(iterators))
 
 
-def _trace(make: Callable[[Any], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
+def _trace(
+    make: Build, context: tf.distribute.InputContext
+) -> tf.types.experimental.ConcreteFunction:
     return tf.function(lambda: make(context)).get_concrete_function()
 
 
@@ -242,8 +263,8 @@ _MAX_BATCH_SIZE = 32
 
 
 def own_batches(
-    adapter: TaskAdapter, runtime: RuntimeConfig, section: Any, step: int = 0
-) -> Iterator[Any]:
+    adapter: TaskAdapter, runtime: RuntimeConfig, section: DataSection, step: int = 0
+) -> Iterator[Tensors]:
     """Yields the batches of a section for this process alone, each the whole batch of a step.
 
     `step` is the step of the first batch, for tasks that can start at any step. Others have smaller
@@ -261,8 +282,8 @@ def own_batches(
         yield chunks.batch_at(tf.constant(number, tf.int64))
 
 
-def _limit_section(adapter: TaskAdapter, data: Any) -> Any:
-    limits: dict[str, Any] = {"cache": False}
+def _limit_section(adapter: TaskAdapter, data: DataSection) -> DataSection:
+    limits: dict[str, int] = {"cache": False}
     if not adapter.starts_at_step and data.is_training:
         limits |= {
             name: min(getattr(data, name, 0), most)
@@ -274,7 +295,9 @@ def _limit_section(adapter: TaskAdapter, data: Any) -> Any:
     return data.replace(**{n: value for n, value in limits.items() if hasattr(data, n)})
 
 
-def _dataset(adapter: TaskAdapter, runtime: RuntimeConfig, data: Any, step: int) -> tf.data.Dataset:
+def _dataset(
+    adapter: TaskAdapter, runtime: RuntimeConfig, data: DataSection, step: int
+) -> tf.data.Dataset:
     seed = getattr(data, "seed", None)
     draws = (
         contextlib.nullcontext()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -11,6 +11,11 @@ from orbit_runner.config.schema.partitioning import find_split
 from orbit_runner.distribute.devices import device_groups
 from orbit_runner.distribute.tpu_strategy import run_options, split_inputs
 from orbit_runner.errors import SettingError
+
+if TYPE_CHECKING:
+    import tf_keras
+
+    from orbit_runner.utils.types import Tensors
 
 
 class Partition:
@@ -26,7 +31,7 @@ class Partition:
         # The options of `strategy.run`; None if not on a TPU.
         self.options = run_options(config.runtime.replace(**dims))
 
-    def wrap_model(self, model: Any) -> Any:
+    def wrap_model(self, model: tf_keras.Model) -> tf_keras.layers.Layer:
         """Returns the function that a step calls instead of the model, or the model itself.
 
         Raises SettingError if the model cannot be split as the settings request.
@@ -42,7 +47,7 @@ class Partition:
             raise SettingError(self._split.path, str(error)) from error
 
     @tf.autograph.experimental.do_not_convert
-    def split_inputs(self, inputs: Any) -> Any:
+    def split_inputs(self, inputs: Tensors) -> Tensors:
         """Returns a replica's inputs, nested tensors, with images split if XLA splits the step.
 
         Must be called inside the step. Raises SettingError if the inputs cannot be split as the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -19,11 +19,15 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.gradients import compiles_whole_steps
 from orbit_runner.train.inputs.distribute import data_error_scope
 
+if TYPE_CHECKING:
+    from orbit_runner.train.inputs.distribute import DataSection
+
+
 _MAX_BYTES = 2**30  # if `on_device` is not set
 
 
 def resident_batches(
-    config: ExperimentConfig, strategy: tf.distribute.Strategy, task: TaskAdapter, data: Any
+    config: ExperimentConfig, strategy: tf.distribute.Strategy, task: TaskAdapter, data: DataSection
 ) -> Chunks | None:
     """Returns the batches of a data section by step, or None if a pipeline has to make them.
 
@@ -52,13 +56,13 @@ def resident_batches(
     return chunks
 
 
-def _make_chunks(task: TaskAdapter, data: Any, replicas: int, gpu: str) -> Chunks | None:
+def _make_chunks(task: TaskAdapter, data: DataSection, replicas: int, gpu: str) -> Chunks | None:
     with data_error_scope(data), storage_scope(gpu) if gpu else contextlib.nullcontext():
         chunks = task.step_batches(data, replicas)
     return chunks and dataclasses.replace(chunks, on_gpu=bool(gpu))
 
 
-def _section(data: Any) -> str:
+def _section(data: DataSection) -> str:
     return "train_data" if data.is_training else "validation_data"
 
 
@@ -83,7 +87,9 @@ def _find_gpu(strategy: tf.distribute.Strategy) -> str:
     return next((name for name in local_devices(strategy) if "CPU" not in name.upper()), "")
 
 
-def _gpu_obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
+def _gpu_obstacle(
+    config: ExperimentConfig, strategy: tf.distribute.Strategy, data: DataSection
+) -> str:
     """Returns why steps on a GPU cannot make the batches, or "" if they can.
 
     Many of the ops have no kernels for GPUs, but XLA compiles all of them.

@@ -12,13 +12,18 @@ The batches of a chunk are created by one call. A chunk ends where a record does
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.loops.stage import Loop
+
+if TYPE_CHECKING:
+    from orbit_runner.train.loops.stage import WhileArguments
+    from orbit_runner.utils.types import Tensors
+
 
 Take = Callable[[Any, tf.Tensor], None]
 
@@ -44,12 +49,12 @@ def chunked_loop(
     if strategy.num_replicas_in_sync == 1:
         return _overlapping_loop(chunks, take, take_last, recorder, jit_compile=jit_compile)
 
-    def make_batches(first: tf.Tensor, count: tf.Tensor) -> Any:
+    def make_batches(first: tf.Tensor, count: tf.Tensor) -> Tensors:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return chunks(first, count, replica)
 
     @tf.function(autograph=False)
-    def loop(_: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
+    def loop(_: object, first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
             batches = strategy.run(make_batches, args=(first + done, count))
@@ -80,7 +85,7 @@ def _compiled_loop(chunks: Chunks, take: Take, recorder: Recorder | None) -> Loo
         tf.while_loop(*_row_loop(take, batches, count))
 
     @tf.function(autograph=False)
-    def loop(_: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
+    def loop(_: object, first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
             piece(first + done, count)
@@ -102,7 +107,7 @@ def _overlapping_loop(
     jit_compile: bool,
 ) -> Loop:
     """Returns a loop that creates the next batches while it runs the steps of the previous ones."""
-    structure: list[Any] = []
+    structure: list[Tensors] = []
 
     # A function, so that it is traced once although it is called in several places.
     @tf.function(autograph=False)
@@ -119,8 +124,10 @@ def _overlapping_loop(
         tf.while_loop(*_row_loop(take, rows, count))
 
     @tf.function(autograph=False)
-    def loop(_: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
-        def take_chunk(done: tf.Tensor, batches: list[tf.Tensor]) -> Any:
+    def loop(_: object, first: tf.Tensor, steps: tf.Tensor) -> None:
+        def take_chunk(
+            done: tf.Tensor, batches: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, list[tf.Tensor]]:
             after = done + tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
             following = make_batches(first + after, _remaining_steps(first, after, steps, recorder))
             piece(batches, after - done)
@@ -162,7 +169,7 @@ def _record(recorder: Recorder | None, step: tf.Tensor) -> None:
         recorder.record(step)
 
 
-def _row_loop(take: Take, batches: Any, count: tf.Tensor) -> tuple[Any, ...]:
+def _row_loop(take: Take, batches: Tensors, count: tf.Tensor) -> WhileArguments:
     """Returns the arguments of the `tf.while_loop` that runs a step on each of `count` batches."""
 
     def take_one(row: tf.Tensor) -> list[tf.Tensor]:
@@ -173,6 +180,6 @@ def _row_loop(take: Take, batches: Any, count: tf.Tensor) -> tuple[Any, ...]:
     return lambda row: row < count, take_one, [tf.zeros([], tf.int64)]
 
 
-def row_of(batches: Any, row: tf.Tensor) -> Any:
+def row_of(batches: Tensors, row: tf.Tensor) -> Tensors:
     """Returns one of several batches of a replica: row `row` (int64 scalar) of tensors [k, ...]."""
     return tf.nest.map_structure(lambda tensor: tf.gather(tensor, row), batches)

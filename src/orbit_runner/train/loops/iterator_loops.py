@@ -7,17 +7,23 @@ before it found that there is nothing to convert.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from orbit_runner.train.loops.recorder import Recorder
 
+if TYPE_CHECKING:
+    from orbit_runner.train.loops.stage import BatchIterator, BatchSource, WhileArguments
+    from orbit_runner.utils.types import Tensors
+
+
 Loop = Callable[[Any, tf.Tensor], None]
 
 
 def counted_loop(
-    step_fn: Callable[[Any], Any], last_fn: Callable[[Any], Any] | None = None
+    step_fn: Callable[[BatchIterator], object],
+    last_fn: Callable[[BatchIterator], object] | None = None,
 ) -> Loop:
     """Returns a graph function of an iterator and the number of steps to run, an int32 scalar.
 
@@ -25,7 +31,7 @@ def counted_loop(
     """
 
     @tf.function(autograph=False)
-    def loop(iterator: Any, num_steps: tf.Tensor) -> None:
+    def loop(iterator: BatchIterator, num_steps: tf.Tensor) -> None:
         tf.while_loop(*_step_loop(step_fn, iterator, num_steps))
         if last_fn is not None:
             last_fn(iterator)
@@ -34,8 +40,8 @@ def counted_loop(
 
 
 def training_loop(
-    step_fn: Callable[[Any], Any], recorder: Recorder | None
-) -> Callable[[Any, tf.Tensor, tf.Tensor], None]:
+    step_fn: Callable[[BatchSource], object], recorder: Recorder | None
+) -> Callable[[BatchSource, tf.Tensor, tf.Tensor], None]:
     """Returns a graph function that runs steps and takes the records that end within them.
 
     Its arguments are an iterator, the global step and the number of steps, int64 scalars. Without a
@@ -43,7 +49,7 @@ def training_loop(
     """
 
     @tf.function(autograph=False)
-    def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+    def loop(iterator: BatchSource, first: tf.Tensor, num_steps: tf.Tensor) -> None:
         if recorder is None:
             tf.while_loop(*_step_loop(step_fn, iterator, tf.cast(num_steps, tf.int32)))
             return
@@ -60,7 +66,9 @@ def training_loop(
     return loop
 
 
-def _step_loop(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) -> tuple[Any, ...]:
+def _step_loop(
+    step_fn: Callable[[BatchSource], object], iterator: BatchSource, count: tf.Tensor
+) -> WhileArguments:
     """Returns the arguments of the `tf.while_loop` that runs `count` steps, an int32 scalar."""
 
     def take(done: tf.Tensor) -> list[tf.Tensor]:
@@ -72,14 +80,14 @@ def _step_loop(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) -
     return lambda done: done < count, take, [tf.constant(0)]
 
 
-def exhausting_loop(step_fn: Callable[[Any], Any]) -> Loop:
+def exhausting_loop(step_fn: Callable[[Tensors], object]) -> Loop:
     """Returns a graph function that evaluates batches until the iterator is exhausted.
 
     Its arguments are an iterator and the maximum number of batches, an int32 scalar.
     """
 
     @tf.function(autograph=False)
-    def loop(iterator: Any, num_steps: tf.Tensor) -> None:
+    def loop(iterator: BatchIterator, num_steps: tf.Tensor) -> None:
         def take(done: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
             next_batch = iterator.get_next_as_optional()
 

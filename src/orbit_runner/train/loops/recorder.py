@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.tasks.metrics import Ratio
 from orbit_runner.train.loops.stage import Stage
 from orbit_runner.train.watch import Watch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from orbit_runner.train.loops.stage import Results
+
 
 # The maximum number of records in one loop.
 MAX_RECORDS = 1000
@@ -42,7 +48,7 @@ class Recorder(Stage):
         self._learning_rates = learning_rates
         self._watch = watch
         # The global step and the values of each record that ended within the last loop.
-        self.records: list[tuple[int, dict[str, Any]]] = []
+        self.records: list[tuple[int, Results]] = []
         self._names = (*(metric.name for metric in metrics), *learning_rates())
         width = len(self._names) + (0 if watch is None else len(watch.names))
         self._table = tf.Variable(
@@ -99,14 +105,14 @@ class Recorder(Stage):
             end = (first + number) * self._interval
             self.records.append((end, self._logs(end, row)))
 
-    def _logs(self, step: int, row: Any) -> dict[str, Any]:
+    def _logs(self, step: int, row: np.ndarray) -> Results:
         count = len(self._names)
         logs = dict(zip(self._names, row[:count], strict=True))
         if self._watch is not None and self._watch.measures(step):
             logs.update(zip(self._watch.names, row[count:], strict=True))
         return logs
 
-    def last_record(self, step: int) -> dict[str, Any] | None:
+    def last_record(self, step: int) -> Results | None:
         """Removes the record that ended at `step` and returns its values, or None if none ended."""
         ended_here = self.records and self.records[-1][0] == step
         return self.records.pop()[1] if ended_here else None

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator, Mapping, Set
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -24,6 +24,10 @@ from orbit_runner.train.evaluator import LOSS, Evaluator
 from orbit_runner.train.inputs.distribute import leading_size, own_batches
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
+
 
 _MAX_EXAMPLES = 8
 _SECONDS = 60.0  # The search ends after this time.
@@ -128,7 +132,7 @@ class _BadExample:
     index: int  # the number of examples before it
     batch: int  # the number of its batch, from 0
     row: int  # its row of the batch, from 0
-    inputs: Any  # the example as a batch of one row
+    inputs: Tensors  # the example as a batch of one row
 
 
 @dataclasses.dataclass
@@ -165,7 +169,7 @@ class _Search:
             findings.rows += rows
         return findings
 
-    def _halve(self, batch: Any, number: int, first: int, stop: int) -> None:
+    def _halve(self, batch: Tensors, number: int, first: int, stop: int) -> None:
         """Adds the examples in a range of rows whose results are not finite."""
         findings = self._found
         inputs = _rows(batch, first, stop)
@@ -181,7 +185,7 @@ class _Search:
         self._halve(batch, number, first, middle)
         self._halve(batch, number, middle, stop)
 
-    def _is_finite(self, batch: Any) -> bool:
+    def _is_finite(self, batch: Tensors) -> bool:
         try:
             values = scalars(self._evaluator.evaluate_batch(batch))
         except SettingError:  # It has only rows that fill a batch.
@@ -189,12 +193,12 @@ class _Search:
         return all(math.isfinite(values.get(name, 0.0)) for name in self._names)
 
 
-def _can_be_cut(batch: Any) -> bool:
+def _can_be_cut(batch: Tensors) -> bool:
     rows = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(batch)}
     return len(rows) == 1 and None not in rows
 
 
-def _rows(batch: Any, first: int, stop: int) -> Any:
+def _rows(batch: Tensors, first: int, stop: int) -> Tensors:
     if first == 0 and not (_can_be_cut(batch) and stop < tf.nest.flatten(batch)[0].shape[0]):
         return batch
     return tf.nest.map_structure(lambda tensor: tensor[first:stop], batch)
@@ -233,7 +237,7 @@ def _format_causes(
 
 def _describe_example(run: EvaluatedRun, example: _BadExample) -> str:
     """Returns the index of an example, and its file, row and label as far as they are known."""
-    place: Mapping[str, Any] = {}
+    place: Mapping[str, object] = {}
     # What a task of a user returns may be anything, and the evaluation must not end the run.
     with contextlib.suppress(Exception):
         place = run.adapter.describe_example(example.inputs, example.index)
@@ -241,7 +245,7 @@ def _describe_example(run: EvaluatedRun, example: _BadExample) -> str:
     return f"example {example.index}: {about}"
 
 
-def _format_place(place: Mapping[str, Any]) -> str:
+def _format_place(place: Mapping[str, object]) -> str:
     """Returns what a task says about an example, such as `a.csv, row 3, label 1`."""
     return ", ".join(
         str(value) if name in ("file", "place") else f"{name} {value}"

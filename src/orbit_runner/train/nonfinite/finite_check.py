@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -22,6 +22,11 @@ from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import Diverged
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.loops.stage import Stage
+
+if TYPE_CHECKING:
+    from orbit_runner.distribute.sharded_variables import Variable
+    from orbit_runner.train.callbacks.base import Logs
+
 
 _SHARE = 0.005
 _SECONDS = 1.0
@@ -43,7 +48,7 @@ class FiniteCheck(Stage):
         *,
         counts_losses: bool = True,  # whether a loss that is not finite counts
         # Returns the records that ended within the loop, each with its step.
-        records: Callable[[], Sequence[tuple[int, Mapping[str, Any]]]] = lambda: (),
+        records: Callable[[], Sequence[tuple[int, Logs]]] = lambda: (),
         seconds: float = _SECONDS,  # between two checks, at least
         share: float = _SHARE,  # of the time that checks may take
     ) -> None:
@@ -109,7 +114,7 @@ class FiniteCheck(Stage):
         return tf.add_n([*squares, *([] if self._loss is None else [self._loss()])])
 
 
-def _float_variables(state: TrainState) -> Iterator[Any]:
+def _float_variables(state: TrainState) -> Iterator[Variable]:
     inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
     hyperparameters = {id(variable) for variable in state.hyperparameters()}
     averages = state.ema.averages if state.ema is not None else []

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +34,10 @@ from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import note, phase
+
+if TYPE_CHECKING:
+    from orbit_runner.distribute.sharded_variables import Variable
+
 
 _MAX_EXAMPLES = 8
 
@@ -242,7 +246,7 @@ class StateCopy:
             variable.assign(value)
 
 
-def _variables(state: TrainState) -> list[Any]:
+def _variables(state: TrainState) -> list[Variable]:
     # With averages, which a run saves as slots. The view does not keep the checkpoint alive.
     checkpoint = tf.train.Checkpoint(**state.items(ema_in_optimizer=False))
     descendants = [*tf.train.TrackableView(checkpoint).descendants()]

@@ -8,7 +8,7 @@ of the weights, the loss scale and the metrics do not change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -16,6 +16,9 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.loops.stage import Loop, Stage
 from orbit_runner.train.watch import Watch
+
+if TYPE_CHECKING:
+    from orbit_runner.train.loops.stage import BatchSource
 
 
 class SkippedSteps(Stage):
@@ -50,7 +53,7 @@ class SkippedSteps(Stage):
 
 def skip_function(
     state: TrainState,
-    take_batch: Callable[[Any], None],
+    take_batch: Callable[[BatchSource], None],
     recorder: Recorder | None,
     watch: Watch | None,
 ) -> Loop:
@@ -65,7 +68,7 @@ def skip_function(
         recorder.start(step)
         recorder.record(step + 1)
 
-    def skip(iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> None:
+    def skip(iterator: BatchSource, first: tf.Tensor, steps: tf.Tensor) -> None:
         take_batch(iterator)
         iterations = state.optimizer.iterations
         iterations.assign(int(iterations.numpy()) + 1)

@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import sentencepiece
 
@@ -153,7 +152,7 @@ def build_vocabulary(
     return Vocabulary(model.getvalue())
 
 
-def _processor(model: bytes, name: str) -> Any:
+def _processor(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
     try:
         # If the model is empty, the processor has no model but raises no error.
         if model:
@@ -163,7 +162,7 @@ def _processor(model: bytes, name: str) -> Any:
     raise _error(f"{name}: is not a SentencePiece model ({len(model):,} bytes)")
 
 
-def _check_ids(processor: Any, name: str) -> None:
+def _check_ids(processor: sentencepiece.SentencePieceProcessor, name: str) -> None:
     got = {"pad": processor.pad_id(), "eos": processor.eos_id(), "unk": processor.unk_id()}
     expected = {"pad": PAD, "eos": EOS, "unk": UNKNOWN}
     if got != expected:
