@@ -27,7 +27,7 @@ def fit(network: Network, steps_per_execution: int) -> Run | None:
 
 def compile_model(network: Network, steps_per_execution: int) -> Any:
     """Returns a compiled Keras 3 model, or None for networks that are not implemented here."""
-    import keras  # type: ignore[import-untyped]
+    import keras
 
     options: Any = getattr(network.config().task, "model", None)
     write = _LAYER_BUILDERS.get(getattr(options, "name", ""))

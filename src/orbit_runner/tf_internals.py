@@ -496,7 +496,10 @@ def clear_losses(model: tf_keras.Model) -> None:
 
 def rename_metric(metric: tf_keras.metrics.Metric, name: str) -> None:
     """Sets the name of a metric of Keras."""
-    _set(metric, "_name", name)
+    if "name" in vars(metric):  # Of Keras 3.
+        metric.name = name
+    else:
+        _set(metric, "_name", name)
 
 
 def nodes_by_depth(model: tf_keras.Model) -> dict[int, list[Any]]:

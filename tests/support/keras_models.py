@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
@@ -94,11 +93,6 @@ class Subclassed(tf_keras.Model):
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.out(self.dropout(self.hidden(inputs), training=training))
-
-
-def keras_3() -> Any:
-    """Returns a model of Keras 3."""
-    return keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(3)])
 
 
 def compiled() -> tf_keras.Model:

@@ -23,10 +23,15 @@ from orbit_runner.determinism.scopes import install_keras_3_patches
 _VARIABLES_PATCHED = "orbit_runner_variables"
 
 
+def backend() -> str:
+    """Returns the backend of Keras 3, "" if this program has not imported it."""
+    config = getattr(sys.modules.get("keras"), "config", None)
+    return "" if config is None else str(config.backend())
+
+
 def is_imported() -> bool:
-    """Returns whether this program has imported Keras 3 with the backend of TensorFlow."""
-    keras = sys.modules.get("keras")
-    return hasattr(keras, "config") and keras.config.backend() == "tensorflow"
+    """Returns whether this program has imported Keras 3 with TensorFlow as its backend."""
+    return backend() == "tensorflow"
 
 
 @contextlib.contextmanager

@@ -202,9 +202,7 @@ def _generator_state(draw: Draw, generator: tf.random.Generator, delta: object) 
 
 def _keras_3_seed(draw: Draw, generator: object, ordered: bool = True) -> tf.Tensor:
     # int32, because Keras would keep only the remainder of larger numbers.
-    return tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[2], dtype=tf.int32, **draw.generator
-    )
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[2], dtype=tf.int32, **draw.generator)
 
 
 def _full_shape(shape: TensorLike, parameter: TensorLike) -> tf.Tensor:
@@ -227,4 +225,4 @@ REPLACEMENTS: dict[str, Callable[..., tf.Tensor]] = {
     "generator_skip": _generator_state,
 }
 # The same for Keras 3, whose layers draw a seed from a generator of their own.
-KERAS_3_REPLACEMENTS: dict[str, Any] = {"keras_3_seed": _keras_3_seed}
+KERAS_3_REPLACEMENTS: dict[str, Callable[..., tf.Tensor]] = {"keras_3_seed": _keras_3_seed}

@@ -67,9 +67,7 @@ def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedL
     seen.add(id(layer))
     inner = inner_layers(layer)
     inner_weights = {id(weight) for inner_layer in inner for weight in layer_weights(inner_layer)}
-    yield NamedLayer(
-        name, layer, [weight for weight in weights if id(weight) not in inner_weights]
-    )
+    yield NamedLayer(name, layer, [weight for weight in weights if id(weight) not in inner_weights])
     for inner_layer in inner:
         path = f"{inside}/{inner_layer.name}" if inside else inner_layer.name
         yield from _walk(inner_layer, path, path, seen)

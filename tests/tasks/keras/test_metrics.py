@@ -112,7 +112,7 @@ def test_value_of_mirrored_replicas_is_that_of_one(item: Any) -> None:
     [
         ("f1_score", "f1_score returns [3] numbers, expected one\nset average: macro"),
         ({"name": "auc", "curve": "X"}, "auc: "),
-        ("tests.support.keras_models:squared", "is not a subclass of tf_keras.metrics.Metric"),
+        ("tests.support.keras_models:squared", "is not a subclass of keras.metrics.Metric"),
         ({"name": "tests.support.keras_models:LargestOutput", "x": 1}, "unexpected keyword"),
     ],
 )

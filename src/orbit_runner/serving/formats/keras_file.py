@@ -1,8 +1,9 @@
-"""`.keras` files, which tf_keras loads without this package."""
+"""`.keras` files, which Keras loads without this package: Keras 3 its own, tf_keras the others."""
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _REPLACEMENT = "without_this_package"  # the method of this package's layers that returns others
 _METADATA = "metadata.json"
 _DATE = "date_saved"
+_VERSION = "keras_version"
+_CONFIG = "config.json"
+# Keras 3 writes the addresses of objects that are used several times.
+_OBJECT_ID = re.compile(rb'("shared_object_id": )(\d+)')
 _MOST_CLASSES = 5
 
 
@@ -30,7 +35,7 @@ class KerasFile(NetworkFormat):
 
     def write(self, network: Network, path: Path, features: Iterable[Tensors]) -> None:
         """Writes a model. Raises `RunnerError` if it has layers of other packages."""
-        model = _replace_layers(network.model)
+        model = getattr(network.model, "keras_3_model", None) or _replace_layers(network.model)
         classes = dict.fromkeys(
             f"{type(layer).__module__}.{type(layer).__qualname__}"
             for layer in _foreign_layers(model)
@@ -39,19 +44,25 @@ class KerasFile(NetworkFormat):
             names = list(classes)
             more = f" and {len(names) - _MOST_CLASSES} more" if len(names) > _MOST_CLASSES else ""
             raise RunnerError(
-                "the network cannot be a .keras file that tf_keras alone can load: its layers are "
+                "the network cannot be a .keras file that Keras alone can load: its layers are "
                 f"of the classes {', '.join(names[:_MOST_CLASSES])}{more}"
             )
         try:
             with tempfile.TemporaryDirectory() as directory:
                 saved = Path(directory) / path.name
                 model.save(saved)
-                _copy_without_date(saved, path)
+                _copy_reproducibly(saved, path)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise RunnerError(f"the network cannot be saved: {first_line(error)}") from error
 
     def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> tf_keras.Model:
-        """Loads a file with tf_keras."""
+        """Loads a file with the Keras that wrote it."""
+        with zipfile.ZipFile(path) as file:
+            metadata = json.loads(file.read(_METADATA))
+        if str(metadata[_VERSION]).startswith("3."):
+            import keras
+
+            return keras.models.load_model(path, compile=False)
         import tf_keras
 
         return tf_keras.models.load_model(path, compile=False)
@@ -88,12 +99,23 @@ def _is_keras_class(cls: type) -> bool:
     return cls.__module__.partition(".")[0] in ("tf_keras", "keras")
 
 
-def _copy_without_date(saved: Path, path: Path) -> None:
-    """Copies a .keras file, which is a ZIP archive, without the times in it."""
+def _copy_reproducibly(saved: Path, path: Path) -> None:
+    """Copies a .keras file, which is a ZIP archive, without the times and addresses in it."""
     with zipfile.ZipFile(saved) as source, zipfile.ZipFile(path, "w") as target:
         for name in source.namelist():
             content = source.read(name)
             if name == _METADATA:
                 values = json.loads(content)
                 content = json.dumps({k: v for k, v in values.items() if k != _DATE}).encode()
+            elif name == _CONFIG:
+                content = _number_objects(content)
             target.writestr(zipfile.ZipInfo(name), content)
+
+
+def _number_objects(config: bytes) -> bytes:
+    numbers: dict[bytes, int] = {}
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        return match[1] + b"%d" % numbers.setdefault(match[2], len(numbers))
+
+    return _OBJECT_ID.sub(replace, config)

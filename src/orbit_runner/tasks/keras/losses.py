@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
+from orbit_runner.tasks.keras.keras_3 import base_classes
 from orbit_runner.tasks.keras.keras_names import find_class, split_item
 from orbit_runner.tasks.keras.outputs import (
     CALL_ERRORS,
@@ -47,6 +48,7 @@ class ExampleLoss:
     Attributes:
         kind: `sparse`, `categorical`, `binary`, or "" for all other losses.
         from_logits: Whether the outputs of the model are logits.
+        is_of_user: Whether it is a function or class of the user.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class ExampleLoss:
     ) -> None:
         self._loss = loss
         self.from_logits = from_logits
-        self._is_of_user = is_of_user
+        self.is_of_user = is_of_user
         name = type(loss).__name__
         self.kind = "sparse" if name == _SPARSE else "categorical" if name in _CATEGORICAL else ""
         self.kind = "binary" if name in _BINARY else self.kind
@@ -99,7 +101,7 @@ class ExampleLoss:
         if self.kind == "sparse":
             return call(labels, outputs)
         as_numbers = _match_rank(tf.cast(labels, outputs.dtype), outputs)
-        if not self._is_of_user:
+        if not self.is_of_user:
             return call(as_numbers, outputs)
         # Code that Keras can train with gets the labels as Keras passes them.
         try:
@@ -172,8 +174,8 @@ def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
     problem = ""
     if loss.kind == "sparse":
         problem = _sparse_problem(labels, outputs)
-    elif not loss.kind and isinstance(loss._loss, FunctionLoss):
-        return  # Only the function knows which shapes it takes.
+    elif not loss.kind and loss.is_of_user:
+        return  # Only the code of the user knows which shapes it takes.
     elif not _same_shape(labels, outputs):
         problem = f"got labels {labels} and outputs {outputs}, expected the same shape"
         if labels.are_integers and labels.shape == outputs.shape[:-1] and outputs.width != 1:
@@ -281,8 +283,8 @@ def _build_user_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.loss
     loaded: Any = load_function(reference, _PATH)
     if not isinstance(loaded, type):
         return FunctionLoss(loaded, arguments)
-    if not issubclass(loaded, tf_keras.losses.Loss):
-        raise SettingError(_PATH, f"{reference} is not a subclass of tf_keras.losses.Loss")
+    if not issubclass(loaded, base_classes("losses", "Loss")):
+        raise SettingError(_PATH, f"{reference} is not a subclass of keras.losses.Loss")
     try:
         loss = loaded(**arguments)
     except TypeError as error:

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
+from orbit_runner.tasks.keras.keras_3 import base_classes
 from orbit_runner.tasks.keras.keras_names import ALIAS, find_class, snake_case, split_item
 from orbit_runner.tasks.keras.outputs import CALL_ERRORS, match_labels, reason_of
 from orbit_runner.tasks.keras.passed_objects import load_function
@@ -258,8 +259,8 @@ def _keras_class(name: str, path: str) -> Any:
 
 def _build_user_metric(reference: str, arguments: dict[str, Any], name: str, path: str) -> Any:
     loaded: Any = load_function(reference, path)
-    if not isinstance(loaded, type) or not issubclass(loaded, tf_keras.metrics.Metric):
-        raise SettingError(path, f"{reference} is not a subclass of tf_keras.metrics.Metric")
+    if not isinstance(loaded, type) or not issubclass(loaded, base_classes("metrics", "Metric")):
+        raise SettingError(path, f"{reference} is not a subclass of keras.metrics.Metric")
     try:
         metric = loaded(**arguments)
     except TypeError as error:

@@ -12,10 +12,10 @@ from orbit_runner.determinism import keras_3
 from orbit_runner.errors import SettingError, first_line, nearest_name_hint, shorten
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.config import KerasModelConfig
-from orbit_runner.tasks.keras.keras_3_model import Keras3Model, is_keras_3_model, keras_3_inputs
+from orbit_runner.tasks.keras.keras_3 import Keras3Model, is_keras_3_model, keras_3_inputs
 from orbit_runner.tasks.keras.keras_names import split_layer
 from orbit_runner.tasks.keras.outputs import call_error
-from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tasks.keras.passed_objects import KERAS_BACKEND_ADVICE, load_function
 from orbit_runner.tf_internals import all_layers, is_compiled, is_functional
 from orbit_runner.utils.types import Tensors
 
@@ -68,8 +68,14 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
 
     Creates the variables of a model that Keras 3 would create when it is called first.
     """
-    if is_compiled(model):
-        return Keras3Model(model)  # `build_model` reports it.
+    if (backend := keras_3.backend()) != "tensorflow":
+        raise SettingError(
+            _BUILD,
+            f"the model is one of Keras 3 with the backend {backend}, expected tensorflow\n"
+            f"{KERAS_BACKEND_ADVICE}",
+        )
+    if is_compiled(model) or (is_functional(model) and model.built):
+        return Keras3Model(model)
     try:
         model(keras_3_inputs(inputs))
     except Exception as error:  # The code of the model may raise any error.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,10 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import SettingError, first_line, nearest_name_hint
 from orbit_runner.utils.user_code import add_function
 
+KERAS_BACKEND_ADVICE = (
+    "set KERAS_BACKEND=tensorflow in the environment, and remove another backend from "
+    "~/.keras/keras.json"
+)
 # By digest and by `module:name`.
 ARRAYS: dict[str, ArraySource] = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
@@ -70,7 +75,10 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise SettingError(path, f"cannot import {module_name!r}: {first_line(error)}") from error
+        message = f"cannot import {module_name!r}: {first_line(error)}"
+        if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+            message += f"\nKeras 3 needs another backend here: {KERAS_BACKEND_ADVICE}"
+        raise SettingError(path, message) from error
     attribute = getattr(module, name, None)
     if not callable(attribute):
         reason = "is not a function or class" if attribute is not None else "does not exist"

@@ -8,7 +8,7 @@ but the interface of one of Keras 2.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -27,6 +27,12 @@ def is_keras_3_model(value: object) -> bool:
     return isinstance(value, getattr(module, "Model", ()))
 
 
+def base_classes(module: str, name: str) -> tuple[type, ...]:
+    """Returns a class of Keras 2, such as `Loss` of `losses`, and that of Keras 3 if imported."""
+    packages = [tf_keras, *([sys.modules["keras"]] if "keras" in sys.modules else [])]
+    return tuple(getattr(getattr(package, module), name) for package in packages)
+
+
 class Keras3Model(tf_keras.Model):
     """A model of Keras 3 with the interface of one of Keras 2.
 
@@ -36,11 +42,13 @@ class Keras3Model(tf_keras.Model):
 
     def __init__(self, model: keras.Model) -> None:
         # By assignment, Keras 2 would take it for a layer of its own.
-        vars(self)["keras_3_model"] = model
+        self.__dict__["keras_3_model"] = model
         # The model casts its inputs itself.
         super().__init__(name=model.name, dtype="float32", autocast=False)
         # Those of the outputs are names that nobody chose.
-        vars(self)["input_names"] = [tensor.name for tensor in getattr(model, "inputs", None) or ()]
+        self.__dict__["input_names"] = [
+            tensor.name for tensor in getattr(model, "inputs", None) or ()
+        ]
         for name, variable in _variables_by_name(model).items():
             track(self, variable, name)
         self.built = True
@@ -84,11 +92,13 @@ class Keras3Model(tf_keras.Model):
         """The layers of the model, which are of Keras 3."""
         return list(self.keras_3_model.layers)
 
-
     @property
-    def input(self) -> Any:
+    def input(self) -> Tensors:
         """The symbolic inputs of a functional model, of Keras 3."""
-        return self.keras_3_model.input
+        import keras
+
+        model = self.keras_3_model
+        return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
 
 
 def keras_3_inputs(inputs: Tensors) -> Tensors:

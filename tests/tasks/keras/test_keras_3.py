@@ -1,0 +1,235 @@
+"""Models of Keras 3: as exact as those of Keras 2, with the numbers of Keras 3 itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.determinism import keras_3
+from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
+from orbit_runner.errors import SettingError
+from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support import keras_3_models, keras_models
+from tests.support.keras_models import keras_config
+from tests.support.toy import Notes, run
+
+_HERE = "tests.support.keras_3_models"
+_SENTENCES = {
+    "task__model": f"{_HERE}:masked",
+    "task__train_data__function": f"{_HERE}:sentences",
+    "task__validation_data__function": f"{_HERE}:sentences",
+    "task__validation_data__arguments": "{}",
+}
+_MODELS: dict[str, dict[str, Any]] = {
+    "sequential": {"task__model": f"{_HERE}:classifier"},
+    "subclass": {"task__model": f"{_HERE}:Subclassed"},
+    "masked": _SENTENCES,
+    "layer_not_trained": {
+        "task__model": f"{_HERE}:classifier",
+        "task__model__arguments": "{trains_hidden: false}",
+    },
+    "own_loss_and_metric": {
+        "task__model": f"{_HERE}:classifier",
+        "task__loss": f"{{name: '{_HERE}:Squared', factor: 0.5}}",
+        "task__metrics": f"[accuracy, '{_HERE}:LargestOutput']",
+    },
+    "fine_tuning": {
+        "task__model": f"{_HERE}:classifier",
+        "trainer__fine_tuning": "{freeze: [dense], unfreeze: [{layers: [dense], step: 9}]}",
+    },
+    "average": {
+        "task__model": f"{_HERE}:classifier",
+        "trainer__optimizer_config__ema": "{average_decay: 0.9}",
+    },
+    "bfloat16": {
+        "task__model": f"{_HERE}:classifier",
+        "runtime__mixed_precision_dtype": "bfloat16",
+    },
+    "accumulation": {
+        "task__model": f"{_HERE}:classifier",
+        "trainer__gradient_accumulation_steps": 2,
+    },
+}
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("name", _MODELS)
+def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, strategy: str, name: str
+) -> None:
+    config = keras_config(**_MODELS[name])
+    notes = Notes()
+    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy, notes=notes)
+
+    assert notes.started_at == [7]
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sequential", "subclass"])
+def test_logical_replicas_have_the_weights_of_devices(tmp_path: Path, name: str) -> None:
+    fingerprints = set()
+    for strategy in ("one_device", "mirrored2"):
+        for replicas in (2,) if strategy == "one_device" else (0, 2):
+            config = keras_config(**_MODELS[name], runtime__logical_replicas=replicas or "null")
+            model, _ = run(config, tmp_path / f"{strategy}{replicas}", strategy=strategy)
+            fingerprints.add(weights_fingerprint(model))
+
+    assert len(fingerprints) == 1
+
+
+def test_weights_and_metrics_are_those_of_fit(tmp_path: Path) -> None:
+    config = keras_config(
+        task__model=f"{_HERE}:fixed_start",
+        task__train_data__global_batch_size=100,
+        task__validation_data__arguments="{}",
+        task__metrics="[accuracy]",
+        trainer__train_steps=50,
+        trainer__validation_interval=50,
+        trainer__optimizer_config__optimizer__type="sgd",
+        trainer__optimizer_config__learning_rate__constant__learning_rate=0.1,
+    )
+    model, logs = run(config, tmp_path)
+
+    x, y = keras_models.classes()
+    fitted = keras_3_models.fixed_start()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    fitted.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+    fitted.fit(x, y, batch_size=100, epochs=50, shuffle=False, verbose=0)
+
+    weights = [*fitted.trainable_weights, *fitted.non_trainable_weights]
+    for weight, expected in zip(model.weights, weights, strict=True):
+        np.testing.assert_allclose(weight.numpy(), expected.numpy(), rtol=2e-4, atol=2e-5)
+    expected_loss, expected_accuracy = fitted.evaluate(x, y, batch_size=100, verbose=0)
+    np.testing.assert_allclose(logs["validation_loss"], expected_loss, rtol=1e-5)
+    np.testing.assert_allclose(logs["accuracy"], expected_accuracy, rtol=1e-6)
+
+
+def test_random_draws_are_a_function_of_the_step() -> None:
+    task = KerasTask(keras_config(**_MODELS["subclass"]).task)
+    model = task.build_model()
+    states = [generator.state.numpy() for generator in _generators(model.keras_3_model)]
+
+    @tf.function
+    def outputs(step: tf.Tensor) -> tf.Tensor:
+        with keyed_draws_scope(1, step, 0):
+            return model(tf.ones([2, 4]), training=True)
+
+    first, again, second = (outputs(tf.constant(step)).numpy() for step in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - second).max() > 1e-3
+    assert not unkeyed_draws(outputs.get_concrete_function(tf.constant(1)))
+    after = [generator.state.numpy() for generator in _generators(model.keras_3_model)]
+    np.testing.assert_array_equal(states, after)
+
+
+def _generators(model: keras.Model) -> list[keras.random.SeedGenerator]:
+    return [model.generator, model.noise.seed_generator]
+
+
+def test_replica_local_variables_are_averaged_like_those_of_keras_2() -> None:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    task = KerasTask(keras_config(**_MODELS["sequential"]).task)
+    with strategy.scope():
+        model = task.build_model()
+
+    kinds = {variable.name: variable for variable in model.non_trainable_variables}
+    assert [name.rpartition("/")[2] for name in kinds] == ["moving_mean:0", "moving_variance:0"]
+    for variable in kinds.values():
+        assert variable.synchronization == tf.VariableSynchronization.ON_READ
+        assert variable.aggregation == tf.VariableAggregation.MEAN
+    for variable in model.trainable_variables:
+        assert variable.synchronization != tf.VariableSynchronization.ON_READ
+
+
+def test_two_inputs_are_matched_by_name(tmp_path: Path) -> None:
+    config = keras_config(
+        task__model=f"{_HERE}:adder",
+        task__train_data__function="tests.support.keras_models:two_inputs",
+        task__validation_data__function="tests.support.keras_models:two_inputs",
+        task__validation_data__arguments="{}",
+        task__loss="mse",
+        task__metrics="[mae]",
+        trainer__train_steps=400,
+        trainer__validation_interval=400,
+        trainer__optimizer_config__learning_rate__constant__learning_rate=0.03,
+    )
+    _, logs = run(config, tmp_path)
+    assert logs["mae"] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"task__model": f"{_HERE}:wrong_input"}, "task.model", "does not accept the inputs"),
+        ({"task__model": f"{_HERE}:compiled"}, "task.model.build", "remove the call of compile()"),
+        ({"task__model": f"{_HERE}:adder"}, "task.model", "the model has the inputs left, right"),
+        (
+            {"task__model": f"{_HERE}:classifier", "task__loss": f"{_HERE}:LargestOutput"},
+            "task.loss",
+            "is not a subclass of keras.losses.Loss",
+        ),
+        (
+            {"task__model": f"{_HERE}:classifier", "trainer__fine_tuning": "{freeze: [hidden]}"},
+            "trainer.fine_tuning.freeze",
+            "'hidden' matches no layer",
+        ),
+    ],
+)
+def test_model_that_does_not_fit_is_an_error_before_training(
+    tmp_path: Path, changes: dict[str, Any], path: str, message: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        run(keras_config(**changes), tmp_path)
+
+    assert caught.value.path == path
+    assert message in str(caught.value)
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = KerasTask(keras_config(**_MODELS["sequential"]).task)
+    monkeypatch.setattr(keras.config, "backend", lambda: "jax")
+    with pytest.raises(SettingError, match=r"backend jax.*\n.*KERAS_BACKEND=tensorflow"):
+        task.build_model()
+
+
+def test_keras_is_configured_when_the_program_imports_it() -> None:
+    program = """
+import sys, tf_keras
+from orbit_runner.determinism import keras_3
+tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+with keras_3.configured_scope():
+    assert not keras_3.is_imported()
+    import keras
+assert not any("keras_3" in type(finder).__module__ for finder in sys.meta_path)
+print(keras_3.is_imported(), keras.config.dtype_policy().name, keras.__spec__.loader)
+"""
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}  # As in all processes of this package.
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert done.stdout.startswith("True mixed_bfloat16"), done.stderr
+    assert "orbit_runner" not in done.stdout
+
+
+def test_names_of_layers_begin_again() -> None:
+    keras_3.reset()
+    assert keras.layers.Dense(1).name == "dense"
+    assert keras.layers.Dense(1).name == "dense_1"
+    keras_3.reset()
+    assert keras.layers.Dense(1).name == "dense"
