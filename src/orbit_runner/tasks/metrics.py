@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Protocol
+
 import numpy as np
 import tensorflow as tf
 import tf_keras
+
+if TYPE_CHECKING:
+
+    class TaskMetric(Protocol):
+        """A metric that a task builds: one of Keras, or one with the same methods."""
+
+        name: str
+
+        def update_state(self, *values: Any, **weights: Any) -> None:
+            """Adds a batch. The arguments are those that the task passes to its metrics."""
+
+        def result(self) -> tf.Tensor:
+            """Returns the value."""
+
+        def reset_state(self) -> None:
+            """Forgets all batches."""
 
 
 class Ratio(tf_keras.metrics.Metric):

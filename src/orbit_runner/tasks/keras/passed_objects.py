@@ -26,7 +26,7 @@ def register_arrays(source: ArraySource) -> str:
     return digest
 
 
-def register_function(function: Callable[..., Any]) -> str:
+def register_function(function: Callable[..., object]) -> str:
     """Returns the name of a function for a config, and registers it if it cannot be imported."""
     if is_importable(function):
         return f"{function.__module__}:{function.__qualname__}"
@@ -38,7 +38,7 @@ def register_function(function: Callable[..., Any]) -> str:
     return reference
 
 
-def is_importable(function: Callable[..., Any]) -> bool:
+def is_importable(function: Callable[..., object]) -> bool:
     """Returns whether another process finds a function by its module and its name."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", "")
