@@ -153,7 +153,7 @@ def adapt(
     return TaskAdapter(JointTask(task, settings) if is_multitask(task) else task)
 
 
-def _is_official_classifier(task: base_task.Task) -> bool:
+def _is_official_classifier(task: object) -> bool:
     """Returns whether a task is Model Garden's image classification with one label per image."""
     module = sys.modules.get("official.vision.tasks.image_classification")
     if module is None or not isinstance(task, module.ImageClassificationTask):

@@ -15,7 +15,7 @@ from orbit_runner.data.shared_examples import SharedExamples, shared_files
 from orbit_runner.errors import DataError, SettingError
 
 if TYPE_CHECKING:
-    from orbit_runner.config.schema.experiment import TaskConfig
+    from orbit_runner.config.schema.base import Config
 
 # A split of TensorFlow Datasets, or an interval of it in percent, such as train[:80%].
 _SLICE = re.compile(r"(?P<name>\w+)(\[((?P<start>\d+)%)?:((?P<stop>\d+)%)?\])?")
@@ -40,7 +40,7 @@ def find_shared_examples(config: ExperimentConfig) -> SharedExamples | None:
         return None
 
 
-def _with_seeds(config: ExperimentConfig) -> TaskConfig:
+def _with_seeds(config: ExperimentConfig) -> Config:
     """Returns the task with the seeds of the run, which decide what synthetic data are."""
     if config.is_official:
         return config.task
@@ -51,7 +51,7 @@ def _with_seeds(config: ExperimentConfig) -> TaskConfig:
     return config.task.replace(**sections)
 
 
-def _shared_input_files(task: TaskConfig) -> SharedExamples | None:
+def _shared_input_files(task: Config) -> SharedExamples | None:
     """Returns the files that both sections name, unless a setting may select other examples.
 
     Only for tasks whose examples are not known: those of Model Garden, and those of users.

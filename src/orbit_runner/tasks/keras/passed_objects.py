@@ -15,7 +15,7 @@ from orbit_runner.utils.user_code import add_function
 
 # By digest and by `module:name`.
 ARRAYS: dict[str, ArraySource] = {}
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
+FUNCTIONS: dict[str, Callable[..., object]] = {}
 
 
 def register_arrays(source: ArraySource) -> str:
@@ -76,5 +76,5 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
         reason = "is not a function or class" if attribute is not None else "does not exist"
         known = [key for key, value in vars(module).items() if callable(value)]
         raise SettingError(path, f"{reference} {reason}{nearest_name_hint(name, known)}")
-    result: Callable[..., Any] = attribute
+    result: Callable[..., object] = attribute
     return result

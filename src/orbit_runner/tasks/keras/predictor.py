@@ -120,7 +120,7 @@ class ArrayPredictor:
 
     def _predict_rows(
         self, rows: Sequence[Mapping[str, np.ndarray]]
-    ) -> list[str | dict[str, np.ndarray]]:
+    ) -> list[str | dict[str, np.ndarray | np.generic]]:
         stacked = {
             name: tf.constant(np.stack([row[name] for row in rows]), spec.dtype)
             for name, spec in self._specs.items()
@@ -271,7 +271,7 @@ def _show(value: object) -> str:
     return shorten(json.dumps(value, default=repr), _LIMIT)
 
 
-def _prediction(index: int, answer: Mapping[str, np.ndarray]) -> Prediction:
+def _prediction(index: int, answer: Mapping[str, np.ndarray | np.generic]) -> Prediction:
     data = {name: _round_values(value) for name, value in answer.items()}
     if CLASS in data and np.ndim(data[CLASS]) == 0:
         best = float(np.max(answer[PROBABILITIES]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -92,7 +93,7 @@ class RowPredictor:
                 return str(error)
         return values
 
-    def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, np.ndarray]]:
+    def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, Any]]:
         columns = zip(*rows, strict=True)
         inputs = {
             argument: tf.constant(values, tf.float32 if is_number else tf.string)
@@ -105,7 +106,7 @@ class RowPredictor:
         ]
 
     def _prediction(
-        self, row: Row, values: Sequence[str | float], answer: Mapping[str, np.ndarray]
+        self, row: Row, values: Sequence[str | float], answer: Mapping[str, Any]
     ) -> Prediction:
         for name, output in answer.items():
             if not np.isfinite(output).all():
