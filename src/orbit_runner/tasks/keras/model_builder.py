@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tf_keras
 
@@ -15,12 +15,15 @@ from orbit_runner.tasks.keras.keras_names import split_layer
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tf_internals import is_compiled, is_functional
 
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
+
 VOCABULARIES_FILE = "layer_vocabularies.json"  # An asset of the run.
 
 _BUILD = "task.model.build"
 
 
-def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
+def build_model(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
     """Returns the model, not compiled. Must be called in the strategy's scope.
 
     `inputs` are Keras inputs with the shapes and types of the data. Raises `SettingError` if the
@@ -47,7 +50,7 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
     return model
 
 
-def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
+def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
     """Raises `SettingError` if a functional model has other inputs than the data.
 
     Keras ignores inputs that the model does not have, and assigns inputs by their order if one has
@@ -77,7 +80,7 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
         )
 
 
-def _require_keras_2(model: Any, reference: str) -> None:
+def _require_keras_2(model: object, reference: str) -> None:
     if isinstance(model, tf_keras.Model):
         return
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
@@ -92,7 +95,7 @@ def _require_keras_2(model: Any, reference: str) -> None:
     raise SettingError(_BUILD, f"{reference} returns {kind}, expected a tf_keras.Model")
 
 
-def _build_sequential(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
+def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
     if isinstance(inputs, dict):
         raise SettingError(
             "task.model.layers",
@@ -138,14 +141,14 @@ def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
             )
 
 
-def _all_layers(model: tf_keras.Model) -> list[Any]:
+def _all_layers(model: tf_keras.Model) -> list[tf_keras.layers.Layer]:
     layers = [layer for layer in model.submodules if isinstance(layer, tf_keras.layers.Layer)]
     # A lookup layer may be part of another one, such as `TextVectorization`.
     inner = {id(part) for layer in layers for part in layer.submodules}
     return [layer for layer in layers if id(layer) not in inner or layer in model.layers]
 
 
-def _words(layer: Any) -> list[Any]:
+def _words(layer: tf_keras.layers.Layer) -> list[str | int]:
     """Returns the vocabulary of a lookup layer as JSON values."""
     return [
         word.decode(errors="backslashreplace")
@@ -157,7 +160,7 @@ def _words(layer: Any) -> list[Any]:
     ]
 
 
-def _describe_difference(words: list[Any], trained: list[Any]) -> str:
+def _describe_difference(words: list[str | int], trained: list[str | int]) -> str:
     for place, (word, before) in enumerate(zip(words, trained, strict=False)):
         if word != before:
             return f"entry {place} is {shorten(repr(word))}, previously {shorten(repr(before))}"
