@@ -297,7 +297,7 @@ def _find_passed_arrays(digest: str) -> ArraySource:
     return ARRAYS[digest]
 
 
-def _call_arguments(data: KerasDataConfig) -> dict[str, str]:
+def _call_arguments(data: KerasDataConfig) -> dict[str, object]:
     arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
     return {"function": data.function, "arguments": arguments}
 
