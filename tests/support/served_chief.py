@@ -136,6 +136,7 @@ def main(order: dict[str, Any]) -> None:
             callbacks=[Teller()],
             train_actions=[held],
             enable_async_checkpointing=order.get("asynchronous", False),
+            resume=order.get("resume", "same"),
         )
     say(done=weights_fingerprint(model), **logs)
 

@@ -141,7 +141,8 @@ def test_parameter_servers_resume_from_one_device(
     kind = {"trainer__optimizer_config__optimizer__type": optimizer}
     short = {"trainer__train_steps": 20, "trainer__checkpoint_interval": 10, **kind}
     _, logs = run(digits_config(**short), tmp_path / "run", "train_and_eval")
-    chief = chiefs("train_and_post_eval", **{**short, **CUT, "trainer__train_steps": 21})
+    changes = {**short, **CUT, "trainer__train_steps": 21}
+    chief = chiefs("train_and_post_eval", resume="override", **changes)
     code, last = chief.finish()
     assert code == 0, chief.events
     first = CheckpointContent(tmp_path / "run" / "checkpoints" / "ckpt-20")

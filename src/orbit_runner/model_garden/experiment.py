@@ -74,7 +74,7 @@ class OfficialData(UndeclaredData):
         return tuple(size) if size and len(size) == 3 else None
 
 
-def _checkpoint_problems(path: Any) -> Iterator[tuple[str, str]]:
+def _checkpoint_problems(path: object) -> Iterator[tuple[str, str]]:
     if not isinstance(path, str) or not path or not is_local(path):
         return
     place = Path(path)
@@ -90,7 +90,7 @@ _RUNNER_ONLY_VALUES = ("auto", None)
 
 _OPTIMIZERS = "official.modeling.optimization.configs."
 
-_CLASSES: dict[Any, type[OfficialExperiment]] = {}
+_CLASSES: dict[tuple[type, object], type[OfficialExperiment]] = {}
 
 
 @config_class
@@ -144,7 +144,7 @@ class OfficialExperiment(ExperimentConfig):
         return bool(self.template.runtime.enable_xla)
 
     @functools.cached_property
-    def for_task(self) -> Any:
+    def for_task(self) -> base_config.Config:
         """The same values as a locked config of Model Garden's class, which its tasks take."""
         config = self.replace(trainer=self._native_trainer())
         native_params = to_native(self.template, follow_run(config, self.trainer.train_steps))
@@ -176,7 +176,7 @@ class OfficialExperiment(ExperimentConfig):
             )
 
 
-def from_model_garden(params: Any, name: str = "") -> OfficialExperiment:
+def from_model_garden(params: base_config.Config, name: str = "") -> OfficialExperiment:
     """Returns a config of this runner with the values of a config of Model Garden.
 
     `name` is the name that it is registered under, "" if it is not registered. Raises ConfigError
@@ -190,7 +190,7 @@ def from_model_garden(params: Any, name: str = "") -> OfficialExperiment:
     return built
 
 
-def build_like(params: Any, name: str = "") -> OfficialExperiment:
+def build_like(params: base_config.Config, name: str = "") -> OfficialExperiment:
     """Returns a config with the fields of a config of Model Garden and the values of its task.
 
     The values of `trainer` and `runtime` are defaults; apply `explicit_settings` to the result.
@@ -204,7 +204,7 @@ def build_like(params: Any, name: str = "") -> OfficialExperiment:
     return _class_of(params)(official=name, name=name.replace("/", "_"), task=task, **extras)
 
 
-def explicit_settings(params: Any, name: str = "") -> Section:
+def explicit_settings(params: base_config.Config, name: str = "") -> Section:
     """Returns the values that a config of Model Garden sets in `trainer` and `runtime`.
 
     They form the lowest config layer.
@@ -212,7 +212,7 @@ def explicit_settings(params: Any, name: str = "") -> Section:
     return section_of(_common_values(params), Origin(f"official/{name}", None, -1))
 
 
-def _class_of(params: Any) -> type[OfficialExperiment]:
+def _class_of(params: base_config.Config) -> type[OfficialExperiment]:
     # Configs that are based on the same values share a class, so that equal configs compare equal.
     # Types count at any depth: a user's optimizer class may have the same values as a built-in one.
     key = type_signature(params)
@@ -221,7 +221,7 @@ def _class_of(params: Any) -> type[OfficialExperiment]:
     return _CLASSES[key]
 
 
-def _make_class(params: Any) -> type[OfficialExperiment]:
+def _make_class(params: base_config.Config) -> type[OfficialExperiment]:
     trainer = field(
         factory=_trainer_class(_section(params, "trainer")),
         help="training, evaluation, checkpoints and export",
@@ -244,22 +244,22 @@ def _make_class(params: Any) -> type[OfficialExperiment]:
     return experiment_class
 
 
-def is_plain(params: Any) -> bool:
+def is_plain(params: base_config.Config) -> bool:
     """Returns whether an experiment is a plain `hyperparams.Config`, without declared sections."""
     return not isinstance(params, config_definitions.ExperimentConfig)
 
 
-def _section(params: Any, name: str) -> Any:
+def _section(params: base_config.Config, name: str) -> base_config.Config:
     """Returns a section of an experiment, or an empty one if a plain config does not have it."""
     section = getattr(params, name) if name in vars(params) else None
     return base_config.Config() if section is None else section
 
 
-def _extra_sections(params: Any) -> list[tuple[str, Any, Any]]:
+def _extra_sections(params: base_config.Config) -> list[tuple[str, object, object]]:
     return extra_fields(params, ExperimentConfig)
 
 
-def _runtime_class(runtime: Any) -> type[RuntimeConfig]:
+def _runtime_class(runtime: base_config.Config) -> type[RuntimeConfig]:
     """Returns this runner's class, with the fields that a subclass of Model Garden's class adds."""
     extras = extra_fields(runtime, RuntimeConfig)
     base = RuntimeConfig if "distribution_strategy" in vars(runtime) else PartialRuntime
@@ -272,7 +272,7 @@ def _runtime_class(runtime: Any) -> type[RuntimeConfig]:
     return runtime_class
 
 
-def _trainer_class(trainer: Any) -> type[TrainerConfig]:
+def _trainer_class(trainer: base_config.Config) -> type[TrainerConfig]:
     """Returns this runner's class, with the fields that only Model Garden's trainer has."""
     extras = extra_fields(trainer, TrainerConfig)
     if not _has_our_optimizers(trainer):
@@ -296,7 +296,7 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
     return trainer_class
 
 
-def _has_our_optimizers(trainer: Any) -> bool:
+def _has_our_optimizers(trainer: base_config.Config) -> bool:
     """Returns whether all sections of the optimizer config use Model Garden's built-in classes."""
     optimizer_config = vars(trainer).get("optimizer_config")
     if optimizer_config is None:
@@ -306,7 +306,7 @@ def _has_our_optimizers(trainer: Any) -> bool:
     return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested_classes(optimizer_config))
 
 
-def _common_values(params: Any) -> dict[str, Any]:
+def _common_values(params: base_config.Config) -> dict[str, object]:
     """Returns the values of `trainer` and `runtime` in terms of this runner's classes."""
     section = _section(params, "trainer")
     trainer = to_plain(section)
@@ -320,7 +320,7 @@ def _common_values(params: Any) -> dict[str, Any]:
     return {"trainer": trainer, "runtime": to_plain(_section(params, "runtime"))}
 
 
-def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
+def broken_restrictions(params: base_config.Config) -> Iterator[tuple[str, str]]:
     """Yields (dotted path, message) of each restriction of an experiment that does not hold."""
     for rule, single in restrictions(params):
         try:
@@ -337,7 +337,7 @@ def _required_field_problems(section: Config, path: str) -> Iterator[tuple[str, 
         yield problem.path, problem.message
 
 
-def to_native(original: Any, config: Config) -> Any:
+def to_native(original: base_config.Config, config: Config) -> base_config.Config:
     """Returns an unlocked copy of a config of Model Garden with the values of `config`.
 
     Names that only one of the two has are ignored. Equal values are not replaced, so a tuple stays
@@ -349,7 +349,7 @@ def to_native(original: Any, config: Config) -> Any:
     return native
 
 
-def _copy_values(target: Any, config: Config) -> None:
+def _copy_values(target: base_config.Config, config: Config) -> None:
     for name in _used_fields(config):
         if name not in vars(target):
             continue
@@ -362,7 +362,7 @@ def _copy_values(target: Any, config: Config) -> None:
             vars(target)[name] = _native_value(value, there, type(target), name)
 
 
-def _has_tuples(there: Any, value: Any) -> bool:
+def _has_tuples(there: Any, value: object) -> bool:
     """Returns whether an equal value has a tuple wherever `value` is marked as one."""
     if not isinstance(value, tuple):
         return True
@@ -378,7 +378,7 @@ def _used_fields(config: Config) -> list[str]:
     return list(config.__dataclass_fields__)
 
 
-def _native_value(value: Any, there: Any, owner: Any, name: str) -> Any:
+def _native_value(value: object, there: object, owner: type, name: str) -> object:
     """Returns a value as Model Garden has it: with lists and its own classes."""
     if isinstance(value, Config):
         # Sections that both packages define, such as `ema`, do not mirror a class.

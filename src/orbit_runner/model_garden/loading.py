@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner import tf_internals
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.model_garden import catalogue
+
+if TYPE_CHECKING:
+    from official.modeling import hyperparams
 
 # Tasks that are not registered. Model Garden's own driver names them in its code.
 _UNREGISTERED = {
@@ -18,7 +21,7 @@ _UNREGISTERED = {
 }
 
 
-def load_experiment(name: str) -> Any:
+def load_experiment(name: str) -> hyperparams.Config:
     """Returns the unlocked config that Model Garden registers under a name, without `official/`.
 
     Raises ConfigError if there is no such experiment or its module cannot be imported.
@@ -67,12 +70,12 @@ def _allow_mutable_defaults() -> None:
             cls.__hash__ = object.__hash__
 
 
-def registered_factories() -> Iterator[tuple[str, Callable[[], Any]]]:
+def registered_factories() -> Iterator[tuple[str, Callable[[], hyperparams.Config]]]:
     """Yields (name, factory) of the experiments registered so far, including the user's own."""
     yield from _flatten_factories(tf_internals.registered_experiments, "")
 
 
-def task_class(config: Any) -> Any:
+def task_class(config: hyperparams.Config) -> Any:
     """Returns the class or function that builds the task for a task config of Model Garden.
 
     Raises RunnerError if no module registers a task for it or the module cannot be imported.
@@ -111,13 +114,13 @@ def _import_parts(module: str) -> None:
         try_import(part)
 
 
-def _find_factory(name: str) -> Callable[[], Any] | None:
+def _find_factory(name: str) -> Callable[[], hyperparams.Config] | None:
     return dict(registered_factories()).get(name)
 
 
 def _flatten_factories(
     factories: dict[str, Any], path: str
-) -> Iterator[tuple[str, Callable[[], Any]]]:
+) -> Iterator[tuple[str, Callable[[], hyperparams.Config]]]:
     for name, value in factories.items():
         if isinstance(value, dict):
             yield from _flatten_factories(value, f"{path}{name}/")

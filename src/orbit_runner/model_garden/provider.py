@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.builder import Builder
@@ -16,6 +16,8 @@ from orbit_runner.model_garden import catalogue
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
+    from official.modeling import hyperparams
+
     from orbit_runner.config.schema.experiment import ExperimentConfig
 
 
@@ -50,7 +52,7 @@ class Experiments:
     make = staticmethod(registered_experiment)
 
 
-def from_model_garden(params: Any) -> ExperimentConfig:
+def from_model_garden(params: hyperparams.Config) -> ExperimentConfig:
     """Returns a config of this runner with the values of a config of Model Garden.
 
     Its `for_task` has the same values as a config of Model Garden's class. Raises ConfigError if

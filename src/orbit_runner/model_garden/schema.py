@@ -40,7 +40,7 @@ class OfficialSection(Config):
     )
 
 
-def mirror(config: Any, *, fixed: bool = False) -> Any:
+def mirror(config: object, *, fixed: bool = False) -> Any:
     """Returns the mirror of a value of Model Garden: a config, a scalar, or a list of these.
 
     Configs become configs of the mirroring class, lists become tuples, and configs without a fixed
@@ -56,7 +56,9 @@ def mirror(config: Any, *, fixed: bool = False) -> Any:
     return config
 
 
-def mirror_config(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
+def mirror_config(
+    config: base_config.Config, bases: tuple[type[Config], ...] = (), *, fixed: bool = False
+) -> Any:
     """Returns the mirror of a config of Model Garden that has a fixed shape.
 
     `bases` are the base classes of its class; if empty, they depend on the kind of config. If
@@ -69,14 +71,14 @@ def mirror_config(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: b
     return cls(**{name: value for name, value in values.items() if name in known})
 
 
-def to_plain(config: Any) -> Any:
+def to_plain(config: object) -> Any:
     """Returns a config of Model Garden as nested dicts, lists and scalars."""
     if isinstance(config, base_config.Config):
         return {name: to_plain(value) for name, value in _values(config).items()}
     return [to_plain(item) for item in config] if isinstance(config, (list, tuple)) else config
 
 
-def type_signature(value: Any) -> Any:
+def type_signature(value: object) -> tuple[type, object]:
     """Returns a hashable value that is equal for equal values of equal types, at any depth."""
     if isinstance(value, base_config.Config):
         items = ((name, type_signature(item)) for name, item in _values(value).items())
@@ -86,7 +88,7 @@ def type_signature(value: Any) -> Any:
     return type(value), repr(value)
 
 
-def nested_classes(config: Any) -> Iterator[type]:
+def nested_classes(config: base_config.Config) -> Iterator[type]:
     """Yields the classes of a config of Model Garden and of all its nested sections."""
     yield type(config)
     for value in _values(config).values():
@@ -100,7 +102,7 @@ def mirror_class(
     cls: Any,
     extras: tuple[str, ...] = (),
     bases: tuple[type[Config], ...] = (),
-    wider: tuple[tuple[str, Any], ...] = (),
+    wider: tuple[tuple[str, object], ...] = (),
 ) -> type[Config]:
     """Returns a frozen config class that mirrors a class of Model Garden, with the same defaults.
 
@@ -111,7 +113,7 @@ def mirror_class(
     bases = bases or ((OneOf,) if issubclass(cls, oneof.OneOfConfig) else (OfficialSection,))
     hints = _hints(cls)
     more = dict(wider)
-    specs: list[Any] = [
+    specs: list[tuple[str, object, object]] = [
         (
             name,
             _union_of(hints[name], more[name]) if name in more else hints[name],
@@ -129,7 +131,7 @@ def mirror_class(
     return mirrored_class
 
 
-def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
+def extra_fields(config: base_config.Config, base: type) -> list[tuple[str, object, object]]:
     """Returns (name, type, dataclass field) of each field of a config that `base` does not have.
 
     Only the names are compared.
@@ -152,18 +154,18 @@ def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
 
 
 @functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _hints(cls: type[base_config.Config]) -> dict[str, object]:
     hints = typing.get_type_hints(cls)
     defaults = _values(cls())
     return {name: _hint(hints[name], value) for name, value in defaults.items() if name in hints}
 
 
 @functools.cache
-def _defaults(cls: Any) -> dict[str, Any]:
+def _defaults(cls: type[base_config.Config]) -> dict[str, object]:
     return {name: mirror(value) for name, value in _values(cls()).items()}
 
 
-def _misfit_types(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _misfit_types(cls: Any, values: Mapping[str, object]) -> tuple[tuple[str, object], ...]:
     """Returns (name, type) of the fields whose value in an experiment does not fit their type."""
     hints = _hints(cls)
     return tuple(
@@ -173,7 +175,7 @@ def _misfit_types(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any],
     )
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     try:
         convert(value, hint)
     except Mismatch:
@@ -181,31 +183,31 @@ def _fits(value: Any, hint: Any) -> bool:
     return True
 
 
-def _field(name: str, default: Any, dead: str = "") -> Any:
+def _field(name: str, default: object, dead: str = "") -> object:
     metadata = {"help": _HELP, "merged": True, "unsupported": "", "ignored": dead}
     metadata["path"] = path_kind(name)
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 
 
-def _values(config: Any) -> dict[str, Any]:
+def _values(config: base_config.Config) -> dict[str, object]:
     reserved = config.RESERVED_ATTR
     return {name: value for name, value in vars(config).items() if name not in reserved}
 
 
-def _extras(config: Any) -> tuple[str, ...]:
+def _extras(config: base_config.Config) -> tuple[str, ...]:
     # Other attributes of a `OneOfConfig` are never read, because only a block can be chosen.
     names = {f.name for f in dataclasses.fields(config)}
     extras = tuple(name for name in _values(config) if name not in names)
     return () if isinstance(config, oneof.OneOfConfig) else extras
 
 
-def _is_free_form(config: Any, *, fixed: bool = False) -> bool:
+def _is_free_form(config: base_config.Config, *, fixed: bool = False) -> bool:
     """Returns whether a config has no fixed shape: it is bare, or a name is not an identifier."""
     is_bare = type(config) is base_config.Config and not fixed
     return is_bare or not all(n.isidentifier() for n in _extras(config))
 
 
-def _hint(hint: Any, value: Any) -> Any:
+def _hint(hint: object, value: object) -> object:
     """Returns the type of a setting, widened to accept its own default."""
     converted_hint = _convert_hint(hint)
     if isinstance(value, base_config.Config):
@@ -214,13 +216,13 @@ def _hint(hint: Any, value: Any) -> Any:
     return converted_hint if fits else _union_of(converted_hint, _type_of_value(value))
 
 
-def _type_of_value(value: Any) -> Any:
+def _type_of_value(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return list[Any]
     return type(value) if isinstance(value, _SCALARS) else Any  # also for a mapping
 
 
-def _convert_hint(hint: Any) -> Any:
+def _convert_hint(hint: object) -> object:
     origin = typing.get_origin(hint)
     options = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
@@ -237,6 +239,6 @@ def _convert_hint(hint: Any) -> Any:
     return hint if hint in _SCALARS else Any
 
 
-def _union_of(*hints: Any) -> Any:
+def _union_of(*hints: object) -> object:
     # Not `a | b`, which generic types and `Any` do not support in Python 3.10.
     return Union[tuple(hints) or (Any,)]  # noqa: UP007

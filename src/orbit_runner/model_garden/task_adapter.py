@@ -11,8 +11,8 @@ import inspect
 import random
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,8 +25,14 @@ from orbit_runner.errors import SettingError
 from orbit_runner.tf_internals import FuncGraph, averaged_optimizer
 from orbit_runner.utils.log import note
 
+if TYPE_CHECKING:
+    import tf_keras
+    from official.modeling.multitask import base_model
 
-def section_of(task: Any, name: str, path: str = "task") -> Any:
+    from orbit_runner.utils.types import Tensors
+
+
+def section_of(task: object, name: str, path: str = "task") -> Any:
     """Returns a data section, `train_data` or `validation_data`, of a task's config.
 
     `path` is the dotted path of the config. Raises `SettingError` if there is no such section.
@@ -49,7 +55,12 @@ def has_services(config: ExperimentConfig) -> bool:
 _PRIVACY_ARGUMENT = "dp_config"
 
 
-def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, Any]:
+def optimizer_of(
+    config: ExperimentConfig, task: Any, model: tf_keras.Model | base_model.MultiTaskBaseModel
+) -> tuple[
+    tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+    Ema | optimization.EMAConfig | None,
+]:
     """Returns the task's optimizer and the settings of its weight average (None if it has none).
 
     If the task creates no optimizer, it is that of the model. It is never wrapped in one that
@@ -113,9 +124,11 @@ def _seeded_crops_scope() -> Iterator[None]:
 
     With deterministic ops, TensorFlow raises an error for them even if the global seed is set.
     """
-    original: Any = tf.image.sample_distorted_bounding_box
+    original = tf.image.sample_distorted_bounding_box
 
-    def crop(image_size: Any, bounding_boxes: Any, seed: int = 0, **settings: Any) -> Any:
+    def crop(
+        image_size: tf.Tensor, bounding_boxes: tf.Tensor, seed: int = 0, **settings: Any
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         own = seed or tf.compat.v1.random.get_seed(None)[1] or 1
         return original(image_size, bounding_boxes, seed=own, **settings)
 
@@ -134,9 +147,11 @@ def _splittable_functions_scope() -> Iterator[None]:
     ops, TensorFlow splits a function with random ops in two, and the half without the argument
     would fail to load.
     """
-    original: Any = FuncGraph.control_dependencies
+    original = FuncGraph.control_dependencies
 
-    def drop_argument_dependencies(graph: FuncGraph, control_inputs: Any) -> Any:
+    def drop_argument_dependencies(
+        graph: FuncGraph, control_inputs: Sequence[tf.Operation | tf.Tensor] | None
+    ) -> contextlib.AbstractContextManager[None]:
         if control_inputs is None:
             return original(graph, None)
         return original(
@@ -151,7 +166,7 @@ def _splittable_functions_scope() -> Iterator[None]:
         FuncGraph.control_dependencies = original
 
 
-def _is_argument(item: Any) -> bool:
+def _is_argument(item: tf.Operation | tf.Tensor) -> bool:
     return getattr(getattr(item, "op", item), "type", None) == "Placeholder"
 
 
@@ -168,7 +183,9 @@ class ReplayedDataset:
     that one waits for the skipped ones.
     """
 
-    def __init__(self, dataset: Any, steps: int) -> None:
+    def __init__(
+        self, dataset: tf.data.Dataset | tf.distribute.DistributedDataset, steps: int
+    ) -> None:
         self._dataset = dataset
         self._steps = steps
 
@@ -177,7 +194,7 @@ class ReplayedDataset:
         """The structure of a step's batch."""
         return self._dataset.element_spec
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Tensors]:
         iterator = iter(self._dataset)
         with _progress_scope(f"replaying the input of {self._steps} steps"):
             next(iterator)

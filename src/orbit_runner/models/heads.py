@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -17,7 +16,7 @@ def classifier(
     *,
     num_classes: int,
     dropout_rate: float,
-    kernel_initializer: Any,
+    kernel_initializer: str | tf_keras.initializers.Initializer,
     name: str,
     depth: int = 0,
 ) -> tf_keras.Model:

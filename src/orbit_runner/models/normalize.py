@@ -32,7 +32,7 @@ class Normalize(tf_keras.layers.Layer):
         if self.std is not None and not all(value > 0 for value in self.std):
             raise ValueError(f"`std` ({self.std}) must be positive in every channel.")
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Raises `ValueError` if the number of constants is neither 1 nor that of the channels."""
         channels = input_shape[-1]
         for name, values in (("mean", self.mean), ("std", self.std)):
@@ -55,7 +55,7 @@ class Normalize(tf_keras.layers.Layer):
             x = x / tf.constant(self.std, tf.float32)
         return tf.cast(x, self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "mean": self.mean, "std": self.std}
 

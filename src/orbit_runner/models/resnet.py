@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -50,7 +49,7 @@ def resnet(
     """
     if version == 2 and zero_init_last_bn:
         raise ValueError("blocks of version 2 do not end in batch normalization.")
-    norm: dict[str, Any] = {
+    norm: dict[str, float | bool] = {
         "momentum": batch_norm_momentum,
         "epsilon": batch_norm_epsilon,
         "synchronized": use_sync_bn,
@@ -71,7 +70,7 @@ def resnet(
     )
 
 
-def _make_norms(options: dict[str, Any], zero_init: bool) -> Norms:
+def _make_norms(options: dict[str, float | bool], zero_init: bool) -> Norms:
     def norm(x: tf.Tensor, name: str, gamma: str = "ones") -> tf.Tensor:
         return tf_keras.layers.BatchNormalization(name=name, gamma_initializer=gamma, **options)(x)
 
@@ -79,7 +78,7 @@ def _make_norms(options: dict[str, Any], zero_init: bool) -> Norms:
 
 
 def _model_garden_features(
-    x: tf.Tensor, depth: int, norm: dict[str, Any], zero_init: bool
+    x: tf.Tensor, depth: int, norm: dict[str, float | bool], zero_init: bool
 ) -> tf.Tensor:
     from official.vision.modeling.backbones.resnet import ResNet
 

@@ -32,7 +32,7 @@ class PadShortcut(tf_keras.layers.Layer):
         x = inputs[:, :: self.stride, :: self.stride, :]
         return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, self.filters - inputs.shape[-1]]])
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments of the constructor."""
         return {**super().get_config(), "filters": self.filters, "stride": self.stride}
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tf_keras
 from official.nlp.modeling import layers, models
 
 from orbit_runner.models.transformer_sizes import SIZES, TransformerSize
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def transformer(
@@ -17,8 +20,8 @@ def transformer(
     vocab_size: int,
     eos_id: int = 1,
     preset: str = "base",
-    encoder: Mapping[str, Any] | None = None,
-    decoder: Mapping[str, Any] | None = None,
+    encoder: Mapping[str, object] | None = None,
+    decoder: Mapping[str, object] | None = None,
     embedding_width: int | None = None,
     dropout_rate: float | None = None,
     **decoding: Any,
@@ -62,7 +65,7 @@ class _DecoderBlock(layers.TransformerDecoderBlock):
     or bfloat16 output, which fails. Here, the dropout before that sum returns float32.
     """
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[tf.TensorShape]) -> None:
         super().build(input_shape)
         self.encdec_attention_dropout = tf_keras.layers.Dropout(self.dropout_rate, dtype="float32")
         self.output_dropout = tf_keras.layers.Dropout(self.dropout_rate, dtype="float32")
@@ -74,10 +77,10 @@ class TransformerDecoder(models.TransformerDecoder):
     The names of the variables contain the name of the class, which is therefore the same.
     """
 
-    decoder_layers: list[Any]
-    output_normalization: Any
+    decoder_layers: list[layers.TransformerDecoderBlock]
+    output_normalization: tf_keras.layers.LayerNormalization
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the layers. In float32 or with `norm_first`, they are Model Garden's."""
         super().build(input_shape)
         if self.compute_dtype == "float32" or self.get_config()["norm_first"]:
@@ -108,7 +111,9 @@ def count_parameters(
     return vocab_size * width + encoder + decoder
 
 
-def _stack_options(options: Mapping[str, Any] | None, size: TransformerSize) -> dict[str, Any]:
+def _stack_options(
+    options: Mapping[str, object] | None, size: TransformerSize
+) -> dict[str, object]:
     overrides = {name: value for name, value in (options or {}).items() if value is not None}
     preset_options = {
         "num_layers": size.num_layers,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 from official.core import base_task
@@ -19,6 +19,17 @@ from orbit_runner.tasks.image_classification.report_examples import classificati
 from orbit_runner.tasks.multitask import JointTask, is_multitask
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tf_internals import own_other_weights, set_own_other_weights
+
+if TYPE_CHECKING:
+    import tf_keras
+    from official.modeling import hyperparams
+    from official.modeling.multitask import base_model, configs, multitask
+
+    from orbit_runner.config.schema.data import DataConfig
+    from orbit_runner.utils.types import Tensors
+
+    # A data section of a task of this package, or of Model Garden.
+    DataSection: TypeAlias = DataConfig | hyperparams.Config
 
 
 class TaskAdapter:
@@ -43,7 +54,7 @@ class TaskAdapter:
         """Whether the task computes metrics from the outputs of all steps of an evaluation."""
         return type(self.task).aggregate_logs is not base_task.Task.aggregate_logs
 
-    def build_model(self) -> Any:
+    def build_model(self) -> tf_keras.Model | base_model.MultiTaskBaseModel:
         """Returns the task's model. Must be called in the strategy's scope."""
         model = self.task.build_model()
         for layer in getattr(model, "submodules", ()):
@@ -54,7 +65,10 @@ class TaskAdapter:
         return model
 
     def build_inputs(
-        self, data: Any, context: tf.distribute.InputContext | None, start_step: int | tf.Tensor
+        self,
+        data: DataSection,
+        context: tf.distribute.InputContext | None,
+        start_step: int | tf.Tensor,
     ) -> tf.data.Dataset:
         """Returns the task's dataset, started at `start_step` if `starts_at_step`."""
         arguments: dict[str, Any] = {}
@@ -64,17 +78,19 @@ class TaskAdapter:
             arguments["start_step"] = start_step
         return self.task.build_inputs(data, **arguments)
 
-    def step_batches(self, data: Any, replicas: int) -> Chunks | None:
+    def step_batches(self, data: DataSection, replicas: int) -> Chunks | None:
         """Returns the batches of a data section by step, or None if only a pipeline makes them."""
         chunks = getattr(self.task, "chunks", None)
         return None if chunks is None else chunks(data, replicas)
 
-    def batch_at(self, data: Any) -> Callable[[tf.Tensor], Any] | None:
+    def batch_at(self, data: DataSection) -> Callable[[tf.Tensor], Tensors] | None:
         """Returns the function from a step to its batch, or None if only a pipeline makes them."""
         batch_at = getattr(self.task, "batch_at", None)
         return None if batch_at is None else batch_at(data)
 
-    def report_examples(self, model: Any, batches: Iterable[Any]) -> ReportExamples | None:
+    def report_examples(
+        self, model: tf_keras.Model, batches: Iterable[Tensors]
+    ) -> ReportExamples | None:
         """Returns what the report shows of an evaluation, or None if the task has nothing."""
         own = getattr(self.task, "report_examples", None)
         if callable(own):
@@ -83,17 +99,17 @@ class TaskAdapter:
             classification_examples(model, batches) if _is_official_classifier(self.task) else None
         )
 
-    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+    def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
         """Returns where an example of the validation data comes from, {} if it is not known."""
         describe = getattr(self.task, "describe_example", None)
         return describe(inputs, index) if callable(describe) else {}
 
-    def num_examples(self, data: Any) -> int | None:
+    def num_examples(self, data: DataSection) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""
         count = getattr(self.task, "num_examples", None)
         return count(data) if callable(count) else None
 
-    def steps_per_epoch(self, data: Any) -> float:
+    def steps_per_epoch(self, data: DataSection | None) -> float:
         """Returns the number of batches that cover the dataset once, or 0 if it is not known."""
         if data is None:
             return 0.0
@@ -119,7 +135,7 @@ class TaskAdapter:
         available = size // batch if data.drop_remainder else -(-size // batch)
         return available if requested < 0 else min(requested, available)
 
-    def full_batches(self, data: Any) -> int:
+    def full_batches(self, data: DataSection | None) -> int:
         """Returns the number of batches of an evaluation before the first one with padding."""
         count = getattr(self.task, "full_batches", None)
         return 0 if count is None or data is None else count(data)
@@ -130,12 +146,14 @@ class TaskAdapter:
         return list(own()) if callable(own) else []
 
 
-def adapt(task: Any, settings: Any = None) -> TaskAdapter:
+def adapt(
+    task: base_task.Task | multitask.MultiTask, settings: configs.MultiTaskConfig | None = None
+) -> TaskAdapter:
     """Returns the adapter of a task; `settings` is the config of a `MultiTask`."""
     return TaskAdapter(JointTask(task, settings) if is_multitask(task) else task)
 
 
-def _is_official_classifier(task: Any) -> bool:
+def _is_official_classifier(task: object) -> bool:
     """Returns whether a task is Model Garden's image classification with one label per image."""
     module = sys.modules.get("official.vision.tasks.image_classification")
     if module is None or not isinstance(task, module.ImageClassificationTask):
@@ -143,5 +161,5 @@ def _is_official_classifier(task: Any) -> bool:
     return not task.task_config.train_data.is_multilabel
 
 
-def _subtasks_of(task: Any) -> dict[str, Any]:
+def _subtasks_of(task: base_task.Task | JointTask) -> dict[str, base_task.Task]:
     return dict(task.tasks) if isinstance(task, JointTask) else {}

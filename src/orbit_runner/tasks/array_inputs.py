@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,9 @@ from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,10 +108,10 @@ class ArrayInputs:
             "element": self._eval_element,
         }
 
-    def _train_element(self, batch: dict[str, Any]) -> Any:
+    def _train_element(self, batch: dict[str, Tensors]) -> Tensors:
         pair = batch[self.features], batch[self.labels]
         return (*pair, batch[self.weights]) if self.weights in batch else pair
 
-    def _eval_element(self, batch: dict[str, Any], count: tf.Tensor) -> Any:
+    def _eval_element(self, batch: dict[str, Tensors], count: tf.Tensor) -> Tensors:
         counts = (count, batch[self.weights]) if self.weights in batch else count
         return batch[self.features], batch[self.labels], counts

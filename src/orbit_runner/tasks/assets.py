@@ -90,7 +90,7 @@ class Assets:
         return self._files[name]
 
     def get_json(
-        self, name: str, compute: Callable[[], Any], earlier: Callable[[], Any] = lambda: None
+        self, name: str, compute: Callable[[], object], earlier: Callable[[], object] = lambda: None
     ) -> Any:
         """Returns the value of an asset that is stored as JSON.
 
@@ -194,7 +194,7 @@ def copy_assets(source: Path, target: Path) -> None:
         shutil.copytree(source_assets, target_assets, dirs_exist_ok=True)
 
 
-def encode_json(value: Any) -> bytes:
+def encode_json(value: object) -> bytes:
     """Returns a value as JSON text in UTF-8."""
     return json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
 
@@ -216,13 +216,13 @@ def _accept_data() -> None:
     """Accepts the data: nothing is known about it."""
 
 
-def assets_of(task: Any) -> Assets | None:
+def assets_of(task: object) -> Assets | None:
     """Returns the assets of a task; None if it has none, like Model Garden's tasks."""
     assets = getattr(task, "assets", None)
     return assets if isinstance(assets, Assets) else None
 
 
-def digest_of(task: Any) -> str:
+def digest_of(task: object) -> str:
     """Returns the digest of a task's assets; "" if it has none."""
     assets = assets_of(task)
     return "" if assets is None else assets.digest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,10 +26,15 @@ from orbit_runner.tasks.initial_weights import load_weights
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.data import DataConfig
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.utils.types import Tensors
+
 EXAMPLES = "examples"
 
 
-def drop_padding(task: Any, inputs: Any) -> tuple[Any, tf.Tensor | None]:
+def drop_padding(task: base_task.Task, inputs: Tensors) -> tuple[Tensors, tf.Tensor | None]:
     """Returns a batch of an evaluation without the rows that only fill it up.
 
     The second value is the number of its rows, an integer scalar; None if no row can be padding.
@@ -39,13 +44,13 @@ def drop_padding(task: Any, inputs: Any) -> tuple[Any, tf.Tensor | None]:
         return inputs, None
     rows = tf.where(counts > 0)[:, 0]
 
-    def select(part: Any) -> Any:
+    def select(part: tf.Tensor | None) -> tf.Tensor | None:
         return part if part is None or part.shape.rank == 0 else tf.gather(part, rows)
 
     return tf.nest.map_structure(select, parts), tf.size(rows)
 
 
-def split_counts(task: Any, inputs: Any) -> tuple[Any, tf.Tensor | None]:
+def split_counts(task: base_task.Task, inputs: Tensors) -> tuple[Tensors, tf.Tensor | None]:
     """Returns what `Task.split_counts` returns; tasks of Model Garden have no padding."""
     split = getattr(task, "split_counts", None)
     return (inputs, None) if split is None else split(inputs)
@@ -99,8 +104,8 @@ class Task(base_task.Task):
 
     def build_losses(
         self,
-        labels: Any,
-        model_outputs: Any,
+        labels: Tensors,
+        model_outputs: Tensors,
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
@@ -127,7 +132,7 @@ class Task(base_task.Task):
             loss = tf.math.divide_no_nan(total, tf.reduce_sum(sample_weight))
         return tf.add_n([loss, *aux_losses]) if aux_losses else loss
 
-    def example_losses(self, labels: Any, model_outputs: Any) -> tf.Tensor:
+    def example_losses(self, labels: Tensors, model_outputs: Tensors) -> tf.Tensor:
         """Returns the loss of each example. Subclasses must override it, or `build_losses`.
 
         Args:
@@ -142,7 +147,7 @@ class Task(base_task.Task):
         )
 
     def validation_step(
-        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+        self, inputs: Tensors, model: tf_keras.Model, metrics: Sequence[TaskMetric] | None = None
     ) -> dict[str, tf.Tensor]:
         """Evaluates one batch on one replica.
 
@@ -163,7 +168,7 @@ class Task(base_task.Task):
         count = tf.cast(size, tf.float32) if weights is None else tf.reduce_sum(weights)
         return {self.loss: loss, EXAMPLES: count}
 
-    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor | None]:
+    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor | None]:
         """Returns a batch of an evaluation, and which of its rows are examples.
 
         An evaluation leaves the other rows out before it calls `validation_step`, except on a TPU.
@@ -205,7 +210,7 @@ class Task(base_task.Task):
         """
         return None
 
-    def batch_at(self, params: Any) -> Callable[[tf.Tensor], Any] | None:
+    def batch_at(self, params: Any) -> Callable[[tf.Tensor], Tensors] | None:
         """Returns a function that creates the batch of one training step, or None.
 
         Asynchronous training needs it, because a worker does not run all steps in order.
@@ -220,7 +225,7 @@ class Task(base_task.Task):
         chunks = self.chunks(params)
         return None if chunks is None else chunks.batch_at
 
-    def excluded_examples(self, params: Any) -> np.ndarray:
+    def excluded_examples(self, params: DataConfig) -> np.ndarray:
         """Returns the training examples that `exclude` leaves out.
 
         Args:
@@ -272,7 +277,9 @@ class Task(base_task.Task):
             f"{type(self).__name__} has no signatures to export: it must define `serving`"
         )
 
-    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+    def predictor(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
+    ) -> Predictor:
         """Returns the predictor that `runner predict` uses.
 
         Args:
@@ -288,7 +295,7 @@ class Task(base_task.Task):
         )
 
     def report_examples(
-        self, model: tf_keras.Model, batches: Iterable[Any]
+        self, model: tf_keras.Model, batches: Iterable[Tensors]
     ) -> ReportExamples | None:
         """Returns what `report.html` shows of an evaluation, or None if it shows nothing.
 
@@ -305,7 +312,7 @@ class Task(base_task.Task):
         """
         return None
 
-    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+    def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
         """Returns where an example of the validation data comes from, for messages about it.
 
         Args:
@@ -317,7 +324,13 @@ class Task(base_task.Task):
         """
         return {}
 
-    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+    def process_metrics(
+        self,
+        metrics: Iterable[TaskMetric],
+        labels: Tensors,
+        model_outputs: Tensors,
+        **kwargs: tf.Tensor | None,
+    ) -> None:
         """Updates the metrics with a batch.
 
         Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, Rows, exclud
 from orbit_runner.data.order.mixture import Mixture, MixtureOrder
 from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 class TrainingExamples(Protocol):
@@ -33,9 +36,7 @@ class TrainingExamples(Protocol):
     excluded: np.ndarray
     id_help: str
 
-    def describe(
-        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
-    ) -> list[dict[str, Any]]:
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns where each of some rows comes from, its label, and what was drawn for it.
 
         Args:
@@ -75,7 +76,7 @@ class DatasetExamples:
         self,
         dataset: Dataset,
         data: DataConfig,
-        known: Callable[[int, bool], dict[str, Any]] = lambda example, text: {},
+        known: Callable[[int, bool], JsonObject] = lambda example, text: {},
         mixture: Callable[[np.ndarray], Mixture | None] = lambda excluded: None,
     ) -> None:
         self._dataset = dataset
@@ -86,9 +87,7 @@ class DatasetExamples:
         order = dataset.order(data.seed or 0, data.shuffle_buffer_size)
         self.order = order_of(data, order, self.excluded, mixture(self.excluded))
 
-    def describe(
-        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
-    ) -> list[dict[str, Any]]:
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns where each chosen row comes from, and what is known about it."""
         return [
             {**self._dataset.place(example).names, **self._known(example, text)}

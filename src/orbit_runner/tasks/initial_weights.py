@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -14,6 +14,12 @@ from orbit_runner.errors import SettingError, first_line, format_list
 from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
 from orbit_runner.tf_internals import TrackableObjectGraph
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tf_keras
+
+    from orbit_runner.tf_internals import ShardedVariable
 
 _PATH, _IGNORE = "task.init_checkpoint", "task.init_ignore"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -54,7 +60,7 @@ def find_checkpoint(path: str) -> str | None:
     return next((prefix for prefix in prefixes if tf.io.gfile.exists(f"{prefix}.index")), None)
 
 
-def load_weights(model: Any, path: str, ignore: Sequence[str] = ()) -> LoadedWeights:
+def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -> LoadedWeights:
     """Assigns the values of a checkpoint or an export to the variables of a model.
 
     Args:
@@ -131,7 +137,9 @@ class _CheckpointContent:
             objects = ", ".join(sorted(roots)) or "nothing"
             raise ValueError(f"it contains no object `model`, only: {objects}")
 
-    def keys(self, model: Any, variables: Sequence[Any]) -> dict[int, str]:
+    def keys(
+        self, model: tf_keras.Model, variables: Sequence[tf.Variable | ShardedVariable]
+    ) -> dict[int, str]:
         """Returns the keys of the variables that the checkpoint has, by their `id`."""
         if not self._by_name:
             return self._keys_by_path(model)
@@ -145,7 +153,7 @@ class _CheckpointContent:
             if keys.get(name_of(variable))
         }
 
-    def _keys_by_path(self, model: Any) -> dict[int, str]:
+    def _keys_by_path(self, model: tf_keras.Model) -> dict[int, str]:
         queue = [(model, self._model_node)]
         seen = {id(model)}
         keys = {}
@@ -178,7 +186,7 @@ class _CheckpointContent:
             queue += new
         return keys_and_names
 
-    def mismatch(self, key: str | None, variable: Any) -> str:
+    def mismatch(self, key: str | None, variable: tf.Variable | ShardedVariable) -> str:
         """Returns why a variable cannot have the value of a key, or "" if it can."""
         if key is None or key not in self._shapes:
             return "not in the checkpoint"
@@ -186,7 +194,7 @@ class _CheckpointContent:
             return ""
         return f"{list(variable.shape)} in the model, {self._shapes[key]} in the checkpoint"
 
-    def tensor(self, key: str) -> Any:
+    def tensor(self, key: str) -> np.ndarray:
         """Returns the value of a key."""
         return self._reader.get_tensor(key)
 
@@ -195,18 +203,22 @@ class _CheckpointContent:
         return [name or key for key, name in self._values() if key not in keys]
 
 
-def _variables(model: Any) -> list[Any]:
+def _variables(model: tf_keras.Model) -> list[tf.Variable | ShardedVariable]:
     objects = tf.train.TrackableView(model).descendants()
     return merge_shards(trackable for trackable in objects if is_variable(trackable))
 
 
-def _names(model: Any, variables: Sequence[Any]) -> dict[int, str]:
+def _names(
+    model: tf_keras.Model, variables: Sequence[tf.Variable | ShardedVariable]
+) -> dict[int, str]:
     known = variable_names(model)
     return {id(variable): known.get(id(variable), name_of(variable)) for variable in variables}
 
 
 def _ignored_variables(
-    patterns: Sequence[str], variables: Sequence[Any], names: dict[int, str]
+    patterns: Sequence[str],
+    variables: Sequence[tf.Variable | ShardedVariable],
+    names: dict[int, str],
 ) -> set[int]:
     """Returns the `id` of each variable that a pattern selects, by either of its names."""
     ignored: set[int] = set()
@@ -223,7 +235,7 @@ def _ignored_variables(
 
 
 def _mismatch_message(
-    prefix: str, model: Any, names: dict[int, str], mismatches: dict[int, str]
+    prefix: str, model: tf_keras.Model, names: dict[int, str], mismatches: dict[int, str]
 ) -> str:
     lines = format_list([f"{names[variable_id]}: {why}" for variable_id, why in mismatches.items()])
     layers = [

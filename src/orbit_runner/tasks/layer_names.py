@@ -8,7 +8,7 @@ import fnmatch
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import format_list
@@ -18,6 +18,10 @@ from orbit_runner.tf_internals import (
     layer_weights,
     own_trainable_weights,
 )
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tf_keras
 
 _MIN_SIMILARITY = 0.6
 
@@ -33,11 +37,11 @@ class NamedLayer:
     """
 
     name: str
-    layer: Any
-    weights: Sequence[Any]
+    layer: tf_keras.layers.Layer
+    weights: Sequence[tf.Variable]
 
     @property
-    def trainable_weights(self) -> list[Any]:
+    def trainable_weights(self) -> list[tf.Variable]:
         """The weights that are trained if the layer is trainable, so no moving averages."""
         own = {id(weight) for weight in self.weights}
         return [weight for weight in own_trainable_weights(self.layer) if id(weight) in own]
@@ -48,7 +52,7 @@ class NamedLayer:
         return sum(math.prod(weight.shape.as_list()) for weight in self.weights)
 
 
-def named_layers(model: Any) -> list[NamedLayer]:
+def named_layers(model: tf.Module) -> list[NamedLayer]:
     """Returns the layers of a Keras model that have weights, each before those inside it.
 
     A layer that is used in several places has the name of the first one. The outermost model, which
@@ -60,7 +64,9 @@ def named_layers(model: Any) -> list[NamedLayer]:
     return [*_walk(model, model.name, "", set())]
 
 
-def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedLayer]:
+def _walk(
+    layer: tf_keras.layers.Layer, name: str, inside: str, seen: set[int]
+) -> Iterator[NamedLayer]:
     weights = layer_weights(layer)
     if id(layer) in seen or not weights:
         return
@@ -73,15 +79,15 @@ def _walk(layer: Any, name: str, inside: str, seen: set[int]) -> Iterator[NamedL
         yield from _walk(inner_layer, path, path, seen)
 
 
-def layers_by_name(model: Any) -> dict[str, Any]:
+def layers_by_name(model: tf_keras.Model) -> dict[str, tf_keras.layers.Layer]:
     """Returns all layers of a Keras model by name, also those without weights.
 
     The names are those of `named_layers`. If layers have the same name, `_` is added to the later.
     """
-    layers: dict[str, Any] = {str(model.name): model}
+    layers: dict[str, tf_keras.layers.Layer] = {str(model.name): model}
     seen = {id(model)}
 
-    def add(layer: Any, inside: str) -> None:
+    def add(layer: tf_keras.layers.Layer, inside: str) -> None:
         for inner_layer in inner_layers(layer):
             if id(inner_layer) in seen:
                 continue
@@ -96,7 +102,7 @@ def layers_by_name(model: Any) -> dict[str, Any]:
     return layers
 
 
-def variable_names(model: Any) -> dict[int, str]:
+def variable_names(model: tf.Module) -> dict[int, str]:
     """Returns the names of a model's variables by their `id`: `encoder/dense/kernel`.
 
     The name is that of the layer and the last part of the variable's own name.

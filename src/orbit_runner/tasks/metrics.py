@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 import numpy as np
 import tensorflow as tf
 import tf_keras
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
+
+    class TaskMetric(Protocol):
+        """A metric that a task builds: one of Keras, or one with the same methods."""
+
+        name: str
+
+        def update_state(self, *values: Tensors, **weights: tf.Tensor) -> None:
+            """Adds a batch. The arguments are those that the task passes to its metrics."""
+
+        def result(self) -> tf.Tensor:
+            """Returns the value."""
+
+        def reset_state(self) -> None:
+            """Forgets all batches."""
 
 
 class Ratio(tf_keras.metrics.Metric):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 _MAX_EXAMPLES = 10_000
 
@@ -18,7 +21,7 @@ _MAX_EXAMPLES = 10_000
 class Mistake:
     """An example whose label is not the most probable class."""
 
-    features: Any  # One row of the features of the batch.
+    features: np.ndarray  # One row of the features of the batch.
     label: int
     predicted: int
     probability: float  # of the prediction
@@ -61,7 +64,9 @@ class Mistakes:
         return f"{correct:,} {predictions} for {counted} of the validation data"
 
 
-def find_mistakes(model: tf_keras.Model, batches: Iterable[Any], *, max_mistakes: int) -> Mistakes:
+def find_mistakes(
+    model: tf_keras.Model, batches: Iterable[Tensors], *, max_mistakes: int
+) -> Mistakes:
     """Returns the predictions for the first 10,000 examples.
 
     Args:
@@ -101,7 +106,7 @@ def _mistake(
 
 
 def _predictions(
-    model: tf_keras.Model, batches: Iterable[Any]
+    model: tf_keras.Model, batches: Iterable[Tensors]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yields features, labels, probabilities [n, classes] and example numbers of each batch."""
     first = 0

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from official.core import base_task
 
 from orbit_runner.config.parsing.value_checks import subdirectory_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
+
+if TYPE_CHECKING:
+    import tf_keras
+    from official.modeling.multitask import base_model, configs, multitask
 
 TOTAL_LOSS = "total_loss"
 
@@ -19,16 +23,18 @@ TOTAL_LOSS = "total_loss"
 class EvalTask:
     """A task that a model is evaluated on."""
 
-    task: Any
+    task: base_task.Task
     steps: int | None  # Number of batches; None: `trainer.validation_steps`.
 
 
-def is_multitask_class(cls: Any) -> bool:
+def is_multitask_class(cls: object) -> bool:
     """Returns whether a class that Model Garden registers for a config combines several tasks."""
     return hasattr(cls, "from_config") and hasattr(cls, "joint_train_step")
 
 
-def build_multitask(cls: Any, settings: Any, logging_dir: str | None) -> Any:
+def build_multitask(
+    cls: type[multitask.MultiTask], settings: configs.MultiTaskConfig, logging_dir: str | None
+) -> multitask.MultiTask:
     """Builds the tasks of `task.task_routines`. Must be called in the strategy's scope.
 
     `cls` derives from Model Garden's `MultiTask`, and `settings` is its config. The result gets
@@ -76,7 +82,7 @@ def build_eval_tasks(config: ExperimentConfig, logging_dir: str | None) -> dict[
     return eval_tasks
 
 
-def is_multitask(task: Any) -> bool:
+def is_multitask(task: object) -> bool:
     """Returns whether a task combines several, as Model Garden's `MultiTask` does."""
     return hasattr(task, "joint_train_step") and isinstance(getattr(task, "tasks", None), Mapping)
 
@@ -90,14 +96,19 @@ class JointTask:
 
     loss = TOTAL_LOSS  # The key of the weighted sum of the losses.
 
-    def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
+    def __init__(
+        self,
+        multi: multitask.MultiTask,
+        config: configs.MultiTaskConfig,
+        model: tf_keras.Model | base_model.MultiTaskBaseModel | None = None,
+    ) -> None:
         self.multi = multi
         self.task_config = config
         self._model = model
-        self.tasks: Mapping[str, Any] = multi.tasks
+        self.tasks: Mapping[str, base_task.Task] = multi.tasks
         self.create_optimizer = multi.create_optimizer
 
-    def build_model(self) -> Any:
+    def build_model(self) -> tf_keras.Model | base_model.MultiTaskBaseModel:
         """Returns the model of all tasks.
 
         Raises `RunnerError` if the `MultiTask` has no method that builds it.
@@ -115,7 +126,7 @@ class JointTask:
             model.build()
         return model
 
-    def initialize(self, model: Any) -> None:
+    def initialize(self, model: tf_keras.Model | base_model.MultiTaskBaseModel) -> None:
         """Initializes the weights of the model of all tasks, from `init_checkpoint` if set."""
         if hasattr(model, "sub_tasks"):
             model.initialize()
@@ -123,7 +134,7 @@ class JointTask:
             base_task.Task.initialize(self, model)
 
 
-def model_of(model: Any, task: str) -> Any:
+def model_of(model: tf_keras.Model | base_model.MultiTaskBaseModel, task: str) -> tf_keras.Model:
     """Returns the part of a `MultiTaskBaseModel` for a task, or `model` if all tasks share it.
 
     `task` is the name of the task. Raises `RunnerError` if the model has parts, but none for it.

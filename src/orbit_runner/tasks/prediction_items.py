@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from orbit_runner.data.text.lines import is_utf8, read_lines_or_problems
 from orbit_runner.errors import first_line
@@ -14,6 +14,7 @@ from orbit_runner.errors import first_line
 STANDARD_INPUT = "standard input"
 _NOT_UTF8 = "is not valid UTF-8"
 _Row = TypeVar("_Row")
+_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +57,10 @@ def is_file(argument: str) -> bool:
 
 
 def answer_rows(
-    call: Callable[[Sequence[_Row]], Iterable[Any]], rows: Sequence[_Row], failure: str = ""
-) -> list[Any]:
+    call: Callable[[Sequence[_Row]], Iterable[_Answer | str]],
+    rows: Sequence[_Row],
+    failure: str = "",
+) -> list[_Answer | str]:
     """Returns the answer for each row; for a row that has none, a string with the reason.
 
     An op that fails for one row fails for its batch. In that case, the rows are tried one by one.

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # The signature that TensorFlow Serving uses by default.
 DEFAULT_SIGNATURE = "serving_default"
@@ -24,9 +27,9 @@ class Serving:
             formats; empty if it can.
     """
 
-    signatures: Mapping[str, Any]
+    signatures: Mapping[str, tf.types.experimental.PolymorphicFunction]
     default: str
-    resources: Sequence[Any] = ()
+    resources: Sequence[object] = ()
     only_saved_model: str = ""
     labels: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
@@ -41,10 +44,12 @@ class Prediction:
     """
 
     text: str
-    data: Mapping[str, Any]
+    data: Mapping[str, object]
 
 
-def named_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
+def named_function(
+    function: Callable[..., dict[str, tf.Tensor]], specs: Sequence[tf.TensorSpec]
+) -> tf.types.experimental.PolymorphicFunction:
     """Returns a `tf.function` whose arguments have the names of their specs.
 
     `function` takes `*values`. TensorFlow names the inputs of a signature after the parameters, so
@@ -54,7 +59,7 @@ def named_function(function: Callable[..., Any], specs: Sequence[Any]) -> Any:
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
-    def wrapper(*values: Any) -> Any:
+    def wrapper(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         return function(*values)
 
     wrapper.__name__ = function.__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -13,6 +13,9 @@ from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.data.file_patterns import is_local, patterns
 from orbit_runner.data.shared_examples import SharedExamples, shared_files
 from orbit_runner.errors import DataError, SettingError
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Config
 
 # A split of TensorFlow Datasets, or an interval of it in percent, such as train[:80%].
 _SLICE = re.compile(r"(?P<name>\w+)(\[((?P<start>\d+)%)?:((?P<stop>\d+)%)?\])?")
@@ -37,7 +40,7 @@ def find_shared_examples(config: ExperimentConfig) -> SharedExamples | None:
         return None
 
 
-def _with_seeds(config: ExperimentConfig) -> Any:
+def _with_seeds(config: ExperimentConfig) -> Config:
     """Returns the task with the seeds of the run, which decide what synthetic data are."""
     if config.is_official:
         return config.task
@@ -48,7 +51,7 @@ def _with_seeds(config: ExperimentConfig) -> Any:
     return config.task.replace(**sections)
 
 
-def _shared_input_files(task: Any) -> SharedExamples | None:
+def _shared_input_files(task: Config) -> SharedExamples | None:
     """Returns the files that both sections name, unless a setting may select other examples.
 
     Only for tasks whose examples are not known: those of Model Garden, and those of users.
@@ -71,11 +74,11 @@ def _shared_input_files(task: Any) -> SharedExamples | None:
     return shared_files(files[0], files[1], _OTHER_FILES)
 
 
-def _settings(section: Any) -> Mapping[str, Any]:
+def _settings(section: object) -> Mapping[str, object]:
     return section.as_dict() if hasattr(section, "as_dict") else {}
 
 
-def _files(value: Any) -> list[str]:
+def _files(value: object) -> list[str]:
     try:
         named = patterns(value)
     except (TypeError, AttributeError, RecursionError):

@@ -55,5 +55,5 @@ class TableSplitConfig(Config):
         return tuple(self.fractions or ())
 
 
-def _is_share(value: Any) -> bool:
+def _is_share(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -16,6 +16,9 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.inputs import INPUTS
 from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.sources import target_classes
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 class TableTask(Task):
@@ -35,7 +38,7 @@ class TableTask(Task):
         """Returns the features and targets of a section as arrays, which are created once."""
         raise NotImplementedError
 
-    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+    def describe_example(self, inputs: Tensors, index: int) -> dict[str, str]:
         """Returns file, row and targets of a row of the validation data."""
         part = self.table.part(self.table.config.validation_data)
         columns = [target.column for target in self.table.config.targets]

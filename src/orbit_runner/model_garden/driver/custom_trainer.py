@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -31,6 +31,14 @@ from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.memory_errors import TRAIN_DATA, VALIDATION_DATA
 from orbit_runner.utils.log import note
+
+if TYPE_CHECKING:
+    import tf_keras
+    from official.core import base_trainer
+    from official.modeling import hyperparams
+
+    from orbit_runner.train.callbacks.base import Logs
+    from orbit_runner.train.controller import Action
 
 
 class TrainerCheckpointManager(tf.train.CheckpointManager):
@@ -56,7 +64,10 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         self._last_saved_step: int | None = None
 
     def save(
-        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+        self,
+        checkpoint_number: int | tf.Variable | tf.Tensor | None = None,
+        check_interval: bool = True,
+        options: tf.train.CheckpointOptions | None = None,
     ) -> str | None:
         """Saves a checkpoint and returns its path, or None if no checkpoint is due.
 
@@ -112,7 +123,7 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
 
 
 def build_checkpoint_manager(
-    trainer: Any,
+    trainer: base_trainer.Trainer,
     settings: TrainerConfig,
     model_dir: str,
     workers: Workers,
@@ -134,7 +145,7 @@ def build_checkpoint_manager(
     )
 
 
-def _restore_shared(trainer: Any, model_dir: str) -> None:
+def _restore_shared(trainer: base_trainer.Trainer, model_dir: str) -> None:
     """Restores the chief's latest checkpoint, or initializes the trainer if there is no checkpoint.
 
     A worker's own directory is new at each start.
@@ -146,7 +157,7 @@ def _restore_shared(trainer: Any, model_dir: str) -> None:
         trainer.checkpoint.restore(newest)
 
 
-def build_summary_managers(run: CustomTrainerRun, given: Mapping[str, Any]) -> dict[str, Any]:
+def build_summary_managers(run: CustomTrainerRun, given: Mapping[str, object]) -> dict[str, object]:
     """Returns the writers of summaries and records by the names of Orbit's arguments.
 
     Writers that the caller passed, in `given`, are kept. Only the chief writes.
@@ -182,13 +193,13 @@ class CustomTrainerRun:
 
     def __init__(
         self,
-        trainer: Any,
+        trainer: base_trainer.Trainer,
         config: ExperimentConfig,
         model_dir: Path,
         strategy: tf.distribute.Strategy,
         train_steps: int,
         callbacks: Any,
-        task: Any,
+        task: object,
     ) -> None:
         self._trainer = trainer
         self.config = config
@@ -219,7 +230,7 @@ class CustomTrainerRun:
         return int(self.global_step.numpy())
 
     @property
-    def model(self) -> Any:
+    def model(self) -> tf_keras.Model:
         """The model."""
         return self._trainer.model
 
@@ -241,7 +252,7 @@ class EventReporter:
         self._step = self._run.step
         self._time = time.perf_counter()
 
-    def report_loop(self, logs: Mapping[str, Any]) -> None:
+    def report_loop(self, logs: Logs) -> None:
         """Calls `on_loop_end` of the callbacks with the output of a loop and its speed."""
         steps = self._run.step - self._step
         seconds = time.perf_counter() - self._time
@@ -249,14 +260,14 @@ class EventReporter:
         self._run.callbacks.on_loop_end(self._run, {**_scalars(logs), **speed})
         self.restart()
 
-    def report_evaluation(self, logs: Mapping[str, Any]) -> None:
+    def report_evaluation(self, logs: Logs) -> None:
         """Calls `on_evaluate` of the callbacks with the result of an evaluation."""
         self.last = dict(logs)
         self._run.callbacks.on_evaluate(self._run, _scalars(logs))
         self.restart()
 
 
-def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+def _scalars(logs: Logs, prefix: str = "") -> dict[str, float]:
     scalars: dict[str, float] = {}
     for name, value in logs.items():
         if isinstance(value, Mapping):
@@ -268,20 +279,20 @@ def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
 
 def build_garden_controller(
     run: CustomTrainerRun,
-    params: Any,
-    trainer: Any,
-    evaluator: Any,
+    params: ExperimentConfig | hyperparams.Config,
+    trainer: base_trainer.Trainer | None,
+    evaluator: base_trainer.Trainer | None,
     controller_cls: type[orbit.Controller],
     reporter: EventReporter,
     *,
-    manager: Any,
+    manager: tf.train.CheckpointManager | None,
     signals: SignalGuard,
     asynchronous: bool,
     save_summary: bool,
-    train_actions: Any,
-    eval_actions: Any,
-    summary_manager: Any,
-    eval_summary_manager: Any,
+    train_actions: Sequence[Action],
+    eval_actions: Sequence[Action],
+    summary_manager: orbit.utils.SummaryManagerInterface | None,
+    eval_summary_manager: orbit.utils.SummaryManagerInterface | None,
 ) -> orbit.Controller:
     """Returns the controller of a custom trainer, which has restored the latest checkpoint.
 
@@ -331,7 +342,7 @@ def build_garden_controller(
 def run_custom_trainer(
     run: CustomTrainerRun,
     controller: orbit.Controller,
-    settings: Any,
+    settings: TrainerConfig | hyperparams.Config,
     mode: str,
     reporter: EventReporter | None,
     signals: SignalGuard,
@@ -365,7 +376,10 @@ def run_custom_trainer(
 
 
 def _run_mode(
-    run: CustomTrainerRun, controller: orbit.Controller, settings: Any, mode: str
+    run: CustomTrainerRun,
+    controller: orbit.Controller,
+    settings: TrainerConfig | hyperparams.Config,
+    mode: str,
 ) -> None:
     steps = settings.validation_steps
     if mode == "train_and_eval":
@@ -386,7 +400,7 @@ def _run_mode(
         controller.train(steps=settings.train_steps)
 
 
-def _require_int(settings: Any, name: str) -> int:
+def _require_int(settings: TrainerConfig | hyperparams.Config, name: str) -> int:
     value = getattr(settings, name)
     if isinstance(value, str):
         raise SettingError(
@@ -441,7 +455,7 @@ def check_custom_loop(
         )
 
 
-def check_custom_trainer(settings: Any) -> None:
+def check_custom_trainer(settings: TrainerConfig) -> None:
     """Raises `SettingError` for a setting of steps that only this runner's trainer takes."""
     for name, is_set in (
         ("fine_tuning", settings.fine_tuning is not None),

@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -52,6 +52,11 @@ from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
 
+if TYPE_CHECKING:
+    from official.core import base_task, base_trainer
+    from official.modeling import hyperparams
+    from official.modeling.multitask import multitask
+
 
 class OrbitExperimentRunner:
     """Runs an experiment, with the constructor, properties and methods of Model Garden's class.
@@ -66,18 +71,18 @@ class OrbitExperimentRunner:
     def __init__(
         self,
         distribution_strategy: tf.distribute.Strategy | None,
-        task: Any,
+        task: base_task.Task | multitask.MultiTask,
         mode: str,
-        params: Any,
+        params: ExperimentConfig | hyperparams.Config,
         model_dir: str,
         run_post_eval: bool = False,
         save_summary: bool = True,
         train_actions: Sequence[Action] | None = None,
         eval_actions: Sequence[Action] | None = None,
-        trainer: Any = None,
+        trainer: base_trainer.Trainer | None = None,
         controller_cls: type[orbit.Controller] = orbit.Controller,
-        summary_manager: Any = None,
-        eval_summary_manager: Any = None,
+        summary_manager: orbit.utils.SummaryManagerInterface | None = None,
+        eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
         enable_async_checkpointing: bool = False,
         *,
         allow_partial: bool = False,
@@ -166,7 +171,12 @@ class OrbitExperimentRunner:
                 )
             self._held_scopes = held_scopes.pop_all()
 
-    def _build(self, task: Any, trainer: Any, **controller: Any) -> None:
+    def _build(
+        self,
+        task: base_task.Task | multitask.MultiTask,
+        trainer: base_trainer.Trainer | None,
+        **controller: Any,
+    ) -> None:
         trains = "train" in self._mode
         evaluates = "eval" in self._mode or self._run_post_eval
         self._trainer = trainer or self._build_trainer(task, train=trains, evaluate=evaluates)
@@ -188,7 +198,7 @@ class OrbitExperimentRunner:
             self._custom_trainer_run.begin(trains=trains)
 
     @property
-    def params(self) -> Any:
+    def params(self) -> ExperimentConfig | hyperparams.Config:
         """The experiment config that was passed to the constructor."""
         return self._params
 
@@ -198,12 +208,12 @@ class OrbitExperimentRunner:
         return self._model_dir
 
     @property
-    def trainer(self) -> Any:
+    def trainer(self) -> base_trainer.Trainer | GardenTrainer:
         """The trainer, which also evaluates."""
         return self._trainer
 
     @property
-    def checkpoint_manager(self) -> Any:
+    def checkpoint_manager(self) -> tf.train.CheckpointManager | None:
         """The checkpoint manager, or None if a custom trainer has no checkpoint."""
         return self._checkpoint_manager
 
@@ -218,7 +228,7 @@ class OrbitExperimentRunner:
         return not isinstance(self._params, ExperimentConfig)
 
     @property
-    def _garden_params(self) -> Any:
+    def _garden_params(self) -> ExperimentConfig | hyperparams.Config:
         """The experiment config in the form that parts of Model Garden take."""
         if self._is_from_driver:
             return self._params
@@ -227,7 +237,9 @@ class OrbitExperimentRunner:
             return follow_run(self._params, self._params.trainer.train_steps)
         return to_driver(self._params)
 
-    def _build_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
+    def _build_trainer(
+        self, task: base_task.Task | multitask.MultiTask, train: bool, evaluate: bool
+    ) -> base_trainer.Trainer | GardenTrainer:
         """Returns a trainer with the attributes of Model Garden's."""
         if gin_sets_trainer():
             return build_gin_trainer(
@@ -284,7 +296,7 @@ class OrbitExperimentRunner:
 
         return train_utils.maybe_create_best_ckpt_exporter(self._garden_params, self.model_dir)
 
-    def _maybe_build_checkpoint_manager(self) -> Any:
+    def _maybe_build_checkpoint_manager(self) -> tf.train.CheckpointManager | None:
         """Returns an object with the methods of `tf.train.CheckpointManager`.
 
         None is allowed only with a custom trainer.
@@ -303,8 +315,8 @@ class OrbitExperimentRunner:
 
     def _build_controller(
         self,
-        trainer: Any,
-        evaluator: Any,
+        trainer: base_trainer.Trainer | GardenTrainer | None,
+        evaluator: base_trainer.Trainer | GardenTrainer | None,
         save_summary: bool = True,
         train_actions: Sequence[Action] | None = None,
         eval_actions: Sequence[Action] | None = None,
@@ -454,15 +466,15 @@ def gin_sets_trainer() -> bool:
 
 
 def build_gin_trainer(
-    params: Any,
+    params: ExperimentConfig | hyperparams.Config,
     runtime: RuntimeConfig,
     strategy: tf.distribute.Strategy,
-    task: Any,
+    task: base_task.Task,
     build_exporter: Callable[[], Any],
     *,
     train: bool,
     evaluate: bool,
-) -> Any:
+) -> base_trainer.Trainer:
     """Returns a trainer of the class that a gin binding sets, created in the strategy's scope.
 
     `params` is a config of Model Garden's class. `build_exporter` is called in the scope, and

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
@@ -26,6 +26,16 @@ from orbit_runner.train.evaluator import EXAMPLES
 from orbit_runner.train.run import Run
 from orbit_runner.utils.files import read_json_object
 
+if TYPE_CHECKING:
+    import tf_keras
+    from official.core import base_task
+    from official.modeling import hyperparams
+    from official.modeling.multitask import base_model
+
+    from orbit_runner.config.schema.experiment import ExperimentConfig
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.tasks.multitask import JointTask
+
 
 class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     """Trainer and evaluator of a run, with the attributes of Model Garden's `Trainer`.
@@ -34,18 +44,23 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     `ExporterCallback` calls, or None if the run keeps the best checkpoint itself.
     """
 
-    def __init__(self, run: Run, config: Any, checkpoint_exporter: Any = None) -> None:
+    def __init__(
+        self,
+        run: Run,
+        config: ExperimentConfig | hyperparams.Config,
+        checkpoint_exporter: Any = None,
+    ) -> None:
         self.run = run
         self.config = config
         self.checkpoint_exporter = checkpoint_exporter
 
     @property
-    def model(self) -> Any:
+    def model(self) -> tf_keras.Model | base_model.MultiTaskBaseModel:
         """The model."""
         return self.run.state.model
 
     @property
-    def optimizer(self) -> Any:
+    def optimizer(self) -> tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer:
         """The optimizer, not wrapped in an optimizer that averages the weights."""
         return self.run.state.optimizer
 
@@ -55,7 +70,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return self.run.state.global_step
 
     @property
-    def task(self) -> Any:
+    def task(self) -> base_task.Task | JointTask:
         """The task."""
         return self.run.task
 
@@ -70,22 +85,22 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return self.run.state.checkpoint()
 
     @property
-    def train_loss(self) -> Any:
+    def train_loss(self) -> tf_keras.metrics.Metric | None:
         """The mean training loss, or None in modes that only evaluate."""
         return getattr(self.run.trainer, "_loss", None)
 
     @property
-    def train_metrics(self) -> list[Any]:
+    def train_metrics(self) -> list[TaskMetric]:
         """The task's training metrics."""
         return list(getattr(self.run.trainer, "_metrics", ()))
 
     @property
-    def validation_loss(self) -> Any:
+    def validation_loss(self) -> tf_keras.metrics.Metric | None:
         """The mean validation loss, or None in modes that only train."""
         return getattr(self.run.evaluator, "_loss", None)
 
     @property
-    def validation_metrics(self) -> list[Any]:
+    def validation_metrics(self) -> list[TaskMetric]:
         """The task's validation metrics."""
         return list(getattr(self.run.evaluator, "_metrics", ()))
 
@@ -109,7 +124,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             self.run.best.on_evaluate(self.run, logs)
         return self.to_model_garden_logs(logs)
 
-    def to_model_garden_logs(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+    def to_model_garden_logs(self, logs: Logs) -> dict[str, Any]:
         """Returns the results of an evaluation under Model Garden's names, without other entries.
 
         `logs` is {} if there was no evaluation.
@@ -120,7 +135,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         metric = self.config.trainer.best_checkpoint_eval_metric
         return {**garden_logs, f"best_{metric}": self._best_logs().get(metric, math.nan)}
 
-    def _best_logs(self) -> Mapping[str, Any]:
+    def _best_logs(self) -> Logs:
         if self.checkpoint_exporter is not None:
             return self.checkpoint_exporter.best_ckpt_logs
         subdirectory = self.run.config.trainer.best_checkpoint_export_subdir
@@ -131,7 +146,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return {}
 
 
-def _remove_example_counts(logs: Mapping[str, Any]) -> dict[str, Any]:
+def _remove_example_counts(logs: Logs) -> dict[str, object]:
     return {
         name: _remove_example_counts(value) if isinstance(value, Mapping) else value
         for name, value in logs.items()
@@ -193,7 +208,10 @@ class GardenCheckpoints(tf.train.CheckpointManager):
         return self._run.checkpoints.find_latest()
 
     def save(
-        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+        self,
+        checkpoint_number: int | tf.Variable | tf.Tensor | None = None,
+        check_interval: bool = True,
+        options: tf.train.CheckpointOptions | None = None,
     ) -> str | None:
         """Saves a checkpoint and returns its path, or None if no checkpoint is due.
 
@@ -224,7 +242,9 @@ class GardenCheckpoints(tf.train.CheckpointManager):
 class ManagedCheckpoints:
     """A custom `tf.train.CheckpointManager` with the interface of a run's checkpoints."""
 
-    def __init__(self, run: Run, manager: Any, *, asynchronous: bool) -> None:
+    def __init__(
+        self, run: Run, manager: tf.train.CheckpointManager, *, asynchronous: bool
+    ) -> None:
         self._state = run.state
         self._strategy = run.strategy
         self._manager = manager
@@ -255,7 +275,7 @@ class ManagedCheckpoints:
     def check(self, path: str) -> None:
         """Does nothing, because the checkpoints of a custom manager have no fingerprint."""
 
-    def restore_or_initialize(self, task: Any) -> str | None:
+    def restore_or_initialize(self, task: object) -> str | None:
         """Lets the manager restore its latest checkpoint or initialize the model.
 
         Returns the path of the checkpoint, or None if there was no checkpoint. `task` is ignored,

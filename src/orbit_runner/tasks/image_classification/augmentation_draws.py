@@ -50,7 +50,7 @@ class AugmentationDraws:
         key = self._seed, rows.examples, rows.epochs
         columns = [*self._columns(key, rows)]
 
-        def describe_row(row: int, size: tuple[int, int] | None) -> dict[str, Any]:
+        def describe_row(row: int, size: tuple[int, int] | None) -> dict[str, object]:
             values = {
                 name: value for column in columns for name, value in column(row, size).items()
             }
@@ -67,8 +67,8 @@ class AugmentationDraws:
             flip = data.augment == "crop_flip"
             drawn = crop_flips(*key, padding=data.augment_padding, flip=flip)
 
-            def crop(row: int, size: Any) -> dict[str, Any]:
-                values: dict[str, Any] = {"crop": [int(drawn.top[row]), int(drawn.left[row])]}
+            def crop(row: int, size: tuple[int, int] | None) -> dict[str, object]:
+                values: dict[str, object] = {"crop": [int(drawn.top[row]), int(drawn.left[row])]}
                 return values | ({"flip": bool(drawn.flipped[row])} if flip else {})
 
             yield crop
@@ -77,7 +77,7 @@ class AugmentationDraws:
             del settings["label_smoothing"]
             mixed = mixtures(*key, size=self._size, **settings)
 
-            def mix(row: int, size: Any) -> dict[str, Any]:
+            def mix(row: int, size: tuple[int, int] | None) -> dict[str, object]:
                 if not mixed.mixed[row]:
                     return {}
                 kind = "cutmix" if mixed.cut[row] else "mixup"
@@ -90,7 +90,7 @@ class AugmentationDraws:
         data = self._data
         if data.augment == "inception":
 
-            def window(row: int, size: tuple[int, int] | None) -> dict[str, Any]:
+            def window(row: int, size: tuple[int, int] | None) -> dict[str, object]:
                 if size is None:
                     return {}
                 areas = data.crop_area_range
@@ -111,7 +111,7 @@ class AugmentationDraws:
         if data.random_erasing is not None:
             settings = data.random_erasing.as_dict()
 
-            def erase(row: int, size: Any) -> dict[str, Any]:
+            def erase(row: int, size: tuple[int, int] | None) -> dict[str, object]:
                 rectangle = erased_rectangle(
                     *self._example_key(key, row), size=self._size, **settings
                 )
@@ -119,7 +119,7 @@ class AugmentationDraws:
 
             yield erase
 
-    def _policy(self, *key: int) -> dict[str, Any]:
+    def _policy(self, *key: int) -> dict[str, object]:
         choice = self._data.aug_type
         assert choice is not None
         assert choice.type is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from orbit_runner.tasks.image_classification.augmentation_draws import Augmentat
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import image_mixture, load_source
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 class ImageExamples(DatasetExamples):
@@ -30,9 +33,7 @@ class ImageExamples(DatasetExamples):
             dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
         )
 
-    def describe(
-        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
-    ) -> list[dict[str, Any]]:
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns file, label and augmentation of each chosen row."""
         del text
         describe_draws = self._draws.row_describer(rows)
@@ -42,11 +43,11 @@ class ImageExamples(DatasetExamples):
             described.append(self._describe(place) | describe_draws(row, place.size))
         return described
 
-    def place(self, number: int) -> dict[str, Any]:
+    def place(self, number: int) -> JsonObject:
         """Returns file and label of an image by its number in stored order."""
         return self._describe(self._dataset.place(number))
 
-    def _describe(self, place: Place) -> dict[str, Any]:
+    def _describe(self, place: Place) -> JsonObject:
         names = self._labels
         label = place.label
         if label is None:

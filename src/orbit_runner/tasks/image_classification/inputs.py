@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,9 @@ from orbit_runner.tasks.image_classification.sources import (
     is_ready,
     load_source,
 )
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 def train_inputs(
@@ -159,15 +162,15 @@ def _can_decode_by_batch(
     return dataset.decodes_batches and not needs_more
 
 
-def _train_element(batch: dict[str, Any]) -> Any:
+def _train_element(batch: dict[str, tf.Tensor]) -> Tensors:
     return batch["image"], batch["label"]
 
 
-def _weighted_element(batch: dict[str, Any]) -> Any:
+def _weighted_element(batch: dict[str, tf.Tensor]) -> Tensors:
     return batch["image"], batch["label"], batch["weight"]
 
 
-def _eval_element(batch: dict[str, Any], weight: tf.Tensor) -> Any:
+def _eval_element(batch: dict[str, tf.Tensor], weight: tf.Tensor) -> Tensors:
     return batch["image"], batch["label"], weight
 
 

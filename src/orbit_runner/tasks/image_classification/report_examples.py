@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tf_keras
@@ -11,12 +11,15 @@ import tf_keras
 from orbit_runner.tasks.mistakes import Mistake, find_mistakes
 from orbit_runner.tasks.report_examples import ReportExamples
 
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
+
 _MISTAKES = 24
 
 
 def classification_examples(
     model: tf_keras.Model,
-    batches: Iterable[Any],
+    batches: Iterable[Tensors],
     *,
     names: Sequence[str] = (),
     total: int | None = None,

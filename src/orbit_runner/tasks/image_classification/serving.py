@@ -6,7 +6,6 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -80,7 +79,9 @@ class ImagePredictor:
     `top_k` is the number of labels per image.
     """
 
-    def __init__(self, signatures: Mapping[str, Any], top_k: int | None = None) -> None:
+    def __init__(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], top_k: int | None = None
+    ) -> None:
         names = signatures[NAMES]()["names"].numpy()
         self._classify = signatures[BYTES]
         self._names = [name.decode() for name in names]
@@ -113,14 +114,14 @@ class ImagePredictor:
             for path, data in zip(items, contents, strict=True)
         ]
 
-    def _probabilities(self, images: Sequence[bytes]) -> list[Any]:
+    def _probabilities(self, images: Sequence[bytes]) -> list[np.ndarray | str]:
         """Returns the probabilities of each image, or a string with the error instead."""
         probabilities = self._classify(images=tf.constant(list(images)))["probabilities"].numpy()
         return [
             "an output of the model is NaN" if np.isnan(row).any() else row for row in probabilities
         ]
 
-    def _prediction(self, path: Path, result: Any) -> Prediction:
+    def _prediction(self, path: Path, result: np.ndarray | str) -> Prediction:
         shown = f"{path!s:<{self._path_width}}"
         if isinstance(result, str):
             return Prediction(f"{shown}  error: {result}", {"image": str(path), "error": result})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
@@ -32,6 +32,10 @@ from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Serving
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.utils.types import JsonObject, Tensors
 
 
 class ImageClassificationTask(Task):
@@ -69,7 +73,7 @@ class ImageClassificationTask(Task):
             _add_weight_decay(model, config.losses.l2_weight_decay)
         return model
 
-    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
         """Returns file, record and class of an image of the validation data."""
         return ImageExamples(self.task_config, self.task_config.validation_data).place(index)
 
@@ -120,7 +124,7 @@ class ImageClassificationTask(Task):
         source = load_source(params, model.input_size, model.num_classes)
         return source.size - len(self.excluded_examples(params))
 
-    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Returns images and labels, and which of the rows are images, float32 [batch]."""
         images, labels, counts = inputs
         return (images, labels), counts
@@ -133,7 +137,11 @@ class ImageClassificationTask(Task):
         return 0 if params.max_bad_images else super().full_batches(params)
 
     def train_step(
-        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+        self,
+        inputs: Tensors,
+        model: tf_keras.Model,
+        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+        metrics: Sequence[TaskMetric] | None = None,
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar.
 
@@ -145,8 +153,8 @@ class ImageClassificationTask(Task):
 
     def build_losses(
         self,
-        labels: Any,
-        model_outputs: Any,
+        labels: Tensors,
+        model_outputs: Tensors,
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
@@ -162,7 +170,13 @@ class ImageClassificationTask(Task):
         loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
         return tf.add_n([loss, *aux_losses]) if aux_losses else loss
 
-    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+    def process_metrics(
+        self,
+        metrics: Iterable[TaskMetric],
+        labels: Tensors,
+        model_outputs: Tensors,
+        **kwargs: tf.Tensor | None,
+    ) -> None:
         """Updates the metrics with a batch. Mixed images count as the class with the largest share.
 
         In training with weights, `labels` are labels and weights.
@@ -195,9 +209,9 @@ class ImageClassificationTask(Task):
         """Returns the class of each training image."""
         return classes_of(self.task_config, self._training_source())
 
-    def build_metrics(self, training: bool = True) -> list[Any]:
+    def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""
-        metrics: list[Any] = [SparseAccuracy("accuracy")]
+        metrics: list[TaskMetric] = [SparseAccuracy("accuracy")]
         k = self.task_config.top_k
         if not training and self.images.num_classes > k:
             metrics.append(
@@ -205,7 +219,7 @@ class ImageClassificationTask(Task):
             )
         return metrics if training else [*metrics, *self._config_metrics()]
 
-    def _config_metrics(self) -> list[Any]:
+    def _config_metrics(self) -> list[TaskMetric]:
         return make_metrics(
             self.task_config.metrics,
             kind="sparse",
@@ -226,7 +240,7 @@ class ImageClassificationTask(Task):
         return image_serving(model, images.class_names, decode)
 
     def predictor(
-        self, signatures: Mapping[str, Any], *, top_k: int | None = None
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> ImagePredictor:
         """Returns the predictor that labels image files."""
         return ImagePredictor(signatures, top_k)
@@ -242,7 +256,7 @@ class ImageClassificationTask(Task):
         images: TrainedImages = self.learned
         return images
 
-    def report_examples(self, model: tf_keras.Model, batches: Iterable[Any]) -> ReportExamples:
+    def report_examples(self, model: tf_keras.Model, batches: Iterable[Tensors]) -> ReportExamples:
         """Returns the confusion matrix and the worst mistakes."""
         total = self.num_examples(self.task_config.validation_data)
         return classification_examples(model, batches, names=self.class_names, total=total)
@@ -261,7 +275,7 @@ class ImageClassificationTask(Task):
 def _add_weight_decay(model: tf_keras.Model, rate: float) -> None:
     kernels = [variable for variable in model.trainable_variables if variable.shape.rank > 1]
 
-    def decay() -> Any:
+    def decay() -> tf.Tensor:
         return rate * tf.add_n([tf.nn.l2_loss(kernel) for kernel in kernels])
 
     model.add_loss(decay)

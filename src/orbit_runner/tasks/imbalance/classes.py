@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from orbit_runner.data.order.mixture import Mixture, make_mixture
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.imbalance.config import BALANCED, MixedDataConfig, class_problems
+
+if TYPE_CHECKING:
+    from orbit_runner.data.arrays import RepeatedArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Classes:
 
 
 def classes_of_labels(
-    labels: Any, names: Sequence[str] | None = None, count: int | None = None
+    labels: np.ndarray | RepeatedArray, names: Sequence[str] | None = None, count: int | None = None
 ) -> Classes:
     """Returns the classes of labels [n] or [n, 1], integers from 0, or one-hot [n, classes].
 
@@ -69,7 +72,7 @@ def classes_of_column(column: Column) -> Classes:
 
 
 def class_weights(
-    setting: str | Mapping[str, Any],
+    setting: str | Mapping[str, float],
     classes: Classes,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> dict[str, float]:

@@ -118,7 +118,7 @@ def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[tupl
 
 
 def class_problems(
-    name: str, weights: str | Mapping[str, Any], classes: Sequence[str]
+    name: str, weights: str | Mapping[str, object], classes: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for weights of unknown classes, and for classes without weight.
 

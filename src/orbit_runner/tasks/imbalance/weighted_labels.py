@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 
 class WeightedLabels(NamedTuple):
     """Labels, and the weights of the examples, float32 [batch] each."""
 
-    labels: Any
+    labels: Tensors
     weights: tf.Tensor  # In the loss.
     counts: tf.Tensor  # In the metrics, which ignore class weights.
 
 
 def training_labels(
-    labels: Any,
+    labels: Tensors,
     weights: tf.Tensor | None,
     by_class: Mapping[str, float],
     classes: tf.Tensor | None = None,
-) -> Any:
+) -> Tensors:
     """Returns the labels of a training batch as `build_losses` and `process_metrics` take them.
 
     Args:
@@ -45,7 +48,7 @@ def training_labels(
     return WeightedLabels(labels, example_weights * weights, weights)
 
 
-def split_labels(labels: Any) -> tuple[Any, dict[str, tf.Tensor]]:
+def split_labels(labels: Tensors) -> tuple[Tensors, dict[str, tf.Tensor]]:
     """Returns the labels alone, and the arguments of a metric with the weights of its examples."""
     if not isinstance(labels, tuple):
         return labels, {}

@@ -188,7 +188,7 @@ def _signature_of(reference: str) -> Signature | str | None:
 
 
 def _call_problems(
-    reference: str, arguments: Mapping[str, Any], name: str
+    reference: str, arguments: Mapping[str, object], name: str
 ) -> Iterator[tuple[str, str]]:
     signature = _signature_of(reference)
     if isinstance(signature, str):

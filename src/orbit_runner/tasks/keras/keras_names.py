@@ -85,7 +85,7 @@ def find_class(kind: str, name: str) -> str | None:
     return known.get(plain) or known.get(_short_names(kind).get(name.lower(), ""))
 
 
-def split_item(item: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def split_item(item: str | Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """Returns the name and the arguments of a loss or metric: `mse` or `{name: …, …}`."""
     if isinstance(item, str):
         return item, {}
@@ -93,7 +93,7 @@ def split_item(item: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(arguments.pop(NAME, "")), arguments
 
 
-def item_problems(kind: str, item: str | Mapping[str, Any]) -> Iterator[str]:
+def item_problems(kind: str, item: str | Mapping[str, object]) -> Iterator[str]:
     """Yields what is wrong with a loss or metric, as far as it is known without importing it."""
     name, arguments = split_item(item)
     if not name:
@@ -134,7 +134,9 @@ def layer_problems(layer: str | Mapping[str, Any]) -> Iterator[str]:
     yield from _argument_problems("layers", name, keras_classes("layers")[name], arguments)
 
 
-def split_layer(layer: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def split_layer(
+    layer: str | Mapping[str, Mapping[str, object] | None],
+) -> tuple[str, dict[str, object]]:
     """Returns the name and the arguments of a layer."""
     if isinstance(layer, str):
         return layer, {}
@@ -147,7 +149,7 @@ def _names(kind: str) -> Sequence[str]:
 
 
 def _argument_problems(
-    kind: str, name: str, reference: str, arguments: Mapping[str, Any]
+    kind: str, name: str, reference: str, arguments: Mapping[str, object]
 ) -> Iterator[str]:
     for reserved in _RESERVED[kind]:
         if reserved in arguments:
@@ -164,7 +166,7 @@ def _argument_problems(
 
 
 def _user_class_problems(
-    reference: str, arguments: Mapping[str, Any], example: str
+    reference: str, arguments: Mapping[str, object], example: str
 ) -> Iterator[str]:
     if problem := reference_problem(reference, example):
         yield problem
@@ -187,7 +189,7 @@ def is_passed_function(reference: str) -> bool:
 
 
 def metric_problems(
-    metrics: Sequence[str | Mapping[str, Any]], taken: Sequence[str] = ()
+    metrics: Sequence[str | Mapping[str, object]], taken: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for metrics that do not exist or have the name of another one.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -32,7 +31,7 @@ _REGRESSION_LOSSES = "mse, mae, huber, log_cosh"
 class FunctionLoss(tf_keras.losses.Loss):
     """A function of labels and outputs as a loss of Keras, which AutoGraph converts."""
 
-    def __init__(self, function: Callable[..., tf.Tensor], arguments: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[..., tf.Tensor], arguments: Mapping[str, object]) -> None:
         super().__init__(reduction="none", name=getattr(function, "__name__", "loss"))
         self._function = function
         self._arguments = dict(arguments)
@@ -156,7 +155,7 @@ def _masked_means(losses: tf.Tensor, mask: tf.Tensor, counts: tf.Tensor | None) 
     return tf.math.divide_no_nan(values * examples, tf.reduce_sum(included))
 
 
-def make_loss(item: str | Mapping[str, Any], labels: Labels, outputs: Outputs) -> ExampleLoss:
+def make_loss(item: str | Mapping[str, object], labels: Labels, outputs: Outputs) -> ExampleLoss:
     """Returns the loss of a config. Raises `SettingError` if it does not fit labels and outputs."""
     name, arguments = split_item(item or _default_loss(labels, outputs))
     loss = _build_loss(name, arguments)
@@ -193,7 +192,7 @@ def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
         )
 
 
-def _check_axis(name: str, arguments: Mapping[str, Any], outputs: Outputs) -> None:
+def _check_axis(name: str, arguments: Mapping[str, object], outputs: Outputs) -> None:
     axis = arguments.get("axis", -1)
     rank = len(outputs.shape) + 1
     if isinstance(axis, int) and not (0 < axis < rank or -rank < axis < 0):
@@ -245,7 +244,7 @@ def _matches(shape: tuple[int, ...], other_shape: tuple[int | None, ...]) -> boo
     return all(size is None or size == own for own, size in zip(shape, other_shape, strict=True))
 
 
-def _default_loss(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
+def _default_loss(labels: Labels, outputs: Outputs) -> str | dict[str, str | bool]:
     """Returns the loss that labels and outputs require."""
     activation = outputs.activation
     if labels.are_integers and not _sparse_problem(labels, outputs) and (outputs.width or 0) > 1:
@@ -266,7 +265,7 @@ def _default_loss(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
     )
 
 
-def _build_loss(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
+def _build_loss(name: str, arguments: Mapping[str, object]) -> tf_keras.losses.Loss:
     if ":" in name:
         return _build_user_loss(name, arguments)
     reference = find_class("losses", name)
@@ -279,14 +278,14 @@ def _build_loss(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
         raise SettingError(_PATH, f"{name}: {first_line(error)}") from error
 
 
-def _build_user_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
-    loaded: Any = load_function(reference, _PATH)
+def _build_user_loss(reference: str, arguments: Mapping[str, object]) -> tf_keras.losses.Loss:
+    loaded = load_function(reference, _PATH)
     if not isinstance(loaded, type):
         return FunctionLoss(loaded, arguments)
     if not issubclass(loaded, base_classes("losses", "Loss")):
         raise SettingError(_PATH, f"{reference} is not a subclass of keras.losses.Loss")
     try:
-        loss = loaded(**arguments)
+        loss: tf_keras.losses.Loss = loaded(**arguments)
     except TypeError as error:
         raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
     if loss.reduction == "sum":

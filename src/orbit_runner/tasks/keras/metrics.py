@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
@@ -16,6 +16,9 @@ from orbit_runner.tasks.keras.outputs import CALL_ERRORS, match_labels, reason_o
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tf_internals import keras_mask, rename_metric
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.metrics import TaskMetric
 
 # They take class numbers as labels. All other metrics take labels of the shape of the outputs.
 _CLASS_NUMBER_METRICS = (
@@ -80,7 +83,7 @@ class ConvertedMetric:
             counts = counts[..., tf.newaxis]
         return tf.cast(mask, tf.float32) * counts
 
-    def result(self) -> Any:
+    def result(self) -> tf.Tensor:
         """Returns the value of the metric."""
         return self._metric.result()
 
@@ -94,7 +97,7 @@ def _shown(tensor: tf.Tensor) -> str:
 
 
 def make_metrics(
-    items: Sequence[str | Mapping[str, Any]],
+    items: Sequence[str | Mapping[str, object]],
     *,
     kind: str,
     from_logits: bool,
@@ -102,7 +105,7 @@ def make_metrics(
     output_shape: Sequence[int | None],
     masked: bool = False,
     path: str = "task.metrics",
-) -> list[Any]:
+) -> list[TaskMetric]:
     """Returns the metrics of a config. Must be called in the strategy's scope.
 
     `kind` is that of the loss: `sparse` for class numbers as labels, `categorical`, `binary` or "".
@@ -135,7 +138,7 @@ class _MetricFactory:
         self._outputs = outputs
         self._masked = masked
 
-    def make(self, item: str | Mapping[str, Any], path: str) -> Any:
+    def make(self, item: str | Mapping[str, object], path: str) -> ConvertedMetric | SparseAccuracy:
         name, arguments = split_item(item)
         shown = str(arguments.pop(ALIAS, "") or _plain_name(name))
         if ":" in name:
@@ -162,7 +165,7 @@ class _MetricFactory:
         convert = self._conversion(takes_classes=takes_classes, keeps_logits=keeps_logits)
         return _require_number(ConvertedMetric(metric, convert, path), path)
 
-    def _accuracy(self, name: str, path: str) -> Any:
+    def _accuracy(self, name: str, path: str) -> ConvertedMetric | SparseAccuracy:
         """Returns the accuracy that Keras selects by the shapes of labels and outputs."""
         metrics = tf_keras.metrics
         labels = self._labels
@@ -178,7 +181,9 @@ class _MetricFactory:
             )
         return ConvertedMetric(metrics.CategoricalAccuracy(name=name), lambda y, p: (y, p), path)
 
-    def _check_sizes(self, metric: Any, name: str, path: str, *, takes_classes: bool) -> None:
+    def _check_sizes(
+        self, metric: tf_keras.metrics.Metric, name: str, path: str, *, takes_classes: bool
+    ) -> None:
         """Raises `SettingError` if a metric would compare different numbers of values.
 
         They differ at the first batch, where Keras only says that two lists have other lengths.
@@ -249,7 +254,7 @@ def _plain_name(name: str) -> str:
     return snake_case(name.rpartition(":")[2])
 
 
-def _keras_class(name: str, path: str) -> Any:
+def _keras_class(name: str, path: str) -> type[tf_keras.metrics.Metric]:
     reference = find_class("metrics", name)
     cls = getattr(tf_keras.metrics, (reference or "").partition(":")[2], None)
     if cls is None:
@@ -257,8 +262,10 @@ def _keras_class(name: str, path: str) -> Any:
     return cls
 
 
-def _build_user_metric(reference: str, arguments: dict[str, Any], name: str, path: str) -> Any:
-    loaded: Any = load_function(reference, path)
+def _build_user_metric(
+    reference: str, arguments: Mapping[str, object], name: str, path: str
+) -> tf_keras.metrics.Metric:
+    loaded = load_function(reference, path)
     if not isinstance(loaded, type) or not issubclass(loaded, base_classes("metrics", "Metric")):
         raise SettingError(path, f"{reference} is not a subclass of keras.metrics.Metric")
     try:

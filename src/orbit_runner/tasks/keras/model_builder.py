@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tf_keras
 
@@ -17,17 +17,18 @@ from orbit_runner.tasks.keras.keras_names import split_layer
 from orbit_runner.tasks.keras.outputs import call_error
 from orbit_runner.tasks.keras.passed_objects import KERAS_BACKEND_ADVICE, load_function
 from orbit_runner.tf_internals import all_layers, is_compiled, is_functional
-from orbit_runner.utils.types import Tensors
 
 if TYPE_CHECKING:
     import keras
+
+    from orbit_runner.utils.types import Tensors
 
 VOCABULARIES_FILE = "layer_vocabularies.json"  # An asset of the run.
 
 _BUILD = "task.model.build"
 
 
-def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
+def build_model(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
     """Returns the model, not compiled. Must be called in the strategy's scope.
 
     `inputs` are Keras inputs with the shapes and types of the data. Raises `SettingError` if the
@@ -53,7 +54,7 @@ def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
     return model
 
 
-def _call_function(config: KerasModelConfig) -> Any:
+def _call_function(config: KerasModelConfig) -> object:
     function = load_function(config.build, _BUILD)
     arguments = plain_value(config.arguments)
     signature = actual_parameters(function)
@@ -83,7 +84,7 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
     return Keras3Model(model)
 
 
-def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
+def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
     """Raises `SettingError` if a functional model has other inputs than the data.
 
     Keras ignores inputs that the model does not have, and assigns inputs by their order if one has
@@ -113,7 +114,7 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Any) -> None:
         )
 
 
-def _build_sequential(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
+def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
     if isinstance(inputs, dict):
         raise SettingError(
             "task.model.layers",
@@ -159,7 +160,7 @@ def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
             )
 
 
-def _all_layers(model: tf_keras.Model) -> list[Any]:
+def _all_layers(model: tf_keras.Model) -> list[tf_keras.layers.Layer]:
     if isinstance(model, Keras3Model):
         return all_layers(model, include_self=False)
     layers = [layer for layer in model.submodules if isinstance(layer, tf_keras.layers.Layer)]
@@ -168,7 +169,7 @@ def _all_layers(model: tf_keras.Model) -> list[Any]:
     return [layer for layer in layers if id(layer) not in inner or layer in model.layers]
 
 
-def _words(layer: Any) -> list[Any]:
+def _words(layer: tf_keras.layers.Layer) -> list[str | int]:
     """Returns the vocabulary of a lookup layer as JSON values."""
     return [
         word.decode(errors="backslashreplace")
@@ -180,7 +181,7 @@ def _words(layer: Any) -> list[Any]:
     ]
 
 
-def _describe_difference(words: list[Any], trained: list[Any]) -> str:
+def _describe_difference(words: list[str | int], trained: list[str | int]) -> str:
     for place, (word, before) in enumerate(zip(words, trained, strict=False)):
         if word != before:
             return f"entry {place} is {shorten(repr(word))}, previously {shorten(repr(before))}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tf_internals import is_functional, keras_mask
-from orbit_runner.utils.types import Tensors
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 # What a loss or metric raises if labels or outputs do not fit.
 CALL_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
@@ -42,7 +45,7 @@ class Outputs:
         return f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
 
 
-def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
+def outputs_of(model: tf_keras.Model, inputs: Tensors) -> Outputs:
     """Returns the description of a model's output for inputs such as `symbolic_inputs` returns.
 
     Creates the variables of the model if it has none yet. Raises `SettingError` if the model does
@@ -76,7 +79,7 @@ def call_error(inputs: Tensors, error: Exception) -> SettingError:
     )
 
 
-def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Any) -> None:
+def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Tensors) -> None:
     """Raises `SettingError` if a model casts strings, which fails only when it is run."""
     specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
     if all(spec.dtype != tf.string for spec in tf.nest.flatten(specs)):
@@ -93,7 +96,7 @@ def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Any) -> None:
             )
 
 
-def symbolic_inputs(specs: Any) -> Any:
+def symbolic_inputs(specs: Mapping[str, tuple[tuple[int, ...], str]]) -> Tensors:
     """Returns Keras inputs for `{"x": (shape, dtype)}` or for several by name."""
     inputs = {
         path.partition(".")[2]: tf_keras.Input(shape, dtype=dtype, name=path.replace(".", "_"))

@@ -20,7 +20,7 @@ KERAS_BACKEND_ADVICE = (
 )
 # By digest and by `module:name`.
 ARRAYS: dict[str, ArraySource] = {}
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
+FUNCTIONS: dict[str, Callable[..., object]] = {}
 
 
 def register_arrays(source: ArraySource) -> str:
@@ -31,7 +31,7 @@ def register_arrays(source: ArraySource) -> str:
     return digest
 
 
-def register_function(function: Callable[..., Any]) -> str:
+def register_function(function: Callable[..., object]) -> str:
     """Returns the name of a function for a config, and registers it if it cannot be imported."""
     if is_importable(function):
         return f"{function.__module__}:{function.__qualname__}"
@@ -43,7 +43,7 @@ def register_function(function: Callable[..., Any]) -> str:
     return reference
 
 
-def is_importable(function: Callable[..., Any]) -> bool:
+def is_importable(function: Callable[..., object]) -> bool:
     """Returns whether another process finds a function by its module and its name."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", "")
@@ -84,5 +84,5 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
         reason = "is not a function or class" if attribute is not None else "does not exist"
         known = [key for key, value in vars(module).items() if callable(value)]
         raise SettingError(path, f"{reference} {reason}{nearest_name_hint(name, known)}")
-    result: Callable[..., Any] = attribute
+    result: Callable[..., object] = attribute
     return result

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -43,6 +43,7 @@ _LOOKUPS = {
     "GatherNd": "Tparams",
 }
 _LIMIT = 80  # of values in messages, in characters
+_Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +57,7 @@ class ArrayRow:
 class ArrayPredictor:
     """Predicts for rows: of arrays in .npz files, or of JSON."""
 
-    def __init__(self, signatures: Mapping[str, Any]) -> None:
+    def __init__(self, signatures: Mapping[str, tf.types.experimental.Callable]) -> None:
         self._signature = signatures[PREDICT]
         specs = (
             self._signature.structured_input_signature
@@ -117,7 +118,9 @@ class ArrayPredictor:
             )
         return predictions
 
-    def _predict_rows(self, rows: Sequence[Mapping[str, np.ndarray]]) -> list[Any]:
+    def _predict_rows(
+        self, rows: Sequence[Mapping[str, np.ndarray]]
+    ) -> list[str | dict[str, np.ndarray | np.generic]]:
         stacked = {
             name: tf.constant(np.stack([row[name] for row in rows]), spec.dtype)
             for name, spec in self._specs.items()
@@ -167,13 +170,13 @@ class ArrayPredictor:
         for index in range(len(next(iter(arrays.values())))):
             yield self._row({name: array[index] for name, array in arrays.items()})
 
-    def _rename_inputs(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _rename_inputs(self, values: Mapping[str, _Value]) -> Mapping[str, _Value]:
         """Returns values by the arguments of the signature, which are identifiers."""
         others = [name for name in values if name not in self._specs]
         named = dict(zip(argument_names(others), (values[name] for name in others), strict=True))
         return {**named, **values}
 
-    def _row(self, values: Mapping[str, Any]) -> ArrayRow:
+    def _row(self, values: Mapping[str, object]) -> ArrayRow:
         row = {}
         for name, spec in self._specs.items():
             if name not in values:
@@ -189,7 +192,7 @@ class _UnusableValue(Exception):
     """A value that is not one of an input. The message says what was got, and what is allowed."""
 
 
-def _array_of(value: Any, spec: tf.TensorSpec) -> np.ndarray:
+def _array_of(value: object, spec: tf.TensorSpec) -> np.ndarray:
     """Returns the array of a JSON value or of a row of an array, with the type of an input.
 
     Its values are those that are given: what the type cannot represent raises `_UnusableValue`.
@@ -227,7 +230,7 @@ def _booleans(array: np.ndarray) -> np.ndarray:
     return array.astype(np.bool_)
 
 
-def _integers(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def _integers(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     limits = np.iinfo(dtype)
     if array.dtype.kind in "iu" and np.can_cast(array.dtype, dtype):
         return array.astype(dtype)
@@ -241,7 +244,7 @@ def _integers(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return np.asarray([int(value) for value in values], dtype).reshape(array.shape)
 
 
-def _floats(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def _floats(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if array.dtype.kind not in "iuf":
         for value in array.ravel().tolist():
             if type(value) not in (int, float):
@@ -263,12 +266,12 @@ def _floats(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     return numbers
 
 
-def _show(value: Any) -> str:
+def _show(value: object) -> str:
     """Returns a value as JSON for a message."""
     return shorten(json.dumps(value, default=repr), _LIMIT)
 
 
-def _prediction(index: int, answer: Mapping[str, Any]) -> Prediction:
+def _prediction(index: int, answer: Mapping[str, np.ndarray | np.generic]) -> Prediction:
     data = {name: _round_values(value) for name, value in answer.items()}
     if CLASS in data and np.ndim(data[CLASS]) == 0:
         best = float(np.max(answer[PROBABILITIES]))

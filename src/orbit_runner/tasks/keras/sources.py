@@ -88,7 +88,7 @@ def array_classes(source: ArraySource) -> Classes:
     return classes_of_labels(source.arrays[Y])
 
 
-def label_of(labels: np.ndarray, row: int) -> dict[str, Any]:
+def label_of(labels: np.ndarray, row: int) -> dict[str, str | int | float]:
     """Returns the label of an example if it is a number or a text, or else nothing."""
     label = labels[row]
     if np.size(label) != 1:
@@ -106,7 +106,7 @@ def array_mixture(
     return training_mixture(data, source.origins, lambda: array_classes(source), excluded)
 
 
-def arrays_of(returned: Any, name: str) -> ArraySource:
+def arrays_of(returned: object, name: str) -> ArraySource:
     """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
     if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
         returned = dict(zip((X, Y, W), returned, strict=False))
@@ -120,7 +120,7 @@ def arrays_of(returned: Any, name: str) -> ArraySource:
     rest = {key: value for key, value in returned.items() if key not in (Y, W)}
     features = rest[X] if X in rest and len(rest) == 1 else rest
     if isinstance(features, Mapping):
-        inputs: Any = {
+        inputs: np.ndarray | dict[str, np.ndarray] = {
             str(key): _array(value, f"{X}.{key}", name) for key, value in features.items()
         }
         if not inputs:
@@ -194,7 +194,7 @@ def _select_section(source: ArraySource, fraction: float, section: str) -> Array
     return dataclasses.replace(source, arrays=select(source.arrays), origins=origins, rows=rows)
 
 
-def _array(value: Any, path: str, name: str) -> np.ndarray:
+def _array(value: object, path: str, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -297,7 +297,7 @@ def _find_passed_arrays(digest: str) -> ArraySource:
     return ARRAYS[digest]
 
 
-def _call_arguments(data: KerasDataConfig) -> dict[str, Any]:
+def _call_arguments(data: KerasDataConfig) -> dict[str, object]:
     arguments = json.dumps(plain_value(data.arguments), sort_keys=True)
     return {"function": data.function, "arguments": arguments}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -44,6 +44,10 @@ from orbit_runner.tasks.keras.trained_arrays import (
 )
 from orbit_runner.tasks.serving import Serving
 
+if TYPE_CHECKING:
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.utils.types import Tensors
+
 _INPUTS = ArrayInputs(X, Y, W)
 _NO_VALIDATION = (
     "is not set\nset it, set task.validation_split, or train without evaluations: --mode=train"
@@ -75,7 +79,7 @@ class KerasTask(Task):
         self._loss = make_loss(config.loss, self._labels, self._outputs)
         return model
 
-    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+    def describe_example(self, inputs: Tensors, index: int) -> dict[str, str | int | float]:
         """Returns the label of an example of the validation data."""
         source = section_source(self.task_config, SECTIONS[1])
         return {} if source is None else label_of(source.arrays[Y], index)
@@ -110,14 +114,18 @@ class KerasTask(Task):
         return self._source(params).size - len(self.excluded_examples(params))
 
     def train_step(
-        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+        self,
+        inputs: Tensors,
+        model: tf_keras.Model,
+        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+        metrics: Sequence[TaskMetric] | None = None,
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
         features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
         targets = training_labels(labels, weights, self.loss_by_class)
         return super().train_step((features, targets), model, optimizer, metrics)
 
-    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Returns `(x, y, (None, w))`, and which rows are examples, float32 [batch].
 
         `w` is None if examples have no weights.
@@ -127,7 +135,7 @@ class KerasTask(Task):
         return (features, labels, (None, weights)), counts
 
     def validation_step(
-        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+        self, inputs: Tensors, model: tf_keras.Model, metrics: Sequence[TaskMetric] | None = None
     ) -> dict[str, tf.Tensor]:
         """Evaluates one batch on one replica: `loss` is the mean over the examples.
 
@@ -151,8 +159,8 @@ class KerasTask(Task):
 
     def build_losses(
         self,
-        labels: Any,
-        model_outputs: Any,
+        labels: Tensors,
+        model_outputs: tf.Tensor,
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
@@ -171,16 +179,22 @@ class KerasTask(Task):
         """Returns the class of each training example."""
         return array_classes(self._source(self.task_config.train_data))
 
-    def example_losses(self, labels: Any, model_outputs: Any) -> tf.Tensor:
+    def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each example, float32 [batch]."""
         return self._require_loss()(labels, model_outputs)
 
-    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+    def process_metrics(
+        self,
+        metrics: Iterable[TaskMetric],
+        labels: Tensors,
+        model_outputs: tf.Tensor,
+        **kwargs: tf.Tensor | None,
+    ) -> None:
         """Updates the metrics, which count each example once, whatever its weight."""
         labels = labels[0] if isinstance(labels, tuple) else labels
         super().process_metrics(metrics, labels, model_outputs, **kwargs)
 
-    def build_metrics(self, training: bool = True) -> list[Any]:
+    def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the metrics of the config."""
         loss = self._require_loss()
         return make_metrics(
@@ -211,7 +225,7 @@ class KerasTask(Task):
         return make_serving(model, self._specs(), loss.kind, from_logits=loss.from_logits)
 
     def predictor(
-        self, signatures: Mapping[str, Any], *, top_k: int | None = None
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> ArrayPredictor:
         """Returns the predictor for rows of arrays and lines of JSON."""
         if top_k is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -70,7 +69,7 @@ class TrainedArrays:
                 )
 
 
-def labels_of(arrays: Sequence[np.ndarray], ignored: Any = None) -> Labels:
+def labels_of(arrays: Sequence[np.ndarray], ignored: object = None) -> Labels:
     """Returns the description of the labels of all sections, whose shape and type are equal.
 
     `ignored` is a class number that counts as no label; None for none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from orbit_runner.data.ratings.interactions import Interactions, RatingSource
 from orbit_runner.tasks.examples import find_excluded
 from orbit_runner.tasks.recommendation.config import RatingTrainData
 from orbit_runner.tasks.recommendation.sources import load_interactions, load_source
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 class RatingExamples:
@@ -35,9 +38,7 @@ class RatingExamples:
         self.source = self._ratings.name
         self.order = RowOrder(exclude_examples(sequence, self.excluded), data.global_batch_size)
 
-    def describe(
-        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
-    ) -> list[dict[str, Any]]:
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns user, item, label and the line of the choice of each chosen row."""
         del text
         ids = rows.examples[chosen]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +25,7 @@ class UserPredictor:
     The argument `top_k` is the number of items per user.
     """
 
-    def __init__(self, signature: Callable[..., Any], top_k: int) -> None:
+    def __init__(self, signature: tf.types.experimental.Callable, top_k: int) -> None:
         self._signature = signature
         self._top_k = top_k
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
@@ -27,6 +27,10 @@ from orbit_runner.tasks.recommendation.sources import (
 )
 from orbit_runner.tasks.serving import Predictor, Serving
 
+if TYPE_CHECKING:
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.utils.types import Tensors
+
 
 class RecommendationTask(Task):
     """Recommendation of items to users, based on their past choices."""
@@ -44,7 +48,7 @@ class RecommendationTask(Task):
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
 
-    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+    def describe_example(self, inputs: Tensors, index: int) -> dict[str, int]:
         """Returns the published id of a user of the validation data."""
         source = load_source(self.task_config.validation_data)
         return {"user": int(source.user_ids[int(inputs[0]["user"][0])])}
@@ -92,7 +96,7 @@ class RecommendationTask(Task):
         return [] if training else [HitRatio(k), Ndcg(k)]
 
     def validation_step(
-        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+        self, inputs: Tensors, model: tf_keras.Model, metrics: Sequence[TaskMetric] | None = None
     ) -> dict[str, tf.Tensor]:
         """Ranks the held-out item of each user of a batch, on one replica.
 
@@ -127,7 +131,9 @@ class RecommendationTask(Task):
         section = "train_data" if isinstance(params, RatingTrainData) else "validation_data"
         self.ratings.check(load_source(params), section)
 
-    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+    def predictor(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
+    ) -> Predictor:
         """Returns the predictor of the best items for users.
 
         `top_k` is the number of items per user; None for the task's `top_k`.

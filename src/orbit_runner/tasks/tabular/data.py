@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
@@ -54,7 +54,7 @@ class TabularData(TaskData):
         part = load_part(table, SECTIONS[0])
         columns = {target.column: part.column(target.column) for target in table.targets}
 
-        def targets_of(row: int, text: bool) -> dict[str, Any]:
+        def targets_of(row: int, text: bool) -> dict[str, dict[str, str]]:
             return {"targets": {name: column.text(row) for name, column in columns.items()}}
 
         return DatasetExamples(

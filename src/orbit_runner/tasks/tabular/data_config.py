@@ -120,7 +120,7 @@ class TableDataConfig(MixedDataConfig):
         return tuple((label, _file_names(names)) for label, names in (self.files or {}).items())
 
 
-def _file_names(value: Any) -> tuple[str, ...]:
+def _file_names(value: object) -> tuple[str, ...]:
     """Returns one name or a list of names as a tuple; () if it is neither."""
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):

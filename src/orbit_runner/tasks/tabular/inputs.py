@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from orbit_runner.data.source import ArraySource
@@ -25,7 +23,7 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     `targets` has int32 [n] or float32 [n] by name, and `weight` is float32 [n], if there is a
     column for it. Raises `DataError` if a row has a class that the run was not trained on.
     """
-    features: dict[str, Any] = {}
+    features: dict[str, np.ndarray] = {}
     if fitted.numeric:
         features[NUMERIC] = _matrix(part, [*fitted.numeric], np.float32)
         for place, name in enumerate(fitted.numeric):
@@ -39,7 +37,10 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
         features[TOKENS] = np.concatenate(parts, axis=1) if parts[1:] else parts[0]
     targets = {name: _class_numbers(part, fitted, name) for name in fitted.classes}
     targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
-    arrays = {INPUTS.features: features, INPUTS.labels: targets}
+    arrays: dict[str, np.ndarray | dict[str, np.ndarray]] = {
+        INPUTS.features: features,
+        INPUTS.labels: targets,
+    }
     if config.weight_column:
         weight = np.asarray(part.column(config.weight_column).values)
         # The mean is 1, so that the loss and the learning rate do not depend on the unit.
@@ -65,5 +66,5 @@ def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndar
     return numbers
 
 
-def _matrix(part: TablePart, names: list[str], dtype: Any) -> np.ndarray:
+def _matrix(part: TablePart, names: list[str], dtype: type[np.float32 | np.int32]) -> np.ndarray:
     return np.empty((part.size, len(names)), dtype)

@@ -84,7 +84,7 @@ class NormalizeColumns(tf_keras.layers.Layer):
         self._columns = columns
         self._lacking = [place for place, column in enumerate(columns) if column.has_missing]
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the means and factors, which are saved with the weights."""
         self.mean = self._constant("mean", [column.mean for column in self._columns])
         self.factor = self._constant("factor", [1 / column.deviation for column in self._columns])
@@ -117,9 +117,9 @@ class EncodeCategories(tf_keras.layers.Layer):
         self._sizes = sizes
         self._most = max_one_hot
         self._width = width
-        self.tables: list[Any] = []
+        self.tables: list[tf.Variable | None] = []
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the embeddings."""
         for place, size in enumerate(self._sizes):
             width = self._width or _embedding_width(size)
@@ -152,7 +152,7 @@ class CategoryWeights(tf_keras.layers.Layer):
         self._sizes = sizes
         self._units = width
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the weights of all columns, one below the other."""
         shape = (sum(self._sizes) + len(self._sizes), self._units)
         self.table = self.add_weight(name="table", shape=shape, initializer="zeros")
@@ -174,7 +174,7 @@ class Rescale(tf_keras.layers.Layer):
         super().__init__(dtype="float32", **kwargs)
         self._scale = scale
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Creates mean and deviation, which are saved with the weights."""
         for name in ("mean", "deviation"):
             value = tf_keras.initializers.Constant(getattr(self._scale, name))
@@ -187,7 +187,7 @@ class Rescale(tf_keras.layers.Layer):
 
 def _encoded_inputs(
     fitted: Preprocessing, max_one_hot: int, width: int | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
     """Returns the inputs by name, and what the layers see of them."""
     inputs = {}
     parts = {}
@@ -214,12 +214,12 @@ def _embedding_width(size: int) -> int:
     return min(_MAX_EMBEDDING_WIDTH, math.ceil(math.sqrt(size)))
 
 
-def _concatenate(parts: Mapping[str, Any], name: str) -> Any:
+def _concatenate(parts: Mapping[str, tf.Tensor], name: str) -> tf.Tensor:
     values = list(parts.values())
     return layers.Concatenate(name=name)(values) if len(values) > 1 else values[0]
 
 
-def hidden_layers(x: Any, hidden_units: Sequence[int], dropout_rate: float) -> Any:
+def hidden_layers(x: tf.Tensor, hidden_units: Sequence[int], dropout_rate: float) -> tf.Tensor:
     """Returns the output of dense ReLU layers, each followed by dropout."""
     for index, width in enumerate(hidden_units, start=1):
         x = layers.Dense(width, activation="relu", name=f"dense{index}")(x)
@@ -234,12 +234,14 @@ def _output_widths(fitted: Preprocessing) -> dict[str, int]:
     )
 
 
-def _head(name: str, width: int) -> Any:
+def _head(name: str, width: int) -> tf_keras.layers.Dense:
     # The softmax of the loss is not accurate enough in 16 bits.
     return layers.Dense(width, dtype="float32", name=_layer_name(name))
 
 
-def _rescale_outputs(outputs: Mapping[str, Any], fitted: Preprocessing) -> dict[str, Any]:
+def _rescale_outputs(
+    outputs: Mapping[str, tf.Tensor], fitted: Preprocessing
+) -> dict[str, tf.Tensor]:
     rescaled = dict(outputs)
     for name, scale in fitted.scales.items():
         rescaled[name] = Rescale(scale, name=f"{_layer_name(name)}_unit")(outputs[name])

@@ -24,7 +24,9 @@ class RowPredictor:
     `data` is how training reads its table: delimiter, names of columns and missing values.
     """
 
-    def __init__(self, signatures: Mapping[str, Any], data: TableDataConfig) -> None:
+    def __init__(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], data: TableDataConfig
+    ) -> None:
         self._data = data
         self._signature = signatures[PREDICT]
         description = signatures[COLUMNS]()
@@ -76,11 +78,11 @@ class RowPredictor:
             for row, values in zip(items, parsed, strict=True)
         ]
 
-    def _parse_row(self, row: Row) -> list[Any] | str:
+    def _parse_row(self, row: Row) -> list[str | float] | str:
         """Returns the value of each column, or what is wrong."""
         if row.problem:
             return row.problem
-        values: list[Any] = []
+        values: list[str | float] = []
         for name, _, is_number in self._columns:
             if name not in row.values:
                 return f"has no column {name!r}"
@@ -91,7 +93,7 @@ class RowPredictor:
                 return str(error)
         return values
 
-    def _predict_rows(self, rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, Any]]:
         columns = zip(*rows, strict=True)
         inputs = {
             argument: tf.constant(values, tf.float32 if is_number else tf.string)
@@ -103,11 +105,13 @@ class RowPredictor:
             for row in range(len(rows))
         ]
 
-    def _prediction(self, row: Row, values: Sequence[Any], answer: Mapping[str, Any]) -> Prediction:
+    def _prediction(
+        self, row: Row, values: Sequence[str | float], answer: Mapping[str, Any]
+    ) -> Prediction:
         for name, output in answer.items():
             if not np.isfinite(output).all():
                 return row.error_prediction(f"the prediction of {name!r} is not finite")
-        data: dict[str, Any] = {"row": row.where}
+        data: dict[str, object] = {"row": row.where}
         texts = []
         for name, (_, classes) in self._classes.items():
             if classes is None:

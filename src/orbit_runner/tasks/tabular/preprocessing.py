@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from orbit_runner.tasks.tabular.sources import feature_kinds, load_datasets, loa
 from orbit_runner.tasks.tabular.texts import TextFit, fit_text
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.files import parse_json, read_json_object
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 # The asset of a run.
 PREPROCESSING_FILE = "preprocessing.json"
@@ -96,7 +99,7 @@ def fit(config: TabularConfig) -> Preprocessing:
     )
 
 
-def fit_or_load(config: TabularConfig) -> dict[str, Any]:
+def fit_or_load(config: TabularConfig) -> JsonObject:
     """Returns the result of `fit` as JSON values.
 
     It is read from the cache if the fit is slow and neither files nor settings have changed.
@@ -156,13 +159,13 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
         raise assets.damaged(PREPROCESSING_FILE, repr(error)) from None
 
 
-def encode_fit(config: TabularConfig, fitted: Preprocessing) -> dict[str, Any]:
+def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:
     """Returns the fitted values, and the settings that they belong to, as JSON values."""
     columns = {name: value for name, value in _settings(config).items() if name in _COLUMNS}
     return {"format": _FORMAT, **columns, **dataclasses.asdict(fitted)}
 
 
-def decode_fit(content: Mapping[str, Any], config: TabularConfig) -> Preprocessing:
+def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
     """Returns the fitted values of a file.
 
     Raises `RunnerError` if they belong to other columns than those of the config, and `ValueError`,
@@ -186,7 +189,7 @@ def decode_fit(content: Mapping[str, Any], config: TabularConfig) -> Preprocessi
     )
 
 
-def _fit_of_earlier_version(assets: Assets) -> dict[str, Any] | None:
+def _fit_of_earlier_version(assets: Assets) -> JsonObject | None:
     """Returns the values in the file that earlier versions wrote to the run directory.
 
     None if there is no such file, or if it was fitted on other files than the run started with:
@@ -206,11 +209,11 @@ def _fit_of_earlier_version(assets: Assets) -> dict[str, Any] | None:
     return {"format": content.pop("format"), **{n: settings[n] for n in _COLUMNS}, **content}
 
 
-def _load_text(fit: Mapping[str, Any]) -> TextFit:
+def _load_text(fit: JsonObject) -> TextFit:
     return TextFit(fit["max_length"], tuple(fit["words"]), fit["sentencepiece"])
 
 
-def _settings(config: TabularConfig) -> Any:
+def _settings(config: TabularConfig) -> JsonObject:
     """Returns the settings that the result depends on besides the files, as JSON values."""
     data = config.train_data
     features = config.features.as_dict()
@@ -218,7 +221,7 @@ def _settings(config: TabularConfig) -> Any:
     for name in ("text", "exclude"):
         if not features[name]:
             del features[name]
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "features": features,
         "targets": [target.as_dict() for target in config.targets],
         "split": None if config.split is None else config.split.as_dict(),

@@ -12,9 +12,9 @@ import dataclasses
 import io
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.data.tables.arrow_types import is_date_or_time, is_text
 from orbit_runner.data.tables.build import to_texts
@@ -26,6 +26,11 @@ from orbit_runner.errors import DataError, RunnerError, shorten
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from orbit_runner.data.tables.dataset import TableDataset
 
 CSV, JSON_LINES, LINES = "csv", "jsonl", "lines"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -41,7 +46,7 @@ class Row:
     """
 
     where: str
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     problem: str = ""
 
     def error_prediction(self, reason: str) -> Prediction:
@@ -96,7 +101,7 @@ def file_rows(
     yield from _table_rows(path, table, data, numbers)
 
 
-def _binary_format(head: bytes) -> Any:
+def _binary_format(head: bytes) -> type[TableDataset] | None:
     """Returns the class that reads files with these first bytes; None if they are texts."""
     tables = (entry.load() for entry in TABLE_SOURCES.registered())
     return next(
@@ -212,14 +217,14 @@ def json_rows(where: str, lines: Iterable[str], missing: Collection[str] = ()) -
         yield Row(place, values)
 
 
-def _is_missing(value: Any, missing: Collection[str]) -> bool:
+def _is_missing(value: object, missing: Collection[str]) -> bool:
     if value is None or isinstance(value, (list, dict)):
         return value is None
     return (text_of(value) or "").strip() in missing
 
 
 def _table_rows(
-    path: str, table: Any, data: TableDataConfig, numbers: Collection[str]
+    path: str, table: Callable[..., TableDataset], data: TableDataConfig, numbers: Collection[str]
 ) -> Iterator[Row]:
     """Yields the rows of a file that only a class for training reads."""
     missing = {text.strip() for text in data.missing_texts}
@@ -239,7 +244,9 @@ def _table_rows(
             yield Row(f"{path}, row {number}", known)
 
 
-def _values(array: Any, is_number: bool) -> list[Any]:
+def _values(
+    array: pyarrow.Array | pyarrow.ChunkedArray, is_number: bool
+) -> list[str | float | None]:
     import pyarrow
 
     if pyarrow.types.is_dictionary(array.type):

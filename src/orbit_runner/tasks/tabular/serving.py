@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -118,6 +117,6 @@ def argument_names(names: Sequence[str]) -> Mapping[str, str]:
     return identifiers
 
 
-def texts_of(value: Any) -> list[str]:
+def texts_of(value: tf.Tensor) -> list[str]:
     """Returns the texts of a string tensor."""
     return [raw.decode() for raw in value.numpy()]

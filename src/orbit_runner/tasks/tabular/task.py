@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
@@ -19,6 +19,10 @@ from orbit_runner.tasks.table_task import TableTask
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.utils.types import Tensors
 
 
 class TabularTask(TableTask):
@@ -35,7 +39,11 @@ class TabularTask(TableTask):
         return TABLE_MODELS.get(options.pop("name")).load()(fitted=self.fitted, **options)
 
     def train_step(
-        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+        self,
+        inputs: Tensors,
+        model: tf_keras.Model,
+        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+        metrics: Sequence[TaskMetric] | None = None,
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
         features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
@@ -43,7 +51,7 @@ class TabularTask(TableTask):
         labels = training_labels(targets, weights, self.loss_by_class, classes)
         return super().train_step((features, labels), model, optimizer, metrics)
 
-    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Returns features, targets and any weights; and which rows are examples, float32 [batch].
 
         A row of the table may have the weight 0; a row that only fills up a batch is no example.
@@ -55,7 +63,7 @@ class TabularTask(TableTask):
         return (features, targets), counts
 
     def validation_step(
-        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+        self, inputs: Tensors, model: tf_keras.Model, metrics: Sequence[TaskMetric] | None = None
     ) -> dict[str, tf.Tensor]:
         """Evaluates one batch on one replica: `loss` is the weighted mean over its rows."""
         features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
@@ -65,8 +73,8 @@ class TabularTask(TableTask):
 
     def build_losses(
         self,
-        labels: Any,
-        model_outputs: Any,
+        labels: Tensors,
+        model_outputs: Tensors,
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
@@ -80,7 +88,9 @@ class TabularTask(TableTask):
         loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
         return tf.add_n([loss, *aux_losses]) if aux_losses else loss
 
-    def example_losses(self, labels: Mapping[str, tf.Tensor], model_outputs: Any) -> tf.Tensor:
+    def example_losses(
+        self, labels: Mapping[str, tf.Tensor], model_outputs: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor:
         """Returns the loss of each row, the weighted sum over the targets: float32 [batch].
 
         For a classification, it is the cross entropy in nats. For a regression, it is the squared
@@ -110,13 +120,22 @@ class TabularTask(TableTask):
         metrics = []
         for target in targets:
             start = f"{target.column}_" if len(targets) > 1 else ""
-            kinds: dict[str, Any] = {"mae": AbsoluteError, "rmse": RootSquaredError}
+            kinds: dict[str, Callable[[str], tf_keras.metrics.Metric]] = {
+                "mae": AbsoluteError,
+                "rmse": RootSquaredError,
+            }
             if target.type == CLASSIFICATION:
                 kinds = {"accuracy": SparseAccuracy}
             metrics += [(target.column, make(f"{start}{name}")) for name, make in kinds.items()]
         return metrics
 
-    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+    def process_metrics(
+        self,
+        metrics: Iterable[TaskMetric],
+        labels: Tensors,
+        model_outputs: Tensors,
+        **kwargs: tf.Tensor | None,
+    ) -> None:
         """Updates the metrics of each target with a batch.
 
         In training with weights, `labels` are targets and weights.
@@ -137,7 +156,9 @@ class TabularTask(TableTask):
 
         return table_serving(model, self.fitted)
 
-    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+    def predictor(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
+    ) -> Predictor:
         """Returns the predictor for rows of tables.
 
         Raises `RunnerError` if `top_k` is given, because a row has one prediction.

@@ -22,7 +22,7 @@ class TokenMean(tf_keras.layers.Layer):
         self._size = size
         self._width = width
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the embeddings."""
         self.table = self.add_weight("table", (self._size, self._width), initializer="uniform")
 

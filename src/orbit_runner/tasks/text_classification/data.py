@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
@@ -55,7 +55,7 @@ class TextClassificationData(TaskData):
         texts = part.column(self.config.text.column)
         labels = part.column(self.config.label_column)
 
-        def class_of(row: int, text: bool) -> dict[str, Any]:
+        def class_of(row: int, text: bool) -> dict[str, str]:
             return {"class": labels.text(row)} | ({"text": texts.text(row)} if text else {})
 
         return DatasetExamples(

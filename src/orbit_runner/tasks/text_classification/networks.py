@@ -167,6 +167,6 @@ class BertTextEncoder(tf_keras.layers.Layer):
         return mean_of_tokens(tf.cast(encoded, tf.float32), tokens)
 
 
-def _logits(x: Any, num_classes: int) -> Any:
+def _logits(x: tf.Tensor, num_classes: int) -> tf.Tensor:
     # The softmax of the loss is not accurate enough in 16 bits.
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)

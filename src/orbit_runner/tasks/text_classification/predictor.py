@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +29,7 @@ class TextPredictor:
 
     def __init__(
         self,
-        signatures: Mapping[str, Any],
+        signatures: Mapping[str, tf.types.experimental.Callable],
         column: str,
         data: TableDataConfig,
         top_k: int | None = None,
@@ -82,7 +81,7 @@ class TextPredictor:
         except ValueError as error:
             return "", str(error)
 
-    def _prediction(self, row: Row, text: str, probabilities: Any) -> Prediction:
+    def _prediction(self, row: Row, text: str, probabilities: np.ndarray) -> Prediction:
         if not np.isfinite(probabilities).all():
             return row.error_prediction("the prediction is not finite")
         best = sorted(range(len(probabilities)), key=lambda index: -probabilities[index])[

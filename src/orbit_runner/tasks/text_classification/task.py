@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
@@ -27,6 +27,10 @@ from orbit_runner.tasks.tabular.texts import TextFit
 from orbit_runner.tasks.text_classification.config import (
     TextClassificationConfig,
 )
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.utils.types import Tensors
 
 _MISTAKES = 24
 _MAX_TEXT_WIDTH = 400
@@ -50,13 +54,17 @@ class TextClassificationTask(TableTask):
             **options,
         )
 
-    def split_counts(self, inputs: Any) -> tuple[Any, tf.Tensor]:
+    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Returns tokens and labels, and which of the rows are texts, float32 [batch]."""
         tokens, labels, counts = inputs
         return (tokens, labels), counts
 
     def train_step(
-        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+        self,
+        inputs: Tensors,
+        model: tf_keras.Model,
+        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+        metrics: Sequence[TaskMetric] | None = None,
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
         features, labels = inputs
@@ -70,9 +78,9 @@ class TextClassificationTask(TableTask):
         """
         return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs)
 
-    def build_metrics(self, training: bool = True) -> list[Any]:
+    def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the accuracy, and in evaluation the metrics of the config."""
-        metrics: list[Any] = [SparseAccuracy("accuracy")]
+        metrics: list[TaskMetric] = [SparseAccuracy("accuracy")]
         if training:
             return metrics
         more = make_metrics(
@@ -90,14 +98,16 @@ class TextClassificationTask(TableTask):
 
         return text_serving(model, self.vocabulary, self.class_names)
 
-    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+    def predictor(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
+    ) -> Predictor:
         """Returns the predictor that labels texts."""
         from orbit_runner.tasks.text_classification.predictor import TextPredictor
 
         config = self.task_config
         return TextPredictor(signatures, config.text.column, config.train_data, top_k)
 
-    def report_examples(self, model: tf_keras.Model, batches: Iterable[Any]) -> ReportExamples:
+    def report_examples(self, model: tf_keras.Model, batches: Iterable[Tensors]) -> ReportExamples:
         """Returns the confusion matrix, and the texts of the worst mistakes."""
         part = self.table.part(self.task_config.validation_data)
         texts = part.column(self.task_config.text.column)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -46,7 +45,7 @@ class Translations:
         self.sentences = 0  # The number of evaluated sentences, including those not translated.
         self._rows: dict[int, np.ndarray] = {}
 
-    def add(self, logs: Any) -> None:
+    def add(self, logs: Mapping[str, Sequence[tf.Tensor]]) -> None:
         """Adds a step.
 
         `logs` has, for each replica, the number of sentences and the result of `decode`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
 from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 from orbit_runner.tasks.translation.sources import load_vocabulary, open_pairs
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _SIDES = ("inputs", "targets")
 
@@ -43,13 +46,11 @@ class PairExamples:
         self.source = self._pairs.name
         self.order = make_order(self._pairs, data, self.excluded)
 
-    def describe(
-        self, rows: Rows, chosen: np.ndarray, *, text: bool = False
-    ) -> list[dict[str, Any]]:
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
         return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
 
-    def place(self, pair: int) -> dict[str, Any]:
+    def place(self, pair: int) -> JsonObject:
         """Returns the files and lines of a pair by its number."""
         places = self._describe(pair, text=False)
         return {name: place for name, place in places.items() if name != "tokens"}
@@ -78,10 +79,10 @@ class PairExamples:
             if place and first <= place[1] < first + count:
                 yield f"{path.name}:{place[1]}"
 
-    def _describe(self, pair: int, text: bool) -> dict[str, Any]:
+    def _describe(self, pair: int, text: bool) -> JsonObject:
         if pair < 0:
             return {"padding": True}
-        description: dict[str, Any] = {}
+        description: JsonObject = {}
         sides = (self._pairs.sources, self._pairs.targets)
         names = _SIDES if self._places[1:] else ("record",)
         for name, files in zip(names, self._places, strict=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +14,9 @@ from orbit_runner.data.text.buckets import steps_per_epoch
 from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.tasks.translation.config import TranslationDataConfig
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 Batch = dict[str, tf.Tensor]
 
@@ -47,7 +50,7 @@ def train_inputs(
 
 def make_train_batch_function(
     params: TranslationDataConfig, source: PairSource, excluded: np.ndarray = NO_EXAMPLES
-) -> Callable[[tf.Tensor], Any]:
+) -> Callable[[tf.Tensor], Tensors]:
     """Returns a function from the number of a step to the batch of `train_inputs` for it."""
     return make_train_pair_reader(
         source,

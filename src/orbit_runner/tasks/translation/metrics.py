@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 from sacrebleu.metrics.bleu import BLEU, MAX_NGRAM_ORDER
@@ -61,7 +60,10 @@ class TokenAccuracy(Ratio):
 
     @tf.autograph.experimental.do_not_convert
     def update_state(
-        self, labels: Any, logits: tf.Tensor, sample_weight: tf.Tensor | None = None
+        self,
+        labels: Mapping[str, tf.Tensor],
+        logits: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
     ) -> None:
         """Adds a batch.
 
@@ -80,7 +82,10 @@ class Perplexity(Ratio):
 
     @tf.autograph.experimental.do_not_convert
     def update_state(
-        self, labels: Any, logits: tf.Tensor, sample_weight: tf.Tensor | None = None
+        self,
+        labels: Mapping[str, tf.Tensor],
+        logits: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
     ) -> None:
         """Adds a batch.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -31,7 +30,7 @@ class LinePredictor:
     Raises `RunnerError` if the signature `text` does not exist.
     """
 
-    def __init__(self, signatures: Mapping[str, Any]) -> None:
+    def __init__(self, signatures: Mapping[str, tf.types.experimental.Callable]) -> None:
         if TEXT not in signatures:
             raise RunnerError(
                 "the model accepts only token ids, because it was trained without a vocabulary\n"
@@ -94,5 +93,7 @@ def _error_prediction(source: str, reason: str) -> Prediction:
     return Prediction(f"error: {reason}", {"source": source, "error": reason})
 
 
-def _prediction_data(source: str, translation: str, score: float | None = None) -> dict[str, Any]:
+def _prediction_data(
+    source: str, translation: str, score: float | None = None
+) -> dict[str, str | float | None]:
     return {"source": source, "translation": translation, "score": score}

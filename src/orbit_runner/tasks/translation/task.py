@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import types
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
@@ -41,6 +41,10 @@ from orbit_runner.tasks.translation.sources import (
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
 
+if TYPE_CHECKING:
+    from orbit_runner.tasks.metrics import TaskMetric
+    from orbit_runner.utils.types import JsonObject, Tensors
+
 
 class TranslationTask(Task):
     """Translation of sentences from one language to another."""
@@ -59,7 +63,7 @@ class TranslationTask(Task):
         build = TEXT_MODELS.get(options.pop("name")).load()
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
 
-    def describe_example(self, inputs: Any, index: int) -> dict[str, Any]:
+    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
         """Returns the lines of a pair of the validation data."""
         config = self.task_config
         pair = int(inputs[1]["id"][0])
@@ -77,7 +81,7 @@ class TranslationTask(Task):
         excluded = self.excluded_examples(params)
         return train_inputs(params, self.pairs(params), input_context, start_step, excluded)
 
-    def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Any] | None:
+    def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Tensors] | None:
         """Returns a function that creates the batch of one step, for asynchronous training."""
         return make_train_batch_function(params, self.pairs(params), self.excluded_examples(params))
 
@@ -90,7 +94,9 @@ class TranslationTask(Task):
         excluded = len(self.excluded_examples(params))
         return batches_per_epoch(params, self.pairs(params), excluded)
 
-    def example_losses(self, labels: Any, model_outputs: tf.Tensor) -> tf.Tensor:
+    def example_losses(
+        self, labels: Mapping[str, tf.Tensor], model_outputs: tf.Tensor
+    ) -> tf.Tensor:
         """Returns what each row adds to the mean cross entropy of the tokens of the global batch.
 
         It is float32 [batch], in nats. Its mean over the rows of all replicas is the mean over
@@ -106,7 +112,7 @@ class TranslationTask(Task):
         return metrics if training else [*metrics, Perplexity("perplexity")]
 
     def validation_step(
-        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+        self, inputs: Tensors, model: tf_keras.Model, metrics: Sequence[TaskMetric] | None = None
     ) -> dict[str, tf.Tensor]:
         """Evaluates one batch on one replica, and translates it if BLEU is requested.
 
@@ -129,7 +135,9 @@ class TranslationTask(Task):
         static = self.task_config.validation_data.static_batch
         return logs | decode(model, features["inputs"], labels["id"], selected, static=static)
 
-    def aggregate_logs(self, state: Any = None, step_outputs: Any = None) -> Any:
+    def aggregate_logs(
+        self, state: Translations | None = None, step_outputs: Any = None
+    ) -> Translations:
         """Collects the translations of a step on the host.
 
         `state` is the result of the previous call, or None.
@@ -139,15 +147,15 @@ class TranslationTask(Task):
         return state
 
     def reduce_aggregated_logs(
-        self, aggregated_logs: Any, global_step: Any = None
-    ) -> dict[str, Any]:
+        self, aggregated_logs: Any, global_step: tf.Tensor | None = None
+    ) -> dict[str, float]:
         """Returns `validation_examples`, and `bleu` if there are references.
 
         Both are over the sentences of all workers.
         """
         del global_step
         sum_over_workers = Workers(tf.distribute.get_strategy()).all_reduce_sum
-        logs: dict[str, Any] = {
+        logs: dict[str, float] = {
             "validation_examples": sum_over_workers([aggregated_logs.sentences])[0]
         }
         references = self._references
@@ -163,7 +171,7 @@ class TranslationTask(Task):
         return logs | {"bleu": metric.score(sum_over_workers(counts))}
 
     def report_examples(
-        self, model: tf_keras.Model, batches: Iterable[Any]
+        self, model: tf_keras.Model, batches: Iterable[Tensors]
     ) -> ReportExamples | None:
         """Returns sentences that the last evaluation has translated, or None if there are none."""
         del model, batches
@@ -179,7 +187,9 @@ class TranslationTask(Task):
         max_length = self.task_config.validation_data.max_seq_length
         return translation_serving(model, self.vocabulary, max_length)
 
-    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+    def predictor(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
+    ) -> Predictor:
         """Returns the predictor that translates lines.
 
         Raises `RunnerError` if `top_k` is given, because a sentence has one translation, or if
