@@ -7,12 +7,15 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import METRICS
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
     source_problems,
     value_problems,
 )
+from orbit_runner.tasks.keras.keras_names import metric_problems, split_item
 from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
@@ -24,6 +27,9 @@ from orbit_runner.tasks.tabular.data_config import (
 SECTIONS = ("train_data", "validation_data")
 CLASSIFICATION, REGRESSION = "classification", "regression"
 WORDS, SUBWORDS = "words", "subwords"
+# The metrics that each type of target always has.
+METRICS_OF_TYPE = {CLASSIFICATION: ("accuracy",), REGRESSION: ("mae", "rmse")}
+TARGET = "target"  # In an item of `metrics`, the column that it is for.
 
 
 @config_class
@@ -165,6 +171,13 @@ class TabularConfig(TableTaskConfig):
     )
     train_data: TableDataConfig = field(factory=training_table, help="training data")
     validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
+    metrics: list[str | Mapping[str, Any]] = field(
+        (),
+        weights=METRICS,
+        added_later=True,
+        help="more metrics of evaluations, by the names of Keras: [r2_score, {name: auc, target: "
+        "sold}], or classes; those without target are for all targets",
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that are missing, unknown or contradictory."""
@@ -176,6 +189,7 @@ class TabularConfig(TableTaskConfig):
         yield from self._target_problems()
         yield from value_problems("class_weights", self.class_weights)
         yield from self._class_problems()
+        yield from self._metric_problems()
 
     def _target_problems(self) -> Iterator[tuple[str, str]]:
         if not self.targets:
@@ -200,6 +214,39 @@ class TabularConfig(TableTaskConfig):
         if count != 1:
             for name in (name for name, value in settings.items() if value):
                 yield name, f"got {count} classification targets, expected one"
+
+    def _metric_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields metrics that do not exist, and those for unknown targets or for unlike ones."""
+        names = [target.column for target in self.targets]
+        is_mixed = len({target.type for target in self.targets}) > 1
+        for index, item in enumerate(self.metrics):
+            target = item.get(TARGET) if isinstance(item, Mapping) else None
+            if target is not None and target not in names:
+                hint = unknown_name_message("target", str(target), names)
+                yield f"metrics[{index}].{TARGET}", hint
+            elif target is None and is_mixed:
+                name, _ = split_item(item)
+                yield (
+                    f"metrics[{index}]",
+                    "is for all targets, but some of them are classes, and others are numbers\n"
+                    f"name its target: {{name: {name}, {TARGET}: {names[0]}}}",
+                )
+        problems = [
+            problem
+            for target in self.targets
+            for problem in metric_problems(self.metrics_of(target), METRICS_OF_TYPE[target.type])
+        ]
+        yield from dict.fromkeys(problems)
+
+    def metrics_of(self, target: TargetConfig) -> dict[int, str | Mapping[str, Any]]:
+        """Returns the metrics of a target in the form of the task `keras`, by their index."""
+        items: dict[int, str | Mapping[str, Any]] = {}
+        for index, item in enumerate(self.metrics):
+            if isinstance(item, str):
+                items[index] = item
+            elif item.get(TARGET) in (None, target.column):
+                items[index] = {name: value for name, value in item.items() if name != TARGET}
+        return items
 
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task."""
