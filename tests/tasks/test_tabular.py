@@ -29,7 +29,7 @@ from orbit_runner.tasks.tabular.preprocessing import (
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.tables import make_rows, table_config, write_csv, write_parquet
-from tests.support.toy import run
+from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
 SECTIONS = ("train_data", "validation_data")
@@ -382,3 +382,22 @@ def test_synthetic_targets_can_be_learned(tmp_path: Path) -> None:
     _, logs = run(config, tmp_path)
     assert logs["y_accuracy"] > 0.8
     assert logs["price_rmse"] < 1.2
+
+
+def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(
+    path: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        {
+            "task.name": "tabular",
+            "task.targets": ["y"],
+            "task.train_data": {"source": "csv", "input_path": str(path)},
+            "trainer.min_steps_per_epoch": 2,
+            "trainer.train_epochs": 10,
+        }
+    )
+    _, logs = run(config, tmp_path / "run")
+    assert logs["validation_examples"] == load_part(config.task, "validation_data").size  # type: ignore[arg-type]
+    assert 10 <= logs["validation_examples"] <= 30
+    best = json.loads((tmp_path / "run" / "best" / "info.json").read_text())
+    assert best["validation_loss"] <= logs["validation_loss"]

@@ -30,6 +30,29 @@ WORDS, SUBWORDS = "words", "subwords"
 # The metrics that each type of target always has.
 METRICS_OF_TYPE = {CLASSIFICATION: ("accuracy",), REGRESSION: ("mae", "rmse")}
 TARGET = "target"  # In an item of `metrics`, the column that it is for.
+# How a table is trained if its experiment does not say; docs/tables.md has measurements.
+_MODEL = {"name": "mlp", "hidden_units": [128, 64], "dropout_rate": 0.2}
+_BATCH_SIZES = {"train_data": 64, "validation_data": 1024}
+_OPTIMIZER = {"type": "adamw", "adamw": {"weight_decay_rate": 0.3}}
+_LEARNING_RATE = {
+    "type": "cosine",
+    "cosine": {"initial_learning_rate": 0.003, "decay_steps": "auto"},
+}
+# A small table needs many epochs, a large one many steps.
+_EPOCHS = 20
+_MIN_STEPS_PER_EPOCH = 150
+_SPLIT = {"train": 0.8, "validation": 0.2}
+_BEST_CHECKPOINT = {
+    "best_checkpoint_export_subdir": "best",
+    "best_checkpoint_eval_metric": "validation_loss",
+    "best_checkpoint_metric_comp": "lower",
+}
+# The settings of a section that select its rows, and all that validation data has from training.
+_ROWS = ("data_dir", "input_path", "function", "files", "tfds_name", "tfds_split")
+_TABLE = (
+    *("source", "synthetic", *_ROWS, "tfds_data_dir"),
+    *("delimiter", "column_names", "missing_values", "max_bad_records"),
+)
 
 
 @config_class
@@ -179,6 +202,24 @@ class TabularConfig(TableTaskConfig):
         "sold}], or classes; those without target are for all targets",
     )
 
+    @classmethod
+    def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns how a table is trained if its experiment leaves it open.
+
+        An experiment that sets all that a run requires gets none, because it leaves nothing open.
+        """
+        required = _required_defaults(given)
+        if not required:
+            return {}
+        trainer: dict[str, Any] = {"min_steps_per_epoch": _MIN_STEPS_PER_EPOCH}
+        if "trainer.validation_interval" not in given:
+            trainer["validation_epochs"] = 1
+        if not any(f"trainer.{name}" in given for name in _BEST_CHECKPOINT):
+            trainer |= _BEST_CHECKPOINT
+        defaults = required | {f"trainer.{name}": value for name, value in trainer.items()}
+        # Faster for small networks, and the weights do not depend on the number of cores.
+        return defaults | {"runtime.intra_op_threads": 1}
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
@@ -251,3 +292,45 @@ class TabularConfig(TableTaskConfig):
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task."""
         return self
+
+
+def _required_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of what a run requires, and of what belongs to it, by dotted path."""
+    optimization = "trainer.optimizer_config"
+    defaults: dict[str, Any] = {}
+    if "task.model.name" not in given:
+        defaults["task.model"] = _MODEL
+    if f"{optimization}.optimizer.type" not in given:
+        defaults[f"{optimization}.optimizer"] = _OPTIMIZER
+    if f"{optimization}.learning_rate.type" not in given:
+        defaults[f"{optimization}.learning_rate"] = _LEARNING_RATE
+    if not given.get("trainer.train_steps") and not given.get("trainer.train_epochs"):
+        defaults["trainer.train_epochs"] = _EPOCHS
+    for section, size in _BATCH_SIZES.items():
+        if f"task.{section}.global_batch_size" not in given:
+            defaults[f"task.{section}.global_batch_size"] = size
+    if "task.validation_data.source" not in given:
+        defaults |= _validation_defaults(given)
+    return defaults
+
+
+def _validation_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the training table as validation data, with a split if both read the same rows."""
+    train = _settings_below(given, "task.train_data.")
+    validation = _settings_below(given, "task.validation_data.")
+    selects = {name: value for name, value in validation.items() if name.split(".")[0] in _ROWS}
+    has_other_rows = any(train.get(name) != value for name, value in selects.items())
+    defaults = {
+        f"task.validation_data.{name}": value
+        for name, value in train.items()
+        if name.split(".")[0] in _TABLE
+        # A directory is not read beside patterns of files.
+        and not (has_other_rows and name in ("data_dir", "input_path"))
+    }
+    if not has_other_rows and not _settings_below(given, "task.split."):
+        defaults["task.split.fractions"] = _SPLIT
+    return defaults
+
+
+def _settings_below(given: Mapping[str, Any], start: str) -> dict[str, Any]:
+    return {path.removeprefix(start): v for path, v in given.items() if path.startswith(start)}
