@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -180,3 +181,9 @@ def test_a_schedule_that_is_chosen_gets_no_settings_of_another(write: Write) -> 
     resolved = resolve(request)
     assert resolved.config.trainer.optimizer_config.learning_rate.type == "constant"
     assert resolved.discarded == ()
+
+
+def test_a_table_without_a_source_is_one_problem() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(params_overrides=("task.name=tabular", "task.targets=[y]")))
+    assert [problem.path for problem in caught.value.problems] == ["task.train_data.source"]

@@ -91,6 +91,7 @@ def _problems(path: Path, **changes: Any) -> dict[str, str]:
         ({"y": None}, {}, "targets[0].column", "column 'y' has no value in {path}, row 5\n"),
         ({"y": "huge"}, {"task__split__column": "part", "task__split__fractions": None},
          "targets[0].column", "has the class 'huge' in {path}, row 5, which no training row has"),
+        ({}, {"task__targets": ["price"]}, "targets[0].column", "for numbers, write targets: ["),
         ({"price": None}, {"task__targets": TWO}, "targets[1].column", "has no value in {path}, r"),
         ({"w": -2}, {"task__weight_column": "w"}, "weight_column", "has -2 in {path}, row 5, exp"),
         ({"w": None}, {"task__weight_column": "w"}, "weight_column", "has nan in {path}, row 5"),

@@ -399,7 +399,7 @@ def _make_results(job: Job, history: Any, model: Any, logs: dict[str, Any], seco
 
 
 def _baselines_of(config: ExperimentConfig) -> Mapping[str, tuple[str, float]]:
-    try:
-        return localize(config).data.baselines()
-    except DataError:
-        return {}  # The files changed while the run trained.
+    baselines: Mapping[str, tuple[str, float]] = {}
+    with contextlib.suppress(DataError):  # The files may have changed while the run trained.
+        baselines = localize(config).data.baselines()
+    return baselines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
@@ -169,10 +169,12 @@ class TableTaskConfig(TaskConfig):
         """Returns this task as one on a table, with features and targets."""
         raise NotImplementedError
 
-    def section_problems(self, split: TableSplitConfig | None) -> Iterator[tuple[str, str]]:
+    def section_problems(
+        self, split: TableSplitConfig | None, sections: Sequence[str] = SECTIONS
+    ) -> Iterator[tuple[str, str]]:
         """Yields unknown sources of the sections, and parts that `split` does not have."""
         sources = [entry.name for entry in TABLE_SOURCES.entries()]
-        for section in SECTIONS:
+        for section in sections:
             data = getattr(self, section)
             yield from source_problems(section, data, sources)
             yield from part_problems(section, data, split)
@@ -226,7 +228,9 @@ class TabularConfig(TableTaskConfig):
         if not self.model.name:
             known = ", ".join(entry.name for entry in TABLE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"
-        yield from self.section_problems(self.split)
+        # Without a source of its own, validation data has that of the training data.
+        has_source = self.train_data.source or self.validation_data.source
+        yield from self.section_problems(self.split, SECTIONS if has_source else SECTIONS[:1])
         yield from self._target_problems()
         yield from value_problems("class_weights", self.class_weights)
         yield from self._class_problems()
