@@ -44,6 +44,7 @@ HARMLESS = {
     "trainer.checkpoint_interval": 7,
     "trainer.validation_interval": 7,
     "trainer.validation_epochs": 7.0,
+    "trainer.min_steps_per_epoch": 7,
     "trainer.validation_steps": 7,
     "trainer.max_to_keep": 7,
     "trainer.keep_checkpoint_interval": 7,
@@ -123,6 +124,7 @@ HARMLESS = {
 EARLY = (
     "trainer.validation_interval",
     "trainer.validation_epochs",
+    "trainer.min_steps_per_epoch",
     "trainer.validation_steps",
     "trainer.eval_tf_function",
     "task.metrics",
@@ -140,6 +142,7 @@ GOING_BACK = (
     "trainer.checkpoint_interval",
     "trainer.validation_interval",
     "trainer.validation_epochs",
+    "trainer.min_steps_per_epoch",
     "trainer.loss_upper_bound",
     "trainer.recovery_begin_steps",
 )

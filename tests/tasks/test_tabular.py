@@ -29,7 +29,7 @@ from orbit_runner.tasks.tabular.preprocessing import (
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.tables import make_rows, table_config, write_csv, write_parquet
-from tests.support.toy import run
+from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
 SECTIONS = ("train_data", "validation_data")
@@ -91,6 +91,7 @@ def _problems(path: Path, **changes: Any) -> dict[str, str]:
         ({"y": None}, {}, "targets[0].column", "column 'y' has no value in {path}, row 5\n"),
         ({"y": "huge"}, {"task__split__column": "part", "task__split__fractions": None},
          "targets[0].column", "has the class 'huge' in {path}, row 5, which no training row has"),
+        ({}, {"task__targets": ["price"]}, "targets[0].column", "for numbers, write targets: ["),
         ({"price": None}, {"task__targets": TWO}, "targets[1].column", "has no value in {path}, r"),
         ({"w": -2}, {"task__weight_column": "w"}, "weight_column", "has -2 in {path}, row 5, exp"),
         ({"w": None}, {"task__weight_column": "w"}, "weight_column", "has nan in {path}, row 5"),
@@ -382,3 +383,22 @@ def test_synthetic_targets_can_be_learned(tmp_path: Path) -> None:
     _, logs = run(config, tmp_path)
     assert logs["y_accuracy"] > 0.8
     assert logs["price_rmse"] < 1.2
+
+
+def test_table_without_other_settings_trains_and_keeps_its_best_checkpoint(
+    path: Path, tmp_path: Path
+) -> None:
+    config = config_of(
+        {
+            "task.name": "tabular",
+            "task.targets": ["y"],
+            "task.train_data": {"source": "csv", "input_path": str(path)},
+            "trainer.min_steps_per_epoch": 2,
+            "trainer.train_epochs": 10,
+        }
+    )
+    _, logs = run(config, tmp_path / "run")
+    assert logs["validation_examples"] == load_part(config.task, "validation_data").size  # type: ignore[arg-type]
+    assert 10 <= logs["validation_examples"] <= 30
+    best = json.loads((tmp_path / "run" / "best" / "info.json").read_text())
+    assert best["validation_loss"] <= logs["validation_loss"]

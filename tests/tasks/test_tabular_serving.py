@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
+from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.predictor import RowPredictor
 from orbit_runner.tasks.tabular.serving import argument_names
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.exported import ask_elsewhere
-from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
+from tests.support.tables import WRITERS, make_rows, table_config, write_csv, write_jsonl
 
 TARGETS = [{"column": "y"}, {"column": "the price", "type": "regression"}]
 
@@ -107,6 +111,90 @@ def test_rows_of_csv_and_json_lines_get_the_same_predictions(served: Any, tmp_pa
     assert sum(first["y"]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
     assert first["y"]["class"] in ("big", "small")
     assert isinstance(first["the price"], float)
+
+
+def test_scored_table_has_all_columns_and_the_predictions(served: Any, tmp_path: Path) -> None:
+    predictor = _predictor(served)
+    path = tmp_path / "a.csv"
+    path.write_text('id,1 size,age,color,note\n007,1.50,NA, red ,"a, b"\n8,wide,3,blue,\n9,2\n')
+    scored = tmp_path / "out" / "scored.csv"
+
+    failed = print_predictions(predictor, [str(path)], as_json=False, batch_size=2, to=scored)
+
+    rows = [*csv.DictReader(scored.read_text().splitlines())]
+    items = [*predictor.items([str(path)], [])]
+    expected = predictor.predict(items)[0].data
+    assert failed == 2
+    own = {"id": "007", "1 size": "1.50", "age": "NA", "color": " red ", "note": "a, b"}
+    assert own.items() <= rows[0].items()
+    assert rows[0]["predicted_y"] == expected["y"]["class"]
+    assert float(rows[0]["probability_y_big"]) == expected["y"]["probabilities"]["big"]
+    assert float(rows[0]["predicted_the price"]) == expected["the price"]
+    assert rows[0]["prediction_error"] == ""
+    assert rows[1]["id"] == "8"
+    assert rows[1]["predicted_y"] == ""
+    assert "got 'wide', expected a number" in rows[1]["prediction_error"]
+    assert (rows[2]["id"], rows[2]["1 size"], rows[2]["color"]) == ("9", "2", "")
+    assert "has 2 columns, expected 5" in rows[2]["prediction_error"]
+
+
+def test_scored_rows_of_every_format_are_the_same(served: Any, tmp_path: Path) -> None:
+    predictor = _predictor(served)
+    rows = [row | {"id": 70 + n} for n, row in enumerate(_rows()[:12])]
+    tables = []
+    for name in ("csv", "jsonl", "parquet"):
+        scored = tmp_path / f"{name}.csv"
+        path = WRITERS[name](tmp_path / f"a.{name}", rows)
+        assert not print_predictions(predictor, [str(path)], as_json=False, batch_size=5, to=scored)
+        tables.append([*csv.DictReader(scored.read_text().splitlines())])
+    assert [row["id"] for row in tables[0]] == [str(row["id"]) for row in rows]
+    assert "prediction_error" not in tables[0][0]
+    for table in tables[1:]:
+        for row, first in zip(table, tables[0], strict=True):
+            assert row.keys() == first.keys()
+            assert row["predicted_y"] == first["predicted_y"]
+            assert row["id"] == first["id"]
+
+
+def test_scored_table_needs_names_that_are_free(served: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("1 size,age,color,predicted_y\n1,2,red,big\n")
+    scored = tmp_path / "scored.csv"
+    with pytest.raises(RunnerError, match="have a column 'predicted_y' themselves"):
+        print_predictions(_predictor(served), [str(path)], as_json=False, batch_size=2, to=scored)
+    assert not scored.exists()
+
+
+class _Echo:
+    """A predictor whose items are no rows."""
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[str]:
+        """Yields the arguments."""
+        yield from arguments
+
+    def predict(self, items: Sequence[str]) -> list[Prediction]:
+        """Returns the items."""
+        return [Prediction(item, {"text": item}) for item in items]
+
+
+def test_items_that_are_no_rows_cannot_be_scored(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="are not rows of a table"):
+        print_predictions(_Echo(), ["a"], as_json=False, batch_size=1, to=tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--to=scored.json"], "expected a file that ends in .csv"),
+        (["--to=scored.csv", "--json"], "--json has no effect"),
+        (["--to=a.csv"], "a.csv is one of the items"),
+    ],
+)
+def test_wrong_scored_file_is_refused_at_once(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", "run", "a.csv", *flags]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,18 @@ def test_validation_epochs_are_converted_to_the_validation_interval(
     assert make_plan(trainer, 1437 / 64).validation_interval == math.ceil(interval)
 
 
+@pytest.mark.parametrize(
+    ("size", "steps", "interval"), [(2.5, 3000, 150), (149.9, 3000, 150), (400.5, 8010, 401)]
+)
+def test_epochs_of_a_small_dataset_count_as_more_steps(
+    size: float, steps: int, interval: int
+) -> None:
+    trainer = TrainerConfig(train_epochs=20, validation_epochs=1, min_steps_per_epoch=150)
+    plan = make_plan(trainer, size)
+    assert (plan.train_steps, plan.validation_interval) == (steps, interval)
+    assert plan.steps_per_epoch == size
+
+
 def test_training_steps_are_kept_if_the_dataset_size_is_unknown() -> None:
     plan = make_plan(TrainerConfig(train_steps=12), 0.0)
     assert (plan.train_steps, plan.steps_per_epoch) == (12, 0.0)

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import itertools
 import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from orbit_runner.data.text.lines import read_stream
+from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import Prediction, Predictor
-from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.files import to_jsonable, write_output
 from orbit_runner.utils.log import detail
 from orbit_runner.utils.streams import check_stdout, use_utf8
 
 ERROR = "error"
+_ERROR_COLUMN = "prediction_error"
 _FIRST_SECONDS = 2.0
 _INTERVAL_SECONDS = 10.0
 
 
 def print_predictions(
-    predictor: Predictor, arguments: Sequence[str], *, as_json: bool, batch_size: int
+    predictor: Predictor,
+    arguments: Sequence[str],
+    *,
+    as_json: bool,
+    batch_size: int,
+    to: Path | None = None,
 ) -> int:
     """Prints the predictions for all items, in order. Returns the number of items without one.
+
+    With `to`, writes a CSV file instead, with the columns of the items and of the predictions.
 
     The items are `arguments`, and the lines of standard input if there are no arguments or one is
     `-`. If `as_json`, each prediction is a JSON object on a separate line. The batch size is 1 if
@@ -35,21 +46,51 @@ def print_predictions(
         use_utf8()
     progress = _ProgressLog()
     failed = 0
+    answered = list[Prediction]()
     for batch in _batches(predictor.items(arguments, _read_lines()), batch_size):
         answers = predictor.predict(batch)
         if len(answers) != len(batch):
             raise RuntimeError(f"expected {len(batch)} predictions, got {len(answers)}")
-        for answer in answers:
-            failed += ERROR in answer.data
-            print(_format_prediction(answer, as_json))
-        check_stdout()
+        failed += sum(ERROR in answer.data for answer in answers)
+        if to is not None:
+            if any(answer.cells is None for answer in answers):
+                raise RunnerError(
+                    "--to: the items are not rows of a table\nremove it, or use --json"
+                )
+            answered += answers
+        else:
+            for answer in answers:
+                print(_format_prediction(answer, as_json))
+            check_stdout()
         progress.add(len(batch))
     progress.end()
+    if to is not None:
+        write_output(to, _table_of(answered))
     if not progress.count:
         print("standard input has no items", file=sys.stderr)
     if failed:
         print(f"{failed} of {progress.count} items have no prediction", file=sys.stderr)
     return failed
+
+
+def _table_of(answers: Sequence[Prediction]) -> str:
+    """Returns a CSV file with a row for each item: its columns, and then those of its prediction.
+
+    A row without a prediction says why in the column `prediction_error`.
+    """
+    own = [*dict.fromkeys(name for answer in answers for name in answer.cells or ())]
+    added = [*dict.fromkeys(name for answer in answers for name in answer.columns)]
+    if any(ERROR in answer.data for answer in answers):
+        added.append(_ERROR_COLUMN)
+    if twice := [name for name in added if name in own]:
+        raise RunnerError(f"--to: the rows have a column {twice[0]!r} themselves; rename it")
+    file = io.StringIO()
+    writer = csv.DictWriter(file, [*own, *added], restval="", lineterminator="\n")
+    writer.writeheader()
+    for answer in answers:
+        error = {_ERROR_COLUMN: answer.data[ERROR]} if ERROR in answer.data else {}
+        writer.writerow({**(answer.cells or {}), **answer.columns, **error})
+    return file.getvalue()
 
 
 def _batches(items: Iterable[object], size: int) -> Iterator[list[object]]:

@@ -1,8 +1,8 @@
 """Resolves an experiment, config files and flags to one frozen config.
 
-Later sources override earlier ones: defaults, the experiment, each `--config_file`, each
-`--gin_file`, each `--params_override`, each `--gin_param`, flags that set a single setting.
-References between settings are resolved after that.
+Later sources override earlier ones: defaults, those of the task, the experiment, each
+`--config_file`, each `--gin_file`, each `--params_override`, each `--gin_param`, flags that set a
+single setting. References between settings are resolved after that.
 """
 
 from __future__ import annotations
@@ -30,10 +30,19 @@ from orbit_runner.config.parsing.gin_files import (
 from orbit_runner.config.parsing.overrides import load_override, load_setting
 from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
-from orbit_runner.config.parsing.tree import Leaf, Section, merge, section_of
+from orbit_runner.config.parsing.tree import (
+    Leaf,
+    Section,
+    assignment,
+    drop_lower_layers,
+    fill,
+    leaves,
+    merge,
+    section_of,
+)
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat_settings
-from orbit_runner.registry import PROVIDERS
+from orbit_runner.registry import PROVIDERS, TASKS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import path_problems
 
@@ -111,6 +120,8 @@ def resolve(request: Request) -> ResolvedConfig:
     base, root = layers.load_base(root)
     if layers.problems and layers.may_lack_tasks:
         raise ConfigError(layers.problems)
+    if not base.official:
+        _fill_task_defaults(root)
     config, builder = _build_config(base, root)
     # If a layer could not be read, its settings would be reported as missing as well.
     if not layers.problems:
@@ -168,6 +179,29 @@ def _build_config(base: ExperimentConfig, root: Section) -> tuple[ExperimentConf
         if not references.resolve_next(config, builder.origins, builder.problems):
             builder.problems += references.problems
             return config, builder
+
+
+def _fill_task_defaults(root: Section) -> None:
+    """Adds to the tree what the class of the task's config declares as defaults."""
+    task = root.children.get("task")
+    named = task.children.get("name") if isinstance(task, Section) else None
+    if not isinstance(task, Section) or not isinstance(named, Leaf):
+        return
+    try:
+        entry = TASKS.get(str(named.value))
+    except KeyError:
+        return  # The builder reports it.
+    given = {path: leaf.value for path, leaf in leaves(root)}
+    if task.renamed_in is not None:  # Lower layers configure another task.
+        kept = dict(leaves(drop_lower_layers(task, task.renamed_in), "task"))
+        given = {p: v for p, v in given.items() if p in kept or not p.startswith("task.")}
+    label = f"default of {entry.name}"
+    defaults = Section(Origin(label))
+    for path, value in entry.load_config().experiment_defaults(given).items():
+        # In the section of the task, values of layers below the one that chose it do not count.
+        layer = task.renamed_in or 0 if path.startswith("task.") else 0
+        merge(defaults, assignment(path.split("."), value, Origin(label, layer=layer)))
+    fill(root, defaults)
 
 
 def _read_layers(request: Request, layers: _Layers) -> None:

@@ -70,7 +70,10 @@ def follow_same_run(config: ExperimentConfig, before: ExperimentConfig) -> Exper
         return follow_run(config, config.trainer.train_steps)
     block, setting = _block(config)
     earlier = _block(before)[0]
-    same_length = config.trainer.train_epochs == before.trainer.train_epochs
+    same_length = all(
+        getattr(config.trainer, name) == getattr(before.trainer, name)
+        for name in ("train_epochs", "min_steps_per_epoch")
+    )
     if not follows_run(config) or not same_length or type(earlier) is not type(block):
         return config
     return _replace_block(config, block.replace(**{setting: getattr(earlier, setting)}))

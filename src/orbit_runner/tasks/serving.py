@@ -41,10 +41,14 @@ class Prediction:
     Attributes:
         text: The prediction for people to read, one or more lines.
         data: The prediction for programs to read, as JSON values.
+        cells: The columns of the item as they are in its file, if it is a row of a table.
+        columns: The prediction as columns of a table; those without a value are None.
     """
 
     text: str
     data: Mapping[str, object]
+    cells: Mapping[str, str] | None = None
+    columns: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 def named_function(

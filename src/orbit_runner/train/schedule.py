@@ -71,8 +71,8 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
     """Returns the plan of a run, with epochs converted to steps.
 
     A batch may contain examples of two epochs, so `e` epochs of `n` examples are ⌈e·n / batch⌉
-    steps. `steps_per_epoch` may be a fraction, and is 0 if unknown. Raises SettingError if epochs
-    are set but the size of the dataset is unknown.
+    steps, and at least e·min_steps_per_epoch. `steps_per_epoch` may be a fraction, and is 0 if
+    unknown. Raises SettingError if epochs are set but the size of the dataset is unknown.
     """
 
     def steps(field: str, instead: str) -> int:
@@ -82,13 +82,14 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
                 f"trainer.{field}",
                 f"the size of the training dataset is unknown\nset trainer.{instead}",
             )
-        if epochs * steps_per_epoch > INT_MAX:
-            most = INT_MAX / steps_per_epoch
+        epoch = max(steps_per_epoch, trainer.min_steps_per_epoch)
+        if epochs * epoch > INT_MAX:
+            most = INT_MAX / epoch
             raise SettingError(
                 f"trainer.{field}", f"got {epochs:g}, allowed: at most {most:g}, or {INT_MAX} steps"
             )
         # Rounding keeps 10.0 epochs from becoming 10.000000000000002 · steps_per_epoch.
-        return math.ceil(round(epochs * steps_per_epoch, 6))
+        return math.ceil(round(epochs * epoch, 6))
 
     return Plan(
         train_steps=trainer.train_steps or steps("train_epochs", "train_steps"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import ITEM, RUN, resolve_paths
+from orbit_runner.cli.flags.values import ITEM, OUTPUT_FILE, RUN, resolve_paths
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -61,6 +61,8 @@ def main(flags: argparse.Namespace) -> int:
         value = getattr(flags, name)
         if value is not None and not 1 <= value <= _LIMIT:
             raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_LIMIT}")
+    if flags.to is not None:
+        _check_output(flags)
     given = flags.where
     with (
         messages_scope(flags),
@@ -68,9 +70,25 @@ def main(flags: argparse.Namespace) -> int:
         _predictor_scope(where, flags) as predictor,
     ):
         failed = print_predictions(
-            predictor, flags.items, as_json=flags.json, batch_size=flags.batch_size
+            predictor,
+            flags.items,
+            as_json=flags.json,
+            batch_size=flags.batch_size,
+            to=None if flags.to is None else Path(flags.to),
         )
     return exit_codes.UNANSWERED if failed else 0
+
+
+def _check_output(flags: argparse.Namespace) -> None:
+    """Raises `RunnerError` if `--to` is not a new CSV file, or has no effect."""
+    if flags.json:
+        raise RunnerError("--to: writes a CSV file, so --json has no effect\nremove one of them")
+    if Path(flags.to).suffix != ".csv":
+        raise RunnerError(f"--to: got {flags.to!r}, expected a file that ends in .csv")
+    if any(
+        item != "-" and Path(item).resolve() == Path(flags.to).resolve() for item in flags.items
+    ):
+        raise RunnerError(f"--to: {flags.to} is one of the items; write another file")
 
 
 def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -121,6 +139,12 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="items per batch")
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object per item and line"
+    )
+    parser.add_argument(
+        "--to",
+        type=OUTPUT_FILE,
+        help="CSV file to write instead: the rows of tables, with all of their columns, and the "
+        "predictions as further columns",
     )
     add_model_flags(parser)
     add_progress_flags(parser)
@@ -250,4 +274,11 @@ def _progress_scope(flags: argparse.Namespace, resolved: ResolvedConfig) -> Iter
         yield progress
 
 
-COMMAND = Command("predict", _DESCRIPTION, _add_flags, ["runs/a digit.png --top_k=3"], main, _parse)
+COMMAND = Command(
+    "predict",
+    _DESCRIPTION,
+    _add_flags,
+    ["runs/a digit.png --top_k=3", "runs/a rows.csv --to=scored.csv"],
+    main,
+    _parse,
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from orbit_runner.config.example_ids import EXCLUDE
@@ -88,6 +88,23 @@ class TaskConfig(Config):
     eval_input_partition_dims: list[int] | None = field(
         None, le=65536, help="alternative to runtime.eval_input_partition_dims, as in Model Garden"
     )
+
+    @classmethod
+    def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns values of settings of the experiment that no file and no flag sets.
+
+        They lie below all files and flags, and `config.yaml` has them like all others. A task
+        whose experiments exist must not return any for an experiment that could run before.
+
+        Args:
+            given: The values that files and flags set, by dotted path. References such as
+                `${task.model.name}` are not resolved yet.
+
+        Returns:
+            Values by dotted path, such as `{"trainer.train_steps": 1000}`. Those of settings that
+            are set, or whose section is null, have no effect. By default none.
+        """
+        return {}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if `is_training` contradicts the name of the section."""

@@ -159,6 +159,14 @@ class TrainerConfig(Config):
         weights=when(stops_early, rolls_back),
         help="epochs between evaluations, instead of validation_interval",
     )
+    min_steps_per_epoch: int = field(
+        0,
+        ge=0,
+        added_later=True,
+        weights=when(stops_early, rolls_back),
+        help="least number of steps that train_epochs and validation_epochs count as an epoch, for "
+        "small datasets",
+    )
     summary_interval: int = field(
         1000,
         ge=1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,15 +188,23 @@ def is_passed_function(reference: str) -> bool:
     return reference in FUNCTIONS
 
 
+def numbered_items(
+    items: Sequence[str | Mapping[str, Any]] | Mapping[int, str | Mapping[str, Any]],
+) -> Iterable[tuple[int, str | Mapping[str, Any]]]:
+    """Returns metrics with their index in the config; a mapping has some of them by index."""
+    return items.items() if isinstance(items, Mapping) else enumerate(items)
+
+
 def metric_problems(
-    metrics: Sequence[str | Mapping[str, object]], taken: Sequence[str] = ()
+    metrics: Sequence[str | Mapping[str, object]] | Mapping[int, str | Mapping[str, object]],
+    taken: Sequence[str] = (),
 ) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for metrics that do not exist or have the name of another one.
 
     `taken` are the names of the metrics that the task always has.
     """
     names = {"loss", *taken}
-    for index, item in enumerate(metrics):
+    for index, item in numbered_items(metrics):
         for message in item_problems("metrics", item):
             yield f"metrics[{index}]", message
         name, arguments = split_item(item)

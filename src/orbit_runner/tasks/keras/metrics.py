@@ -11,7 +11,13 @@ import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
 from orbit_runner.tasks.keras.keras_3 import base_classes
-from orbit_runner.tasks.keras.keras_names import ALIAS, find_class, snake_case, split_item
+from orbit_runner.tasks.keras.keras_names import (
+    ALIAS,
+    find_class,
+    numbered_items,
+    snake_case,
+    split_item,
+)
 from orbit_runner.tasks.keras.outputs import CALL_ERRORS, match_labels, reason_of
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.metrics import SparseAccuracy
@@ -97,7 +103,7 @@ def _shown(tensor: tf.Tensor) -> str:
 
 
 def make_metrics(
-    items: Sequence[str | Mapping[str, object]],
+    items: Sequence[str | Mapping[str, object]] | Mapping[int, str | Mapping[str, object]],
     *,
     kind: str,
     from_logits: bool,
@@ -105,8 +111,11 @@ def make_metrics(
     output_shape: Sequence[int | None],
     masked: bool = False,
     path: str = "task.metrics",
+    prefix: str = "",
 ) -> list[TaskMetric]:
     """Returns the metrics of a config. Must be called in the strategy's scope.
+
+    `items` are those at `path`, or some of them by index. Their names begin with `prefix`.
 
     `kind` is that of the loss: `sparse` for class numbers as labels, `categorical`, `binary` or "".
     The shapes are those of one example. `masked` tells whether the outputs have a mask. If the
@@ -115,9 +124,9 @@ def make_metrics(
     result is not a single number.
     """
     factory = _MetricFactory(
-        kind, from_logits, tuple(label_shape), tuple(output_shape), masked=masked
+        kind, from_logits, tuple(label_shape), tuple(output_shape), masked=masked, prefix=prefix
     )
-    return [factory.make(item, f"{path}[{index}]") for index, item in enumerate(items)]
+    return [factory.make(item, f"{path}[{index}]") for index, item in numbered_items(items)]
 
 
 class _MetricFactory:
@@ -131,7 +140,9 @@ class _MetricFactory:
         outputs: tuple[int | None, ...],
         *,
         masked: bool,
+        prefix: str,
     ) -> None:
+        self._prefix = prefix
         self._kind = kind
         self._from_logits = from_logits
         self._labels = labels
@@ -140,7 +151,7 @@ class _MetricFactory:
 
     def make(self, item: str | Mapping[str, object], path: str) -> ConvertedMetric | SparseAccuracy:
         name, arguments = split_item(item)
-        shown = str(arguments.pop(ALIAS, "") or _plain_name(name))
+        shown = f"{self._prefix}{arguments.pop(ALIAS, '') or _plain_name(name)}"
         if ":" in name:
             user_metric = _build_user_metric(name, arguments, shown, path)
             converted = ConvertedMetric(user_metric, _match_as_keras, path, is_of_user=True)

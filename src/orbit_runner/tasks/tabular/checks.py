@@ -19,6 +19,7 @@ from orbit_runner.data.tables.cell_texts import (
     equal_but_case,
     equal_numbers,
     find_misreading,
+    parse_number,
 )
 from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, Column, TablePart, TableSource
 from orbit_runner.data.tables.dataset import TableDataset
@@ -169,11 +170,22 @@ def _class_problems(
     if len(rows):
         got = validation.text(int(rows[0]))
         where = parts["validation_data"].row_location(int(rows[0]))
+        advice = nearest_name_hint(got, known)
+        if len(known) > _FEW_TEXTS and _is_number(got):
+            advice = f"\nfor numbers, write targets: [{{column: {name}, type: {REGRESSION}}}]"
         yield (
             path,
             f"column {name!r} has the class {got!r} in {where}{_other_rows(rows)}, which no "
-            f"training row has{nearest_name_hint(got, known)}",
+            f"training row has{advice}",
         )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        parse_number(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Problems:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import METRICS
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
     source_problems,
     value_problems,
 )
+from orbit_runner.tasks.keras.keras_names import metric_problems, split_item
 from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
@@ -24,6 +27,32 @@ from orbit_runner.tasks.tabular.data_config import (
 SECTIONS = ("train_data", "validation_data")
 CLASSIFICATION, REGRESSION = "classification", "regression"
 WORDS, SUBWORDS = "words", "subwords"
+# The metrics that each type of target always has.
+METRICS_OF_TYPE = {CLASSIFICATION: ("accuracy",), REGRESSION: ("mae", "rmse")}
+TARGET = "target"  # In an item of `metrics`, the column that it is for.
+# How a table is trained if its experiment does not say; docs/tables.md has measurements.
+_MODEL = {"name": "mlp", "hidden_units": [128, 64], "dropout_rate": 0.2}
+_BATCH_SIZES = {"train_data": 64, "validation_data": 1024}
+_OPTIMIZER = {"type": "adamw", "adamw": {"weight_decay_rate": 0.3}}
+_LEARNING_RATE = {
+    "type": "cosine",
+    "cosine": {"initial_learning_rate": 0.003, "decay_steps": "auto"},
+}
+# A small table needs many epochs, a large one many steps.
+_EPOCHS = 20
+_MIN_STEPS_PER_EPOCH = 150
+_SPLIT = {"train": 0.8, "validation": 0.2}
+_BEST_CHECKPOINT = {
+    "best_checkpoint_export_subdir": "best",
+    "best_checkpoint_eval_metric": "validation_loss",
+    "best_checkpoint_metric_comp": "lower",
+}
+# The settings of a section that select its rows, and all that validation data has from training.
+_ROWS = ("data_dir", "input_path", "function", "files", "tfds_name", "tfds_split")
+_TABLE = (
+    *("source", "synthetic", *_ROWS, "tfds_data_dir"),
+    *("delimiter", "column_names", "missing_values", "max_bad_records"),
+)
 
 
 @config_class
@@ -140,10 +169,12 @@ class TableTaskConfig(TaskConfig):
         """Returns this task as one on a table, with features and targets."""
         raise NotImplementedError
 
-    def section_problems(self, split: TableSplitConfig | None) -> Iterator[tuple[str, str]]:
+    def section_problems(
+        self, split: TableSplitConfig | None, sections: Sequence[str] = SECTIONS
+    ) -> Iterator[tuple[str, str]]:
         """Yields unknown sources of the sections, and parts that `split` does not have."""
         sources = [entry.name for entry in TABLE_SOURCES.entries()]
-        for section in SECTIONS:
+        for section in sections:
             data = getattr(self, section)
             yield from source_problems(section, data, sources)
             yield from part_problems(section, data, split)
@@ -165,6 +196,31 @@ class TabularConfig(TableTaskConfig):
     )
     train_data: TableDataConfig = field(factory=training_table, help="training data")
     validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
+    metrics: list[str | Mapping[str, Any]] = field(
+        (),
+        weights=METRICS,
+        added_later=True,
+        help="more metrics of evaluations, by the names of Keras: [r2_score, {name: auc, target: "
+        "sold}], or classes; those without target are for all targets",
+    )
+
+    @classmethod
+    def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns how a table is trained if its experiment leaves it open.
+
+        An experiment that sets all that a run requires gets none, because it leaves nothing open.
+        """
+        required = _required_defaults(given)
+        if not required:
+            return {}
+        trainer: dict[str, Any] = {"min_steps_per_epoch": _MIN_STEPS_PER_EPOCH}
+        if "trainer.validation_interval" not in given:
+            trainer["validation_epochs"] = 1
+        if not any(f"trainer.{name}" in given for name in _BEST_CHECKPOINT):
+            trainer |= _BEST_CHECKPOINT
+        defaults = required | {f"trainer.{name}": value for name, value in trainer.items()}
+        # Faster for small networks, and the weights do not depend on the number of cores.
+        return defaults | {"runtime.intra_op_threads": 1}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that are missing, unknown or contradictory."""
@@ -172,10 +228,13 @@ class TabularConfig(TableTaskConfig):
         if not self.model.name:
             known = ", ".join(entry.name for entry in TABLE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"
-        yield from self.section_problems(self.split)
+        # Without a source of its own, validation data has that of the training data.
+        has_source = self.train_data.source or self.validation_data.source
+        yield from self.section_problems(self.split, SECTIONS if has_source else SECTIONS[:1])
         yield from self._target_problems()
         yield from value_problems("class_weights", self.class_weights)
         yield from self._class_problems()
+        yield from self._metric_problems()
 
     def _target_problems(self) -> Iterator[tuple[str, str]]:
         if not self.targets:
@@ -201,6 +260,81 @@ class TabularConfig(TableTaskConfig):
             for name in (name for name, value in settings.items() if value):
                 yield name, f"got {count} classification targets, expected one"
 
+    def _metric_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields metrics that do not exist, and those for unknown targets or for unlike ones."""
+        names = [target.column for target in self.targets]
+        is_mixed = len({target.type for target in self.targets}) > 1
+        for index, item in enumerate(self.metrics):
+            target = item.get(TARGET) if isinstance(item, Mapping) else None
+            if target is not None and target not in names:
+                hint = unknown_name_message("target", str(target), names)
+                yield f"metrics[{index}].{TARGET}", hint
+            elif target is None and is_mixed:
+                name, _ = split_item(item)
+                yield (
+                    f"metrics[{index}]",
+                    "is for all targets, but some of them are classes, and others are numbers\n"
+                    f"name its target: {{name: {name}, {TARGET}: {names[0]}}}",
+                )
+        problems = [
+            problem
+            for target in self.targets
+            for problem in metric_problems(self.metrics_of(target), METRICS_OF_TYPE[target.type])
+        ]
+        yield from dict.fromkeys(problems)
+
+    def metrics_of(self, target: TargetConfig) -> dict[int, str | Mapping[str, Any]]:
+        """Returns the metrics of a target in the form of the task `keras`, by their index."""
+        items: dict[int, str | Mapping[str, Any]] = {}
+        for index, item in enumerate(self.metrics):
+            if isinstance(item, str):
+                items[index] = item
+            elif item.get(TARGET) in (None, target.column):
+                items[index] = {name: value for name, value in item.items() if name != TARGET}
+        return items
+
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task."""
         return self
+
+
+def _required_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of what a run requires, and of what belongs to it, by dotted path."""
+    optimization = "trainer.optimizer_config"
+    defaults: dict[str, Any] = {}
+    if "task.model.name" not in given:
+        defaults["task.model"] = _MODEL
+    if f"{optimization}.optimizer.type" not in given:
+        defaults[f"{optimization}.optimizer"] = _OPTIMIZER
+    if f"{optimization}.learning_rate.type" not in given:
+        defaults[f"{optimization}.learning_rate"] = _LEARNING_RATE
+    if not given.get("trainer.train_steps") and not given.get("trainer.train_epochs"):
+        defaults["trainer.train_epochs"] = _EPOCHS
+    for section, size in _BATCH_SIZES.items():
+        if f"task.{section}.global_batch_size" not in given:
+            defaults[f"task.{section}.global_batch_size"] = size
+    if "task.validation_data.source" not in given:
+        defaults |= _validation_defaults(given)
+    return defaults
+
+
+def _validation_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the training table as validation data, with a split if both read the same rows."""
+    train = _settings_below(given, "task.train_data.")
+    validation = _settings_below(given, "task.validation_data.")
+    selects = {name: value for name, value in validation.items() if name.split(".")[0] in _ROWS}
+    has_other_rows = any(train.get(name) != value for name, value in selects.items())
+    defaults = {
+        f"task.validation_data.{name}": value
+        for name, value in train.items()
+        if name.split(".")[0] in _TABLE
+        # A directory is not read beside patterns of files.
+        and not (has_other_rows and name in ("data_dir", "input_path"))
+    }
+    if not has_other_rows and not _settings_below(given, "task.split."):
+        defaults["task.split.fractions"] = _SPLIT
+    return defaults
+
+
+def _settings_below(given: Mapping[str, Any], start: str) -> dict[str, Any]:
+    return {path.removeprefix(start): v for path, v in given.items() if path.startswith(start)}

@@ -112,15 +112,19 @@ class RowPredictor:
             if not np.isfinite(output).all():
                 return row.error_prediction(f"the prediction of {name!r} is not finite")
         data: dict[str, object] = {"row": row.where}
+        columns: dict[str, object] = {}
         texts = []
         for name, (_, classes) in self._classes.items():
             if classes is None:
                 data[name] = float(f"{answer[name]:.6g}")
+                columns[f"predicted_{name}"] = data[name]
                 texts.append(f"{name} {answer[name]:.6g}")
                 continue
             best = int(answer[name].argmax())
             shares = {c: float(f"{p:.6g}") for c, p in zip(classes, answer[name], strict=True)}
             data[name] = {"class": classes[best], "probabilities": shares}
+            columns[f"predicted_{name}"] = classes[best]
+            columns |= {f"probability_{name}_{text}": share for text, share in shares.items()}
             texts.append(f"{name} {classes[best]} ({answer[name][best]:.4f})")
         new = {
             name: value
@@ -130,7 +134,7 @@ class RowPredictor:
         if new:
             data["new_categories"] = new
             texts.append(f"new: {', '.join(f'{name} {text!r}' for name, text in new.items())}")
-        return Prediction(f"{row.where}: {'  '.join(texts)}", data)
+        return Prediction(f"{row.where}: {'  '.join(texts)}", data, row.cells, columns)
 
 
 def _number_of(name: str, text: str) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -42,18 +43,19 @@ _AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?!\n|\Z)")
 class Row:
     """A row to predict for: its place, and its values by column; or what is wrong with it.
 
-    A value is None if it is missing.
+    A value is None if it is missing. `cells` are all columns as texts, as they are in the file.
     """
 
     where: str
     values: Mapping[str, object]
     problem: str = ""
+    cells: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def error_prediction(self, reason: str) -> Prediction:
         """Returns a prediction that reports an error for the row."""
         start = f"{self.where}: " if self.where else ""
         place = {"row": self.where} if self.where else {}
-        return Prediction(f"{start}error: {reason}", place | {"error": reason})
+        return Prediction(f"{start}error: {reason}", place | {"error": reason}, self.cells)
 
     def text(self, column: str) -> str:
         """Returns a value as training does, without spaces at both ends; "" if it is missing.
@@ -170,7 +172,8 @@ def csv_rows(
             name: None if cell in absent or cell.strip() in absent else cell
             for name, cell in zip(header, cells, strict=False)
         }
-        yield Row(f"{where}, row {number}", values, problem)
+        texts = dict.fromkeys(header, "") | dict(zip(header, cells, strict=False))
+        yield Row(f"{where}, row {number}", values, problem, texts)
 
 
 def _cells(lines: Iterable[str], delimiter: str) -> Iterator[tuple[list[str], str]]:
@@ -210,11 +213,18 @@ def json_rows(where: str, lines: Iterable[str], missing: Collection[str] = ()) -
         except DataError as error:
             yield Row(place, {}, str(error).removeprefix(f"{place}: "))
             continue
+        texts = {name: _json_text(value) for name, value in values.items()}
         if absent:
             values = {
                 n: None if _is_missing(value, absent) else value for n, value in values.items()
             }
-        yield Row(place, values)
+        yield Row(place, values, cells=texts)
+
+
+def _json_text(value: object) -> str:
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
+    return text_of(value) or ""
 
 
 def _is_missing(value: object, missing: Collection[str]) -> bool:
@@ -236,12 +246,15 @@ def _table_rows(
     ]
     for block in dataset.blocks(names):
         columns = [_values(block.columns[name], name in numbers) for name in names]
+        texts = [_values(block.columns[name], is_number=False) for name in names]
+        cells = zip(*texts, strict=True)
         for number, values in enumerate(zip(*columns, strict=True), block.first):
             known = {
                 name: None if _is_missing(value, missing) else value
                 for name, value in zip(names, values, strict=True)
             }
-            yield Row(f"{path}, row {number}", known)
+            shown = {n: text or "" for n, text in zip(names, next(cells), strict=True)}
+            yield Row(f"{path}, row {number}", known, cells=shown)
 
 
 def _values(

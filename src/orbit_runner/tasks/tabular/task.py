@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -13,16 +13,25 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
+from orbit_runner.tasks.keras.metrics import ConvertedMetric, make_metrics
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.table_task import TableTask
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
+from orbit_runner.tasks.tabular.config import (
+    CLASSIFICATION,
+    METRICS_OF_TYPE,
+    REGRESSION,
+    TabularConfig,
+    TargetConfig,
+)
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
+
+_METRICS = {"accuracy": SparseAccuracy, "mae": AbsoluteError, "rmse": RootSquaredError}
 
 
 class TabularTask(TableTask):
@@ -108,26 +117,42 @@ class TabularTask(TableTask):
             total.append(loss * target.loss_weight)
         return tf.add_n(total)
 
-    def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
+    def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns accuracy, or mean absolute and root mean squared error, of each target.
 
-        With several targets, their names begin with that of the target.
+        In evaluation, those of the config follow. With several targets, the names of all begin with
+        that of the target.
         """
-        return [metric for _, metric in self._metrics()]
-
-    def _metrics(self) -> list[tuple[str, tf_keras.metrics.Metric]]:
         targets = self.task_config.targets
-        metrics = []
-        for target in targets:
-            start = f"{target.column}_" if len(targets) > 1 else ""
-            kinds: dict[str, Callable[[str], tf_keras.metrics.Metric]] = {
-                "mae": AbsoluteError,
-                "rmse": RootSquaredError,
-            }
-            if target.type == CLASSIFICATION:
-                kinds = {"accuracy": SparseAccuracy}
-            metrics += [(target.column, make(f"{start}{name}")) for name, make in kinds.items()]
+        metrics: list[TaskMetric] = [
+            _METRICS[name](f"{self._metric_prefix(target)}{name}")
+            for target in targets
+            for name in METRICS_OF_TYPE[target.type]
+        ]
+        if not training:
+            metrics += [metric for target in targets for metric in self._config_metrics(target)]
         return metrics
+
+    def _config_metrics(self, target: TargetConfig) -> list[TaskMetric]:
+        """Returns the metrics of the config for a target."""
+        items = self.task_config.metrics_of(target)
+        prefix = self._metric_prefix(target)
+        if target.type == CLASSIFICATION:
+            count = len(self.fitted.classes[target.column])
+            return make_metrics(
+                items,
+                kind="sparse",
+                from_logits=True,
+                label_shape=(),
+                output_shape=(count,),
+                prefix=prefix,
+            )
+        return make_metrics(
+            items, kind="", from_logits=False, label_shape=(1,), output_shape=(1,), prefix=prefix
+        )
+
+    def _metric_prefix(self, target: TargetConfig) -> str:
+        return f"{target.column}_" if len(self.task_config.targets) > 1 else ""
 
     def process_metrics(
         self,
@@ -142,8 +167,20 @@ class TabularTask(TableTask):
         """
         labels, weights = split_labels(labels)
         kwargs |= weights
-        for name, metric in zip(self._metric_targets, metrics, strict=bool(metrics)):
-            metric.update_state(labels[name], model_outputs[name], **kwargs)
+        for target, metric in zip(self._metric_targets, metrics, strict=False):
+            label = labels[target.column]
+            output = model_outputs[target.column]
+            # Metrics of Keras, such as R², take a column of numbers.
+            if isinstance(metric, ConvertedMetric) and target.type == REGRESSION:
+                output = output[:, tf.newaxis]
+            metric.update_state(label, output, **kwargs)
+
+    @functools.cached_property
+    def _metric_targets(self) -> list[TargetConfig]:
+        """The target of each metric of an evaluation. Training has the first of them."""
+        targets = self.task_config.targets
+        always = [target for target in targets for _ in METRICS_OF_TYPE[target.type]]
+        return always + [t for t in targets for _ in self.task_config.metrics_of(t)]
 
     @functools.cached_property
     def _class_target(self) -> str:
@@ -183,10 +220,3 @@ class TabularTask(TableTask):
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the rows of a section as arrays, which are created once."""
         return self.table.arrays(params)
-
-    @functools.cached_property
-    def _metric_targets(self) -> list[str]:
-        columns = []
-        for target in self.task_config.targets:
-            columns += [target.column] * (1 if target.type == CLASSIFICATION else 2)
-        return columns

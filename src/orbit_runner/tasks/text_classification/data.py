@@ -62,6 +62,10 @@ class TextClassificationData(TaskData):
             part, section, class_of, lambda excluded: table_mixture(table, section, excluded)
         )
 
+    def baselines(self) -> Mapping[str, tuple[str, float]]:
+        """Returns the result of the majority class of the training texts."""
+        return self.table.baselines()
+
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""
         return self.table.summary()
