@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -189,11 +190,13 @@ def _refused(**changes: Any) -> str:
         ({"data": np.zeros([3, 4])}, "data: got <class 'numpy.ndarray'>, expected (x, y)"),
         ({"validation_data": (1,)}, "validation_data: got <class 'tuple'>, expected (x, y)"),
         ({"loss": "mean_squared_eror"}, "task.loss — run(loss=…)\n    unknown loss"),
-        ({"loss": 3}, "got int, expected a name"),
+        ({"loss": 3}, "loss: got int, expected a name"),
         ({"metrics": ["acuracy"]}, "task.metrics[0] — run(metrics=…)\n    unknown metric"),
         ({"optimizer": "adm"}, "run(optimizer=…)\n    unknown optimizer 'adm'; did you mean 'adam'?"),
         ({"epochs": -1}, "trainer.train_epochs — run(epochs=…)\n    got -1"),
-        ({"batch_size": 0}, "task.train_data.global_batch_size"),
+        ({"batch_size": 0}, "task.train_data.global_batch_size — run(batch_size=…)\n    got 0"),
+        ({"metrics": [3]}, "metrics: got int, expected a name"),
+        ({"model_dir": __file__}, "\n  model_dir\n    "),
         ({"resume": "never"}, "resume: got 'never', allowed: 'same', 'override'"),
         ({"overrides": {"runtime.sed": 3}}, "overrides['runtime.sed']\n    unknown setting 'sed'"),
         ({"model": {"build": "tests.support.keras_models:classifier",
@@ -206,13 +209,51 @@ def _refused(**changes: Any) -> str:
 def test_mistake_is_an_error_that_names_the_argument(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    assert message in _refused(**changes, model_dir=tmp_path / "run")
+    assert message in _refused(**{"model_dir": tmp_path / "run", **changes})
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_model_instead_of_a_function_is_refused(tmp_path: Path) -> None:
     message = _refused(model=keras_models.classifier(), model_dir=tmp_path)
     assert message.startswith("model: got a model, expected the function that builds it")
+
+
+def _traceback(**changes: Any) -> str:
+    settings = {"model": keras_models.classifier, "data": keras_models.classes(), **changes}
+    model, data = settings.pop("model"), settings.pop("data")
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (the test checks the text)
+        orbit_runner.run(model, data, progress="none", **settings)
+    return "".join(traceback.format_exception(caught.value))
+
+
+def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> None:
+    text = _traceback(loss="mse", model_dir=tmp_path)  # found while the run is built
+
+    assert text.count("Traceback") == 1
+    assert text.count("  File ") == 2  # this file, and `run`
+    head = "ConfigError: 1 problem in the configuration\n  task.loss — run(loss=…)\n"
+    assert f"{head}    MeanSquaredError does not fit" in text
+
+
+def test_traceback_of_an_error_in_the_function_of_the_user_has_no_other_frames(
+    tmp_path: Path,
+) -> None:
+    text = _traceback(model=_fail, model_dir=tmp_path)
+
+    assert text.count("  File ") == 3  # this file, `run`, `_fail`
+    assert text.endswith("ValueError: failed on purpose\n")
+
+
+def test_advice_names_arguments_instead_of_flags(tmp_path: Path) -> None:
+    orbit_runner.run(
+        keras_models.classifier, keras_models.classes(), model_dir=tmp_path, progress="none"
+    )
+    message = _refused(model_dir=tmp_path, seed=3)
+    assert 'use another model_dir, or resume="override" to resume' in message
+
+
+def test_notebook_shows_the_message_instead_of_a_traceback() -> None:
+    assert RunnerError("loss: wrong")._render_traceback_() == ["RunnerError: loss: wrong"]
 
 
 def _draws() -> tuple[Any, ...]:

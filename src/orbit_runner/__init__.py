@@ -48,6 +48,8 @@ _MODULES = {
     # Errors that are shown as one message.
     "DataError": "errors",
     "Diverged": "errors",
+    "ExportFailed": "errors",
+    "Interrupted": "errors",
     "RunnerError": "errors",
     "SettingError": "errors",
 }
@@ -62,7 +64,14 @@ if TYPE_CHECKING:
     from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
     from orbit_runner.data.fingerprint import DataFile, describe_files
     from orbit_runner.data.source import ArraySource
-    from orbit_runner.errors import DataError, Diverged, RunnerError, SettingError
+    from orbit_runner.errors import (
+        DataError,
+        Diverged,
+        ExportFailed,
+        Interrupted,
+        RunnerError,
+        SettingError,
+    )
     from orbit_runner.registry import register_task
     from orbit_runner.run_model import RunResult, run
     from orbit_runner.tasks.base import Task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,10 @@ class RunnerError(Exception):
 
     exit_code = exit_codes.WRONG_USAGE
     continuation = ""
+
+    def _render_traceback_(self) -> list[str]:
+        """Returns the lines that IPython and notebooks show instead of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class DataError(RunnerError):
@@ -89,6 +94,27 @@ class Diverged(RunnerError, RuntimeError):
             )
         lines = f"{text}\n{advice}" if text else advice
         return Diverged(self.reason, non_finite=self.non_finite, advice=lines)
+
+
+class Interrupted(RunnerError):
+    """A signal or a notice of preemption ended the run, after it had saved a checkpoint.
+
+    The signals are SIGINT (Ctrl-C, or the button of a notebook that interrupts), SIGTERM and
+    SIGHUP. To continue, start the run again.
+    """
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_codes.after_signal(number)
+
+    @classmethod
+    def for_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
+        """Returns the error for a signal after which a checkpoint was saved.
+
+        `notice` is the notice of preemption that was handled like the signal, if any.
+        """
+        reason = f"notice of preemption: {notice}" if notice else signal.Signals(number).name
+        return cls(number, f"{reason}: saved at step {step}, exiting")
 
 
 class ExportFailed(RunnerError):

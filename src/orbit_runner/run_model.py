@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
@@ -37,6 +39,7 @@ from orbit_runner.tasks.keras.sources import arrays_of, specs_of
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import missing_streams_scope
+from orbit_runner.utils.user_code import is_installed
 
 _MODE = "train_and_eval"
 
@@ -127,27 +130,54 @@ def run(
         Interrupted: A signal ended the run after it had saved a checkpoint.
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
     """
-    with missing_streams_scope(), source_cache_scope():
-        return _run(
-            _settings(
-                model,
-                data,
-                validation_data=validation_data,
-                validation_split=validation_split,
-                loss=loss,
-                metrics=metrics,
-                optimizer=_optimizer_setting(optimizer, learning_rate),
-                epochs=epochs,
-                batch_size=batch_size,
-                seed=seed,
-                name=name,
-            ),
-            overrides or {},
-            model_dir,
-            resume,
-            progress,
-            evaluates=validation_data is not None or validation_split > 0,
-        )
+    try:
+        with missing_streams_scope(), source_cache_scope():
+            return _run(
+                _settings(
+                    model,
+                    data,
+                    validation_data=validation_data,
+                    validation_split=validation_split,
+                    loss=loss,
+                    metrics=metrics,
+                    optimizer=_optimizer_setting(optimizer, learning_rate),
+                    epochs=epochs,
+                    batch_size=batch_size,
+                    seed=seed,
+                    name=name,
+                ),
+                overrides or {},
+                model_dir,
+                resume,
+                progress,
+                evaluates=validation_data is not None or validation_split > 0,
+            )
+    except RunnerError as error:
+        # The message says all that the user needs, so the traceback ends here.
+        raise _error_of_call(error) from None
+    except Exception as error:
+        # With its own cause and context, if it has them.
+        raise error.with_traceback(_skip_own_frames(error.__traceback__))  # noqa: B904
+
+
+def _error_of_call(error: RunnerError) -> RunnerError:
+    """Returns an error without a traceback, whose advice names arguments instead of flags."""
+    text = re.sub(r"--resume=(\w+)", r'resume="\1"', str(error))
+    text = re.sub(r"--model_dir=(\S+)", r'model_dir="\1"', text).replace("--model_dir", "model_dir")
+    error.args = (text,)
+    return error.with_traceback(None)
+
+
+def _skip_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Returns a traceback that begins with code of the user, such as a function that was passed.
+
+    Returns all of it if none of its frames are of the user.
+    """
+    # The first frame is that of `run`, which called all others.
+    inner = None if traceback is None else traceback.tb_next
+    while inner is not None and is_installed(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner or traceback
 
 
 def _settings(
@@ -163,31 +193,33 @@ def _settings(
     batch_size: int,
     seed: int,
     name: str,
-) -> dict[str, tuple[str, Any]]:
-    """Returns the paths and values of settings by the argument of `run` that sets them."""
+) -> list[tuple[str, str, Any]]:
+    """Returns settings: the argument of `run`, the dotted path and the value."""
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
-    settings: dict[str, tuple[str, Any]] = {
-        "model": ("task.model", _model_setting(model)),
-        "data": ("task.train_data", _data_setting(data, "data", batch_size)),
-        "loss": ("task.loss", _loss_or_metric_setting(loss)),
-        "metrics": ("task.metrics", [_loss_or_metric_setting(metric) for metric in metrics]),
-        "epochs": ("trainer.train_epochs", epochs),
-        "optimizer": ("trainer.optimizer_config", optimizer),
-        "seed": ("runtime.seed", seed),
-        "name": ("name", name or _default_name(model)),
-    }
+    batch_sizes = ["task.train_data.global_batch_size"]
+    settings: list[tuple[str, str, Any]] = [
+        ("model", "task.model", _model_setting(model)),
+        ("data", "task.train_data", _data_setting(data, "data")),
+        ("loss", "task.loss", _loss_or_metric_setting(loss, "loss")),
+        ("metrics", "task.metrics", [_loss_or_metric_setting(item, "metrics") for item in metrics]),
+        ("epochs", "trainer.train_epochs", epochs),
+        ("optimizer", "trainer.optimizer_config", optimizer),
+        ("seed", "runtime.seed", seed),
+        ("name", "name", name or _default_name(model)),
+    ]
     if validation_data is not None:
-        section = _data_setting(validation_data, "validation_data", batch_size)
-        settings["validation_data"] = ("task.validation_data", section)
+        section = _data_setting(validation_data, "validation_data")
+        settings.append(("validation_data", "task.validation_data", section))
     if validation_split:
-        settings["validation_split"] = ("task.validation_split", validation_split)
-        settings["batch_size"] = ("task.validation_data.global_batch_size", batch_size)
-    return settings
+        settings.append(("validation_split", "task.validation_split", validation_split))
+    if validation_data is not None or validation_split:
+        batch_sizes.append("task.validation_data.global_batch_size")
+    return [*settings, *(("batch_size", path, batch_size) for path in batch_sizes)]
 
 
 def _run(
-    settings: Mapping[str, tuple[str, Any]],
+    settings: Sequence[tuple[str, str, Any]],
     overrides: Mapping[str, Any],
     model_dir: str | os.PathLike[str] | None,
     resume: str,
@@ -198,7 +230,7 @@ def _run(
     if resume not in ("same", "override"):
         raise RunnerError(f"resume: got {resume!r}, allowed: 'same', 'override'")
     flags = [("task", "task.name", "keras"), ("trainer", "trainer", _TRAINER_DEFAULTS)]
-    flags += [(f"run({name}=…)", *setting) for name, setting in settings.items()]
+    flags += [(f"run({argument}=…)", path, value) for argument, path, value in settings]
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
     resolved = resolve(Request(flags=texts))
@@ -279,26 +311,21 @@ def _is_model(value: Any) -> bool:
     return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
 
 
-def _data_setting(data: Any, name: str, batch_size: int) -> dict[str, Any]:
+def _data_setting(data: Any, name: str) -> dict[str, Any]:
     source = arrays_of(data, name)
     features = {
         path: {"shape": list(shape), "dtype": dtype}
         for path, (shape, dtype) in specs_of(source).items()
     }
-    return {
-        "source": "memory",
-        "digest": register_arrays(source),
-        "features": features,
-        "global_batch_size": batch_size,
-    }
+    return {"source": "memory", "digest": register_arrays(source), "features": features}
 
 
-def _loss_or_metric_setting(item: Any) -> Any:
+def _loss_or_metric_setting(item: Any, argument: str) -> Any:
     if isinstance(item, (str, Mapping)):
         return item
     if not callable(item) or not hasattr(item, "__qualname__"):
         raise RunnerError(
-            f"got {type(item).__name__}, expected a name, a section such as "
+            f"{argument}: got {type(item).__name__}, expected a name, a section such as "
             "{'name': 'huber', 'delta': 0.5}, a function or a class"
         )
     return register_function(item)
