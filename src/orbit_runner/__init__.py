@@ -16,6 +16,13 @@ _MODULES = {
     # Train a Keras model.
     "run": "run_model",
     "RunResult": "run_model",
+    # Read runs.
+    "load": "saved_run",
+    "runs": "saved_run",
+    "SavedRun": "saved_run",
+    "Runs": "saved_run",
+    "History": "saved_run",
+    "Plot": "saved_run",
     # Run an experiment.
     "run_experiment": "train_lib",
     "prepare": "train_lib",
@@ -74,6 +81,7 @@ if TYPE_CHECKING:
     )
     from orbit_runner.registry import register_task
     from orbit_runner.run_model import RunResult, run
+    from orbit_runner.saved_run import History, Plot, Runs, SavedRun, load, runs
     from orbit_runner.tasks.base import Task
     from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
     from orbit_runner.tasks.report_examples import ReportExamples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -153,6 +154,17 @@ class SettingError(RunnerError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+def python_error(error: RunnerError) -> RunnerError:
+    """Returns the error of a call of the Python API: without the frames of this package.
+
+    Its advice names arguments instead of the flags of commands.
+    """
+    text = re.sub(r"--resume=(\w+)", r'resume="\1"', str(error))
+    text = re.sub(r"--model_dir=(\S+)", r'model_dir="\1"', text)
+    error.args = (re.sub(r"--(model_dir|checkpoint)\b", r"\1", text),)
+    return error.with_traceback(None)
 
 
 def format_list(lines: Sequence[str], most: int = 12) -> str:

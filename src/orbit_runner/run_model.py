@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
-from orbit_runner.errors import ExportFailed, RunnerError
+from orbit_runner.errors import ExportFailed, RunnerError, python_error
 from orbit_runner.jobs.gin_bindings import restored_gin_scope
 from orbit_runner.jobs.preflight import (
     check_before_start,
@@ -33,7 +32,10 @@ from orbit_runner.jobs.train_job import (
     run_job,
 )
 from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.run_directory.metric_records import read_curves
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.saved_run import History, RunBase
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -44,29 +46,31 @@ from orbit_runner.utils.user_code import is_installed
 _MODE = "train_and_eval"
 
 
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """The result of `run`.
+@dataclasses.dataclass(frozen=True, repr=False)
+class RunResult(RunBase):
+    """The result of `run`. A notebook shows it as a table with the curves.
 
     Attributes:
         model: The trained model, a `tf_keras.Model`.
         metrics: The metrics of the last evaluation; empty if there was none.
         best: The best evaluation; empty if the best checkpoint is not kept.
-        history: The values of each metric, one per evaluation.
+        history: The values of each metric, at all evaluations and training records of the run.
         step: The last step.
         weights: The SHA-256 of all weights.
         inexact: Why the run may not be reproducible; empty if it is.
         model_dir: The run directory.
+        status: `finished`, or `stopped` if `trainer.max_time` ended the run.
     """
 
     model: Any
     metrics: Mapping[str, float]
     best: Mapping[str, Any]
-    history: Mapping[str, Sequence[float]]
+    history: History
     step: int
     weights: str
     inexact: Sequence[str]
     model_dir: Path
+    status: str
 
 
 def run(
@@ -154,18 +158,10 @@ def run(
             )
     except RunnerError as error:
         # The message says all that the user needs, so the traceback ends here.
-        raise _error_of_call(error) from None
+        raise python_error(error) from None
     except Exception as error:
         # With its own cause and context, if it has them.
         raise error.with_traceback(_skip_own_frames(error.__traceback__))  # noqa: B904
-
-
-def _error_of_call(error: RunnerError) -> RunnerError:
-    """Returns an error without a traceback, whose advice names arguments instead of flags."""
-    text = re.sub(r"--resume=(\w+)", r'resume="\1"', str(error))
-    text = re.sub(r"--model_dir=(\S+)", r'model_dir="\1"', text).replace("--model_dir", "model_dir")
-    error.args = (text,)
-    return error.with_traceback(None)
 
 
 def _skip_own_frames(traceback: TracebackType | None) -> TracebackType | None:
@@ -278,11 +274,12 @@ def _run(
         model=model,
         metrics=results.metrics,
         best=results.best,
-        history=results.history,
+        history=History(read_curves(RunDirectory(directory).metrics)),
         step=results.step,
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),
         model_dir=directory,
+        status="stopped" if results.stopped else "finished",
     )
 
 
