@@ -193,6 +193,13 @@ def _refused(**changes: Any) -> str:
         ({"loss": 3}, "loss: got int, expected a name"),
         ({"metrics": ["acuracy"]}, "task.metrics[0] — run(metrics=…)\n    unknown metric"),
         ({"optimizer": "adm"}, "run(optimizer=…)\n    unknown optimizer 'adm'; did you mean 'adam'?"),
+        ({"optimizer": 3}, "optimizer: got 3, expected a name, an object such as"),
+        ({"optimizer": {"optimizer": {"type": "sgd"}}, "learning_rate": 0.1},
+         "learning_rate: got 0.1, which has no effect"),
+        ({"validation": keras_models.classes(), "validation_data": keras_models.classes()},
+         "validation: validation_data is set, too; remove one"),
+        ({"validation": (1,)}, "validation: got <class 'tuple'>, expected (x, y)"),
+        ({"callbacks": [3]}, "callbacks[0]: got int, expected an object"),
         ({"epochs": -1}, "trainer.train_epochs — run(epochs=…)\n    got -1"),
         ({"batch_size": 0}, "task.train_data.global_batch_size — run(batch_size=…)\n    got 0"),
         ({"metrics": [3]}, "metrics: got int, expected a name"),
@@ -216,6 +223,103 @@ def test_mistake_is_an_error_that_names_the_argument(
 def test_model_instead_of_a_function_is_refused(tmp_path: Path) -> None:
     message = _refused(model=keras_models.classifier(), model_dir=tmp_path)
     assert message.startswith("model: got a model, expected the function that builds it")
+
+
+def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_path: Path) -> None:
+    def train(name: str, **settings: Any) -> orbit_runner.RunResult:
+        arrays = keras_models.classes()
+        return orbit_runner.run(
+            keras_models.classifier, arrays, model_dir=tmp_path / name, progress="none", **settings
+        )
+
+    objects = train(
+        "objects",
+        validation=keras_models.classes(40),
+        loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[tf_keras.metrics.AUC(), "accuracy"],
+        optimizer=tf_keras.optimizers.legacy.Adam(0.01),
+        callbacks=[tf_keras.callbacks.EarlyStopping("val_auc", patience=9)],
+    )
+    names = train(
+        "names",
+        validation_data=keras_models.classes(40),
+        loss={"name": "sparse_categorical_crossentropy", "from_logits": True},
+        metrics=["auc", "accuracy"],
+        learning_rate=0.01,
+        overrides={
+            "trainer.early_stopping": {"metric": "auc", "metric_comp": "higher", "patience": 9}
+        },
+    )
+
+    assert objects.weights == names.weights
+    assert objects.metrics == names.metrics
+    assert (objects.inexact, names.inexact) == ([], [])
+    configs = [(tmp_path / name / "config.yaml").read_text() for name in ("objects", "names")]
+    lines = [text.partition("\n")[2] for text in configs]  # without the command
+    assert lines[0] == lines[1]
+
+
+class _Epochs(tf_keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.last = last
+        self.events: list[Any] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.events.append(f"begin {epoch}")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.events.append({epoch: logs})
+        self.model.stop_training = epoch == self.last
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.events.append("end")
+
+
+class _Evaluations(orbit_runner.Callback):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        self.steps.append(run.step)
+
+
+def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_path: Path) -> None:
+    def train(epochs: int) -> tuple[_Epochs, _Evaluations, orbit_runner.RunResult]:
+        of_keras = _Epochs(last=3)
+        own = _Evaluations()
+        result = orbit_runner.run(
+            keras_models.classifier,
+            keras_models.classes(),
+            validation=keras_models.classes(40),
+            metrics=["accuracy"],
+            callbacks=[of_keras, own],
+            epochs=epochs,
+            batch_size=25,
+            model_dir=tmp_path,
+            progress="none",
+        )
+        return of_keras, own, result
+
+    of_keras, own, first = train(2)
+    begins = [event for event in of_keras.events if isinstance(event, str)]
+    assert begins == ["begin 0", "begin 1", "end"]
+    logs = of_keras.events[3][1]
+    assert logs["val_loss"] == pytest.approx(first.metrics["validation_loss"])
+    assert logs["val_accuracy"] == pytest.approx(first.metrics["accuracy"])
+    assert {"loss", "accuracy"} < set(logs)
+    assert own.steps == first.history.steps("accuracy")
+    assert first.inexact == [
+        "callbacks[0]: _Epochs was passed as an object, which config.yaml does not name, and whose "
+        "state is not in checkpoints",
+        "callbacks[1]: _Evaluations was passed as an object, which config.yaml does not name",
+    ]
+
+    of_keras, _, second = train(6)
+    ends = [event for event in of_keras.events if isinstance(event, dict)]
+    assert [epoch for event in ends for epoch in event] == [2, 3]
+    assert (first.step, second.step) == (8, 16)
+    assert len(second.history["accuracy"]) == 4
 
 
 def _traceback(**changes: Any) -> str:

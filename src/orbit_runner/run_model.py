@@ -36,14 +36,22 @@ from orbit_runner.run_directory.metric_records import read_curves
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.saved_run import History, RunBase
+from orbit_runner.tasks.keras.keras_objects import (
+    loss_setting,
+    metric_settings,
+    optimizer_setting,
+)
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.keras_callbacks import sort_callbacks
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import missing_streams_scope
 from orbit_runner.utils.user_code import is_installed
 
 _MODE = "train_and_eval"
+_LEARNING_RATE = 0.001
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -77,12 +85,14 @@ def run(
     model: Callable[..., Any] | str | Mapping[str, Any],
     data: Any,
     *,
+    validation: Any = None,
     validation_data: Any = None,
     validation_split: float = 0.0,
     loss: str | Mapping[str, Any] | Callable[..., Any] = "",
-    metrics: Sequence[str | Mapping[str, Any] | Callable[..., Any]] = (),
-    optimizer: str | Mapping[str, Any] = "adam",
-    learning_rate: float = 0.001,
+    metrics: Sequence[Any] = (),
+    optimizer: Any = "adam",
+    learning_rate: float | None = None,
+    callbacks: Sequence[Any] = (),
     epochs: float = 1,
     batch_size: int = 32,
     model_dir: str | os.PathLike[str] | None = None,
@@ -106,13 +116,20 @@ def run(
             the setting `task.model`: `"my_package:build"`, or `{"build": …, "arguments": {…}}`.
         data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
             is an array or a dict of arrays by input.
-        validation_data: The validation data, in the same form.
+        validation: The validation data, in the same form.
+        validation_data: The same as `validation`, by the name that `fit` of Keras has for it.
         validation_split: The fraction of the training data that is held out for validation.
-        loss: A loss of Keras, such as `"mse"` or `{"name": "huber", "delta": 0.5}`, or a function
-            or class. By default, inferred from labels and outputs, if they determine it.
-        metrics: Metrics of Keras, such as `"accuracy"`, or subclasses of `tf_keras.metrics.Metric`.
-        optimizer: The name of an optimizer, or the section `trainer.optimizer_config`.
-        learning_rate: The learning rate of an optimizer that is given by name.
+        loss: A loss of Keras: `"mse"`, `{"name": "huber", "delta": 0.5}` or
+            `tf_keras.losses.Huber(0.5)`; or a function or class. By default, inferred from labels
+            and outputs, if they determine it.
+        metrics: Metrics of Keras, such as `"accuracy"` or `tf_keras.metrics.AUC()`, or subclasses
+            of `tf_keras.metrics.Metric`.
+        optimizer: The name of an optimizer, an object such as `tf_keras.optimizers.SGD(0.1)`, or
+            the section `trainer.optimizer_config`.
+        learning_rate: The learning rate of an optimizer that is given by name. By default, 0.001.
+        callbacks: Objects of subclasses of `orbit_runner.Callback`. Of Keras' callbacks,
+            `EarlyStopping`, and those that only have methods for the begin and end of the training
+            and of epochs, such as `LambdaCallback`.
         epochs: The number of epochs.
         batch_size: The number of examples per step, over all replicas.
         model_dir: The run directory. By default, `runs/NAME/TIME`.
@@ -136,25 +153,31 @@ def run(
     """
     try:
         with missing_streams_scope(), source_cache_scope():
+            if validation is not None and validation_data is not None:
+                raise RunnerError("validation: validation_data is set, too; remove one")
+            evaluates = not (validation is None and validation_data is None) or validation_split > 0
+            kept_callbacks, replaced = sort_callbacks(callbacks, evaluates=evaluates)
+            settings = _settings(
+                model,
+                data,
+                validation={"validation": validation, "validation_data": validation_data},
+                validation_split=validation_split,
+                loss=loss,
+                metrics=metrics,
+                optimizer=_optimizer_setting(optimizer, learning_rate),
+                epochs=epochs,
+                batch_size=batch_size,
+                seed=seed,
+                name=name,
+            )
             return _run(
-                _settings(
-                    model,
-                    data,
-                    validation_data=validation_data,
-                    validation_split=validation_split,
-                    loss=loss,
-                    metrics=metrics,
-                    optimizer=_optimizer_setting(optimizer, learning_rate),
-                    epochs=epochs,
-                    batch_size=batch_size,
-                    seed=seed,
-                    name=name,
-                ),
+                [*settings, *(("callbacks", path, value) for path, value in replaced.items())],
                 overrides or {},
                 model_dir,
                 resume,
                 progress,
-                evaluates=validation_data is not None or validation_split > 0,
+                kept_callbacks,
+                evaluates=evaluates,
             )
     except RunnerError as error:
         # The message says all that the user needs, so the traceback ends here.
@@ -180,7 +203,7 @@ def _settings(
     model: Any,
     data: Any,
     *,
-    validation_data: Any,
+    validation: Mapping[str, Any],  # by the argument
     validation_split: float,
     loss: Any,
     metrics: Sequence[Any],
@@ -198,18 +221,22 @@ def _settings(
         ("model", "task.model", _model_setting(model)),
         ("data", "task.train_data", _data_setting(data, "data")),
         ("loss", "task.loss", _loss_or_metric_setting(loss, "loss")),
-        ("metrics", "task.metrics", [_loss_or_metric_setting(item, "metrics") for item in metrics]),
+        (
+            "metrics",
+            "task.metrics",
+            [_loss_or_metric_setting(item, "metrics") for item in metric_settings(metrics)],
+        ),
         ("epochs", "trainer.train_epochs", epochs),
         ("optimizer", "trainer.optimizer_config", optimizer),
         ("seed", "runtime.seed", seed),
         ("name", "name", name or _default_name(model)),
     ]
-    if validation_data is not None:
-        section = _data_setting(validation_data, "validation_data")
-        settings.append(("validation_data", "task.validation_data", section))
+    given = {argument: arrays for argument, arrays in validation.items() if arrays is not None}
+    for argument, arrays in given.items():
+        settings.append((argument, "task.validation_data", _data_setting(arrays, argument)))
     if validation_split:
         settings.append(("validation_split", "task.validation_split", validation_split))
-    if validation_data is not None or validation_split:
+    if given or validation_split:
         batch_sizes.append("task.validation_data.global_batch_size")
     return [*settings, *(("batch_size", path, batch_size) for path in batch_sizes)]
 
@@ -220,6 +247,7 @@ def _run(
     model_dir: str | os.PathLike[str] | None,
     resume: str,
     progress: str,
+    callbacks: Sequence[Callback],
     *,
     evaluates: bool,
 ) -> RunResult:
@@ -245,6 +273,7 @@ def _run(
         mode=mode,
         model_dir=directory,
         resume=resume,
+        callbacks=tuple(callbacks),
         command=("python", *sys.argv),
     )
     display = make_progress(
@@ -320,6 +349,8 @@ def _data_setting(data: Any, name: str) -> dict[str, Any]:
 def _loss_or_metric_setting(item: Any, argument: str) -> Any:
     if isinstance(item, (str, Mapping)):
         return item
+    if argument == "loss" and hasattr(item, "get_config") and not isinstance(item, type):
+        return loss_setting(item)
     if not callable(item) or not hasattr(item, "__qualname__"):
         raise RunnerError(
             f"{argument}: got {type(item).__name__}, expected a name, a section such as "
@@ -328,15 +359,24 @@ def _loss_or_metric_setting(item: Any, argument: str) -> Any:
     return register_function(item)
 
 
-def _optimizer_setting(
-    optimizer: str | Mapping[str, Any], learning_rate: float
-) -> Mapping[str, Any]:
+def _optimizer_setting(optimizer: Any, learning_rate: float | None) -> Mapping[str, Any]:
+    if isinstance(optimizer, str):
+        rate = _LEARNING_RATE if learning_rate is None else learning_rate
+        constant = {"type": "constant", "constant": {"learning_rate": rate}}
+        return {"optimizer": {"type": optimizer}, "learning_rate": constant}
+    if learning_rate is not None:
+        raise RunnerError(
+            f"learning_rate: got {learning_rate}, which has no effect, because optimizer is not a "
+            "name\nset the learning rate of the optimizer"
+        )
     if isinstance(optimizer, Mapping):
         return optimizer
-    return {
-        "optimizer": {"type": optimizer},
-        "learning_rate": {"type": "constant", "constant": {"learning_rate": learning_rate}},
-    }
+    if isinstance(optimizer, type) or not hasattr(optimizer, "get_config"):
+        raise RunnerError(
+            f"optimizer: got {optimizer!r}, expected a name, an object such as "
+            "tf_keras.optimizers.SGD(0.1), or the section trainer.optimizer_config"
+        )
+    return optimizer_setting(optimizer)
 
 
 def _default_name(model: Any) -> str:

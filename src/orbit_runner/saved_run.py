@@ -211,7 +211,7 @@ class RunBase:
             yield "best", f"{'  '.join(best)}  at step {self.best.get(_BEST_STEP, 0):,}"
         yield "step", f"{self.step:,}, {self.status}"
         if self.weights:
-            problem = f", not reproducible: {self.inexact[0]}" if self.inexact else ""
+            problem = ", not reproducible: see inexact" if self.inexact else ""
             yield "weights", f"sha256 {self.weights[:_DIGITS]}…{problem}"
 
     def __repr__(self) -> str:

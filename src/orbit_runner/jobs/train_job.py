@@ -52,6 +52,7 @@ class Job:
     asynchronous: bool = True  # whether checkpoints are saved in the background
     allow_partial: bool = False  # whether a checkpoint may match only in part
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
+    callbacks: tuple[Callback, ...] = ()  # that a program passed, after those of the config
     command: tuple[str, ...] = ()  # that started the process; () for this command line
     stop_at_step: int | None = None  # the step at which to save and exit, before the last one
     resume: str = "same"  # whether the run may be resumed with another config: `override`
@@ -147,7 +148,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             job.config,
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
-            callbacks=[*_make_callbacks(job, progress, record, report), kept],
+            callbacks=[*job.callbacks, *_make_callbacks(job, progress, record, report), kept],
             allow_partial=job.allow_partial,
             stop_at_step=job.stop_at_step,
             started=job.started,

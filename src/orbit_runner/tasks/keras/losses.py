@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -279,14 +280,17 @@ def _build_loss(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
 
 def _build_user_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
     loaded: Any = load_function(reference, _PATH)
-    if not isinstance(loaded, type):
+    if isinstance(loaded, tf_keras.losses.Loss):
+        loss = copy.copy(loaded)
+    elif not isinstance(loaded, type):
         return FunctionLoss(loaded, arguments)
-    if not issubclass(loaded, tf_keras.losses.Loss):
+    elif not issubclass(loaded, tf_keras.losses.Loss):
         raise SettingError(_PATH, f"{reference} is not a subclass of tf_keras.losses.Loss")
-    try:
-        loss = loaded(**arguments)
-    except TypeError as error:
-        raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
+    else:
+        try:
+            loss = loaded(**arguments)
+        except TypeError as error:
+            raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
     if loss.reduction == "sum":
         raise SettingError(
             _PATH,
