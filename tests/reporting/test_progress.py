@@ -298,8 +298,12 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> list[_Handle]:
 
 
 def test_notebook_has_one_output_that_changes_a_few_times_a_second(
-    notebook: list[_Handle], make_run: MakeRun, capsys: pytest.CaptureFixture[str]
+    notebook: list[_Handle],
+    make_run: MakeRun,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, "tensorflow")
     progress, run = make_progress("auto", title="digits", place="runs/<a>"), make_run()
     with progress.shown_scope():
         progress.on_train_begin(run)
@@ -307,6 +311,8 @@ def test_notebook_has_one_output_that_changes_a_few_times_a_second(
             progress.on_loop_end(run, {"training_loss": 0.5, "steps_per_second": 2.0})
             progress.on_evaluate(run, {"accuracy": 0.75, "validation_loss": 0.25})
         note("warning: the disk is <almost> full")
+        logging.getLogger("tensorflow").info("a message of TensorFlow")
+    assert logging.getLogger("tensorflow").filters == []
 
     (handle,) = notebook
     assert len(handle.panels) < 50  # Of 1,279 evaluations.
@@ -324,6 +330,7 @@ def test_notebook_has_one_output_that_changes_a_few_times_a_second(
     )
     assert repr(last).splitlines()[1].startswith("done · step 63,950/64,000")
     assert capsys.readouterr() == ("", "")
+    assert caplog.messages == []
 
 
 def test_notebook_shows_the_phase_in_which_a_run_failed(notebook: list[_Handle]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -68,11 +69,15 @@ class NotebookProgress(History):
     def shown_scope(self) -> Iterator[None]:
         """Shows progress within a `with` block; what it showed last stays."""
         self._handle = self._display(self._panel(), display_id=True)
+        # In a notebook, unlike elsewhere, TensorFlow prints its INFO messages.
+        logger = logging.getLogger("tensorflow")
+        logger.addFilter(_is_shown)
         try:
             with log_scope(self):
                 yield
             self._phase = "done"
         finally:
+            logger.removeFilter(_is_shown)
             self._detail = ""
             self._update(force=True)
 
@@ -127,6 +132,10 @@ class NotebookProgress(History):
         fraction = min(1.0, self.last_step / self.target) if self.target else 0.0
         title = _joined(self._title, self._place)
         return _Panel(title, fraction, lines, self._notes[-_MOST_NOTES:])
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING
 
 
 def _joined(*texts: str) -> str:
