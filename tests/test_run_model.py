@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -189,11 +190,20 @@ def _refused(**changes: Any) -> str:
         ({"data": np.zeros([3, 4])}, "data: got <class 'numpy.ndarray'>, expected (x, y)"),
         ({"validation_data": (1,)}, "validation_data: got <class 'tuple'>, expected (x, y)"),
         ({"loss": "mean_squared_eror"}, "task.loss — run(loss=…)\n    unknown loss"),
-        ({"loss": 3}, "got int, expected a name"),
+        ({"loss": 3}, "loss: got int, expected a name"),
         ({"metrics": ["acuracy"]}, "task.metrics[0] — run(metrics=…)\n    unknown metric"),
         ({"optimizer": "adm"}, "run(optimizer=…)\n    unknown optimizer 'adm'; did you mean 'adam'?"),
+        ({"optimizer": 3}, "optimizer: got 3, expected a name, an object such as"),
+        ({"optimizer": {"optimizer": {"type": "sgd"}}, "learning_rate": 0.1},
+         "learning_rate: got 0.1, which has no effect"),
+        ({"validation": keras_models.classes(), "validation_data": keras_models.classes()},
+         "validation: validation_data is set, too; remove one"),
+        ({"validation": (1,)}, "validation: got <class 'tuple'>, expected (x, y)"),
+        ({"callbacks": [3]}, "callbacks[0]: got int, expected an object"),
         ({"epochs": -1}, "trainer.train_epochs — run(epochs=…)\n    got -1"),
-        ({"batch_size": 0}, "task.train_data.global_batch_size"),
+        ({"batch_size": 0}, "task.train_data.global_batch_size — run(batch_size=…)\n    got 0"),
+        ({"metrics": [3]}, "metrics: got int, expected a name"),
+        ({"model_dir": __file__}, "\n  model_dir\n    "),
         ({"resume": "never"}, "resume: got 'never', allowed: 'same', 'override'"),
         ({"overrides": {"runtime.sed": 3}}, "overrides['runtime.sed']\n    unknown setting 'sed'"),
         ({"model": {"build": "tests.support.keras_models:classifier",
@@ -206,13 +216,148 @@ def _refused(**changes: Any) -> str:
 def test_mistake_is_an_error_that_names_the_argument(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    assert message in _refused(**changes, model_dir=tmp_path / "run")
+    assert message in _refused(**{"model_dir": tmp_path / "run", **changes})
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_model_instead_of_a_function_is_refused(tmp_path: Path) -> None:
     message = _refused(model=keras_models.classifier(), model_dir=tmp_path)
     assert message.startswith("model: got a model, expected the function that builds it")
+
+
+def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_path: Path) -> None:
+    def train(name: str, **settings: Any) -> orbit_runner.RunResult:
+        arrays = keras_models.classes()
+        return orbit_runner.run(
+            keras_models.classifier, arrays, model_dir=tmp_path / name, progress="none", **settings
+        )
+
+    objects = train(
+        "objects",
+        validation=keras_models.classes(40),
+        loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[tf_keras.metrics.AUC(), "accuracy"],
+        optimizer=tf_keras.optimizers.legacy.Adam(0.01),
+        callbacks=[tf_keras.callbacks.EarlyStopping("val_auc", patience=9)],
+    )
+    names = train(
+        "names",
+        validation_data=keras_models.classes(40),
+        loss={"name": "sparse_categorical_crossentropy", "from_logits": True},
+        metrics=["auc", "accuracy"],
+        learning_rate=0.01,
+        overrides={
+            "trainer.early_stopping": {"metric": "auc", "metric_comp": "higher", "patience": 9}
+        },
+    )
+
+    assert objects.weights == names.weights
+    assert objects.metrics == names.metrics
+    assert (objects.inexact, names.inexact) == ([], [])
+    configs = [(tmp_path / name / "config.yaml").read_text() for name in ("objects", "names")]
+    lines = [text.partition("\n")[2] for text in configs]  # without the command
+    assert lines[0] == lines[1]
+
+
+class _Epochs(tf_keras.callbacks.Callback):  # type: ignore[misc]
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.last = last
+        self.events: list[Any] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.events.append(f"begin {epoch}")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.events.append({epoch: logs})
+        self.model.stop_training = epoch == self.last
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.events.append("end")
+
+
+class _Evaluations(orbit_runner.Callback):
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        self.steps.append(run.step)
+
+
+def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_path: Path) -> None:
+    def train(epochs: int) -> tuple[_Epochs, _Evaluations, orbit_runner.RunResult]:
+        of_keras = _Epochs(last=3)
+        own = _Evaluations()
+        result = orbit_runner.run(
+            keras_models.classifier,
+            keras_models.classes(),
+            validation=keras_models.classes(40),
+            metrics=["accuracy"],
+            callbacks=[of_keras, own],
+            epochs=epochs,
+            batch_size=25,
+            model_dir=tmp_path,
+            progress="none",
+        )
+        return of_keras, own, result
+
+    of_keras, own, first = train(2)
+    begins = [event for event in of_keras.events if isinstance(event, str)]
+    assert begins == ["begin 0", "begin 1", "end"]
+    logs = of_keras.events[3][1]
+    assert logs["val_loss"] == pytest.approx(first.metrics["validation_loss"])
+    assert logs["val_accuracy"] == pytest.approx(first.metrics["accuracy"])
+    assert {"loss", "accuracy"} < set(logs)
+    assert own.steps == first.history.steps("accuracy")
+    assert first.inexact == [
+        "callbacks[0]: _Epochs was passed as an object, which config.yaml does not name, and whose "
+        "state is not in checkpoints",
+        "callbacks[1]: _Evaluations was passed as an object, which config.yaml does not name",
+    ]
+
+    of_keras, _, second = train(6)
+    ends = [event for event in of_keras.events if isinstance(event, dict)]
+    assert [epoch for event in ends for epoch in event] == [2, 3]
+    assert (first.step, second.step) == (8, 16)
+    assert len(second.history["accuracy"]) == 4
+
+
+def _traceback(**changes: Any) -> str:
+    settings = {"model": keras_models.classifier, "data": keras_models.classes(), **changes}
+    model, data = settings.pop("model"), settings.pop("data")
+    with pytest.raises(Exception) as caught:  # noqa: PT011 (the test checks the text)
+        orbit_runner.run(model, data, progress="none", **settings)
+    return "".join(traceback.format_exception(caught.value))
+
+
+def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> None:
+    text = _traceback(loss="mse", model_dir=tmp_path)  # found while the run is built
+
+    assert text.count("Traceback") == 1
+    assert text.count("  File ") == 2  # this file, and `run`
+    head = "ConfigError: 1 problem in the configuration\n  task.loss — run(loss=…)\n"
+    assert f"{head}    MeanSquaredError does not fit" in text
+
+
+def test_traceback_of_an_error_in_the_function_of_the_user_has_no_other_frames(
+    tmp_path: Path,
+) -> None:
+    text = _traceback(model=_fail, model_dir=tmp_path)
+
+    assert text.count("  File ") == 3  # this file, `run`, `_fail`
+    assert text.endswith("ValueError: failed on purpose\n")
+
+
+def test_advice_names_arguments_instead_of_flags(tmp_path: Path) -> None:
+    orbit_runner.run(
+        keras_models.classifier, keras_models.classes(), model_dir=tmp_path, progress="none"
+    )
+    message = _refused(model_dir=tmp_path, seed=3)
+    assert 'use another model_dir, or resume="override" to resume' in message
+
+
+def test_notebook_shows_the_message_instead_of_a_traceback() -> None:
+    assert RunnerError("loss: wrong")._render_traceback_() == ["RunnerError: loss: wrong"]
 
 
 def _draws() -> tuple[Any, ...]:

@@ -53,6 +53,7 @@ LAYERS = (
     "reporting",
     "sweep",
     "jobs",
+    "saved_run",
     "run_model",
     "cli",  # The last one: the Python API imports the jobs, and not the command line.
 )

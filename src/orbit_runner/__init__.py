@@ -16,6 +16,13 @@ _MODULES = {
     # Train a Keras model.
     "run": "run_model",
     "RunResult": "run_model",
+    # Read runs.
+    "load": "saved_run",
+    "runs": "saved_run",
+    "SavedRun": "saved_run",
+    "Runs": "saved_run",
+    "History": "saved_run",
+    "Plot": "saved_run",
     # Run an experiment.
     "run_experiment": "train_lib",
     "prepare": "train_lib",
@@ -48,6 +55,8 @@ _MODULES = {
     # Errors that are shown as one message.
     "DataError": "errors",
     "Diverged": "errors",
+    "ExportFailed": "errors",
+    "Interrupted": "errors",
     "RunnerError": "errors",
     "SettingError": "errors",
 }
@@ -62,9 +71,17 @@ if TYPE_CHECKING:
     from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
     from orbit_runner.data.fingerprint import DataFile, describe_files
     from orbit_runner.data.source import ArraySource
-    from orbit_runner.errors import DataError, Diverged, RunnerError, SettingError
+    from orbit_runner.errors import (
+        DataError,
+        Diverged,
+        ExportFailed,
+        Interrupted,
+        RunnerError,
+        SettingError,
+    )
     from orbit_runner.registry import register_task
     from orbit_runner.run_model import RunResult, run
+    from orbit_runner.saved_run import History, Plot, Runs, SavedRun, load, runs
     from orbit_runner.tasks.base import Task
     from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
     from orbit_runner.tasks.report_examples import ReportExamples

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,6 +27,10 @@ class RunnerError(Exception):
 
     exit_code = exit_codes.WRONG_USAGE
     continuation = ""
+
+    def _render_traceback_(self) -> list[str]:
+        """Returns the lines that IPython and notebooks show instead of a traceback."""
+        return [f"{type(self).__name__}: {self}"]
 
 
 class DataError(RunnerError):
@@ -91,6 +97,27 @@ class Diverged(RunnerError, RuntimeError):
         return Diverged(self.reason, non_finite=self.non_finite, advice=lines)
 
 
+class Interrupted(RunnerError):
+    """A signal or a notice of preemption ended the run, after it had saved a checkpoint.
+
+    The signals are SIGINT (Ctrl-C, or the button of a notebook that interrupts), SIGTERM and
+    SIGHUP. To continue, start the run again.
+    """
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_codes.after_signal(number)
+
+    @classmethod
+    def for_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
+        """Returns the error for a signal after which a checkpoint was saved.
+
+        `notice` is the notice of preemption that was handled like the signal, if any.
+        """
+        reason = f"notice of preemption: {notice}" if notice else signal.Signals(number).name
+        return cls(number, f"{reason}: saved at step {step}, exiting")
+
+
 class ExportFailed(RunnerError):
     """The export at the end of a run failed. The run itself is complete and saved.
 
@@ -127,6 +154,17 @@ class SettingError(RunnerError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+def python_error(error: RunnerError) -> RunnerError:
+    """Returns the error of a call of the Python API: without the frames of this package.
+
+    Its advice names arguments instead of the flags of commands.
+    """
+    text = re.sub(r"--resume=(\w+)", r'resume="\1"', str(error))
+    text = re.sub(r"--model_dir=(\S+)", r'model_dir="\1"', text)
+    error.args = (re.sub(r"--(model_dir|checkpoint)\b", r"\1", text),)
+    return error.with_traceback(None)
 
 
 def format_list(lines: Sequence[str], most: int = 12) -> str:

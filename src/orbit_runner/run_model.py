@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
@@ -15,7 +16,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
-from orbit_runner.errors import ExportFailed, RunnerError
+from orbit_runner.errors import ExportFailed, RunnerError, python_error
 from orbit_runner.jobs.gin_bindings import restored_gin_scope
 from orbit_runner.jobs.preflight import (
     check_before_start,
@@ -31,54 +32,70 @@ from orbit_runner.jobs.train_job import (
     run_job,
 )
 from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.run_directory.metric_records import read_curves
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.saved_run import History, RunBase
+from orbit_runner.tasks.keras.keras_objects import (
+    loss_setting,
+    metric_settings,
+    optimizer_setting,
+)
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.keras_callbacks import sort_callbacks
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import missing_streams_scope
+from orbit_runner.utils.user_code import is_installed
 
 if TYPE_CHECKING:
     import tf_keras
 
 _MODE = "train_and_eval"
+_LEARNING_RATE = 0.001
 
 
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """The result of `run`.
+@dataclasses.dataclass(frozen=True, repr=False)
+class RunResult(RunBase):
+    """The result of `run`. A notebook shows it as a table with the curves.
 
     Attributes:
         model: The trained model, a `tf_keras.Model`.
         metrics: The metrics of the last evaluation; empty if there was none.
         best: The best evaluation; empty if the best checkpoint is not kept.
-        history: The values of each metric, one per evaluation.
+        history: The values of each metric, at all evaluations and training records of the run.
         step: The last step.
         weights: The SHA-256 of all weights.
         inexact: Why the run may not be reproducible; empty if it is.
         model_dir: The run directory.
+        status: `finished`, or `stopped` if `trainer.max_time` ended the run.
     """
 
     model: tf_keras.Model
     metrics: Mapping[str, float]
     best: Mapping[str, Any]
-    history: Mapping[str, Sequence[float]]
+    history: History
     step: int
     weights: str
     inexact: Sequence[str]
     model_dir: Path
+    status: str
 
 
 def run(
     model: Callable[..., tf_keras.Model] | str | Mapping[str, object],
     data: object,
     *,
+    validation: object = None,
     validation_data: object = None,
     validation_split: float = 0.0,
     loss: str | Mapping[str, object] | Callable[..., object] = "",
-    metrics: Sequence[str | Mapping[str, object] | Callable[..., object]] = (),
-    optimizer: str | Mapping[str, object] = "adam",
-    learning_rate: float = 0.001,
+    metrics: Sequence[object] = (),
+    optimizer: object = "adam",
+    learning_rate: float | None = None,
+    callbacks: Sequence[object] = (),
     epochs: float = 1,
     batch_size: int = 32,
     model_dir: str | os.PathLike[str] | None = None,
@@ -102,13 +119,20 @@ def run(
             the setting `task.model`: `"my_package:build"`, or `{"build": …, "arguments": {…}}`.
         data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
             is an array or a dict of arrays by input.
-        validation_data: The validation data, in the same form.
+        validation: The validation data, in the same form.
+        validation_data: The same as `validation`, by the name that `fit` of Keras has for it.
         validation_split: The fraction of the training data that is held out for validation.
-        loss: A loss of Keras, such as `"mse"` or `{"name": "huber", "delta": 0.5}`, or a function
-            or class. By default, inferred from labels and outputs, if they determine it.
-        metrics: Metrics of Keras, such as `"accuracy"`, or subclasses of `tf_keras.metrics.Metric`.
-        optimizer: The name of an optimizer, or the section `trainer.optimizer_config`.
-        learning_rate: The learning rate of an optimizer that is given by name.
+        loss: A loss of Keras: `"mse"`, `{"name": "huber", "delta": 0.5}` or
+            `tf_keras.losses.Huber(0.5)`; or a function or class. By default, inferred from labels
+            and outputs, if they determine it.
+        metrics: Metrics of Keras, such as `"accuracy"` or `tf_keras.metrics.AUC()`, or subclasses
+            of `tf_keras.metrics.Metric`.
+        optimizer: The name of an optimizer, an object such as `tf_keras.optimizers.SGD(0.1)`, or
+            the section `trainer.optimizer_config`.
+        learning_rate: The learning rate of an optimizer that is given by name. By default, 0.001.
+        callbacks: Objects of subclasses of `orbit_runner.Callback`. Of Keras' callbacks,
+            `EarlyStopping`, and those that only have methods for the begin and end of the training
+            and of epochs, such as `LambdaCallback`.
         epochs: The number of epochs.
         batch_size: The number of examples per step, over all replicas.
         model_dir: The run directory. By default, `runs/NAME/TIME`.
@@ -118,7 +142,8 @@ def run(
             `{"runtime.distribution_strategy": "mirrored"}`.
         resume: `same`: resume only if the data and all settings that affect the weights are the
             same. `override`: always resume.
-        progress: How progress is shown on standard error: `auto`, `bar`, `plain`, `json`, `none`.
+        progress: How progress is shown on standard error: `auto`, `bar`, `plain`, `json` or `none`.
+            In a notebook, `auto` and `bar` are one output of the cell, which changes in place.
 
     Returns:
         The model, its metrics and the fingerprint of its weights.
@@ -130,12 +155,16 @@ def run(
         Interrupted: A signal ended the run after it had saved a checkpoint.
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
     """
-    with missing_streams_scope(), source_cache_scope():
-        return _run(
-            _settings(
+    try:
+        with missing_streams_scope(), source_cache_scope():
+            if validation is not None and validation_data is not None:
+                raise RunnerError("validation: validation_data is set, too; remove one")
+            evaluates = not (validation is None and validation_data is None) or validation_split > 0
+            kept_callbacks, replaced = sort_callbacks(callbacks, evaluates=evaluates)
+            settings = _settings(
                 model,
                 data,
-                validation_data=validation_data,
+                validation={"validation": validation, "validation_data": validation_data},
                 validation_split=validation_split,
                 loss=loss,
                 metrics=metrics,
@@ -144,20 +173,41 @@ def run(
                 batch_size=batch_size,
                 seed=seed,
                 name=name,
-            ),
-            overrides or {},
-            model_dir,
-            resume,
-            progress,
-            evaluates=validation_data is not None or validation_split > 0,
-        )
+            )
+            return _run(
+                [*settings, *(("callbacks", path, value) for path, value in replaced.items())],
+                overrides or {},
+                model_dir,
+                resume,
+                progress,
+                kept_callbacks,
+                evaluates=evaluates,
+            )
+    except RunnerError as error:
+        # The message says all that the user needs, so the traceback ends here.
+        raise python_error(error) from None
+    except Exception as error:
+        # With its own cause and context, if it has them.
+        raise error.with_traceback(_skip_own_frames(error.__traceback__))  # noqa: B904
+
+
+def _skip_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Returns a traceback that begins with code of the user, such as a function that was passed.
+
+    Returns all of it if none of its frames are of the user.
+    """
+    # The first frame is that of `run`, which called all others.
+    inner = None if traceback is None else traceback.tb_next
+    while inner is not None and is_installed(inner.tb_frame.f_code.co_filename):
+        inner = inner.tb_next
+    return inner or traceback
 
 
 def _settings(
     model: object,
     data: object,
     *,
-    validation_data: object,
+    validation: Mapping[str, object],  # by the argument
     validation_split: float,
     loss: object,
     metrics: Sequence[object],
@@ -166,42 +216,49 @@ def _settings(
     batch_size: int,
     seed: int,
     name: str,
-) -> dict[str, tuple[str, object]]:
-    """Returns the paths and values of settings by the argument of `run` that sets them."""
+) -> list[tuple[str, str, object]]:
+    """Returns settings: the argument of `run`, the dotted path and the value."""
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
-    settings: dict[str, tuple[str, object]] = {
-        "model": ("task.model", _model_setting(model)),
-        "data": ("task.train_data", _data_setting(data, "data", batch_size)),
-        "loss": ("task.loss", _loss_or_metric_setting(loss)),
-        "metrics": ("task.metrics", [_loss_or_metric_setting(metric) for metric in metrics]),
-        "epochs": ("trainer.train_epochs", epochs),
-        "optimizer": ("trainer.optimizer_config", optimizer),
-        "seed": ("runtime.seed", seed),
-        "name": ("name", name or _default_name(model)),
-    }
-    if validation_data is not None:
-        section = _data_setting(validation_data, "validation_data", batch_size)
-        settings["validation_data"] = ("task.validation_data", section)
+    batch_sizes = ["task.train_data.global_batch_size"]
+    settings: list[tuple[str, str, object]] = [
+        ("model", "task.model", _model_setting(model)),
+        ("data", "task.train_data", _data_setting(data, "data")),
+        ("loss", "task.loss", _loss_or_metric_setting(loss, "loss")),
+        (
+            "metrics",
+            "task.metrics",
+            [_loss_or_metric_setting(item, "metrics") for item in metric_settings(metrics)],
+        ),
+        ("epochs", "trainer.train_epochs", epochs),
+        ("optimizer", "trainer.optimizer_config", optimizer),
+        ("seed", "runtime.seed", seed),
+        ("name", "name", name or _default_name(model)),
+    ]
+    given = {argument: arrays for argument, arrays in validation.items() if arrays is not None}
+    for argument, arrays in given.items():
+        settings.append((argument, "task.validation_data", _data_setting(arrays, argument)))
     if validation_split:
-        settings["validation_split"] = ("task.validation_split", validation_split)
-        settings["batch_size"] = ("task.validation_data.global_batch_size", batch_size)
-    return settings
+        settings.append(("validation_split", "task.validation_split", validation_split))
+    if given or validation_split:
+        batch_sizes.append("task.validation_data.global_batch_size")
+    return [*settings, *(("batch_size", path, batch_size) for path in batch_sizes)]
 
 
 def _run(
-    settings: Mapping[str, tuple[str, Any]],
+    settings: Sequence[tuple[str, str, Any]],
     overrides: Mapping[str, Any],
     model_dir: str | os.PathLike[str] | None,
     resume: str,
     progress: str,
+    callbacks: Sequence[Callback],
     *,
     evaluates: bool,
 ) -> RunResult:
     if resume not in ("same", "override"):
         raise RunnerError(f"resume: got {resume!r}, allowed: 'same', 'override'")
     flags = [("task", "task.name", "keras"), ("trainer", "trainer", _TRAINER_DEFAULTS)]
-    flags += [(f"run({name}=…)", *setting) for name, setting in settings.items()]
+    flags += [(f"run({argument}=…)", path, value) for argument, path, value in settings]
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
     resolved = resolve(Request(flags=texts))
@@ -220,6 +277,7 @@ def _run(
         mode=mode,
         model_dir=directory,
         resume=resume,
+        callbacks=tuple(callbacks),
         command=("python", *sys.argv),
     )
     display = make_progress(
@@ -249,11 +307,12 @@ def _run(
         model=model,
         metrics=results.metrics,
         best=results.best,
-        history=results.history,
+        history=History(read_curves(RunDirectory(directory).metrics)),
         step=results.step,
         weights=results.fingerprint,
         inexact=list(results.inexact or ()),
         model_dir=directory,
+        status="stopped" if results.stopped else "finished",
     )
 
 
@@ -282,40 +341,46 @@ def _is_model(value: object) -> bool:
     return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
 
 
-def _data_setting(data: object, name: str, batch_size: int) -> dict[str, object]:
+def _data_setting(data: object, name: str) -> dict[str, object]:
     source = arrays_of(data, name)
     features = {
         path: {"shape": list(shape), "dtype": dtype}
         for path, (shape, dtype) in specs_of(source).items()
     }
-    return {
-        "source": "memory",
-        "digest": register_arrays(source),
-        "features": features,
-        "global_batch_size": batch_size,
-    }
+    return {"source": "memory", "digest": register_arrays(source), "features": features}
 
 
-def _loss_or_metric_setting(item: object) -> str | Mapping[str, object]:
+def _loss_or_metric_setting(item: object, argument: str) -> str | Mapping[str, object]:
     if isinstance(item, (str, Mapping)):
         return item
+    if argument == "loss" and hasattr(item, "get_config") and not isinstance(item, type):
+        return loss_setting(item)
     if not callable(item) or not hasattr(item, "__qualname__"):
         raise RunnerError(
-            f"got {type(item).__name__}, expected a name, a section such as "
+            f"{argument}: got {type(item).__name__}, expected a name, a section such as "
             "{'name': 'huber', 'delta': 0.5}, a function or a class"
         )
     return register_function(item)
 
 
-def _optimizer_setting(
-    optimizer: str | Mapping[str, object], learning_rate: float
-) -> Mapping[str, object]:
+def _optimizer_setting(optimizer: object, learning_rate: float | None) -> Mapping[str, object]:
+    if isinstance(optimizer, str):
+        rate = _LEARNING_RATE if learning_rate is None else learning_rate
+        constant = {"type": "constant", "constant": {"learning_rate": rate}}
+        return {"optimizer": {"type": optimizer}, "learning_rate": constant}
+    if learning_rate is not None:
+        raise RunnerError(
+            f"learning_rate: got {learning_rate}, which has no effect, because optimizer is not a "
+            "name\nset the learning rate of the optimizer"
+        )
     if isinstance(optimizer, Mapping):
         return optimizer
-    return {
-        "optimizer": {"type": optimizer},
-        "learning_rate": {"type": "constant", "constant": {"learning_rate": learning_rate}},
-    }
+    if isinstance(optimizer, type) or not hasattr(optimizer, "get_config"):
+        raise RunnerError(
+            f"optimizer: got {optimizer!r}, expected a name, an object such as "
+            "tf_keras.optimizers.SGD(0.1), or the section trainer.optimizer_config"
+        )
+    return optimizer_setting(optimizer)
 
 
 def _default_name(model: object) -> str:

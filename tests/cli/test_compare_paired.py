@@ -144,7 +144,7 @@ def test_page_has_a_line_for_each_seed_and_loads_nothing(
     assert "<script" not in page
     assert "&lt;script&gt;" in page
     assert "http" not in page
-    assert page.count("<path class=quiet") == 2 * 5  # accuracy and training_loss
+    assert page.count('<path class="quiet"') == 2 * 5  # accuracy and training_loss
     assert html.escape(_SENTENCE) in page
 
 

@@ -148,6 +148,6 @@ def test_page_marks_the_steps_of_branches(runs: Path, capsys: pytest.CaptureFixt
     assert main(["compare", "runs/a", "runs/b", "runs/d", "--html=page.html"]) == 0
     page = Path("page.html").read_text()
     loss = page[page.index("<figcaption>training loss") :].partition("</figure>")[0]
-    assert loss.count("<path class=mark") == 2
+    assert loss.count('<path class="mark"') == 2
     assert "<title>b branches off at step 200</title>" in loss
     assert "<title>d branches off at step 120</title>" in loss

@@ -278,7 +278,7 @@ def test_draws_in_init_scope_are_not_keyed() -> None:
 
 
 def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scopes, "_installed", False)
+    monkeypatch.setattr(scopes, "_installed", set())
     monkeypatch.delattr("tensorflow.random.Generator.skip")
     with pytest.raises(MissingInternal, match=r"Generator\.skip"), keyed_draws_scope(7, 5, 1):
         pass

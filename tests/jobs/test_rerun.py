@@ -13,10 +13,9 @@ from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
 from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.errors import Diverged, Interrupted, RunnerError
 from orbit_runner.jobs.rerun import RerunResult, rerun
 from orbit_runner.run_directory.history import read_history
-from orbit_runner.train.callbacks.interrupts import Interrupted
 from tests.support.toy import run, toy_config
 
 

@@ -269,3 +269,82 @@ def test_member_of_a_cluster_gets_lines_on_a_terminal(
     monkeypatch.setenv("TERM", "xterm")
     with terminal_scope():
         assert type(make_progress("auto", brief=True)) is PlainProgress
+
+
+class _Handle:
+    def __init__(self, panel: Any) -> None:
+        self.panels = [panel]
+
+    def update(self, panel: Any) -> None:
+        self.panels.append(panel)
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[_Handle]:
+    """The outputs of a cell in a notebook, of which this process has only the modules."""
+    handles: list[_Handle] = []
+
+    def display(panel: Any, *, display_id: bool) -> _Handle:
+        assert display_id
+        handles.append(_Handle(panel))
+        return handles[-1]
+
+    shell = SimpleNamespace(kernel=object())
+    ipython = SimpleNamespace(
+        get_ipython=lambda: shell, display=SimpleNamespace(display=display), shell=shell
+    )
+    monkeypatch.setitem(sys.modules, "IPython", ipython)  # type: ignore[arg-type]
+    return handles
+
+
+def test_notebook_has_one_output_that_changes_a_few_times_a_second(
+    notebook: list[_Handle],
+    make_run: MakeRun,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "tensorflow")
+    progress, run = make_progress("auto", title="digits", place="runs/<a>"), make_run()
+    with progress.shown_scope():
+        progress.on_train_begin(run)
+        for run.step in range(50, 64_000, 50):
+            progress.on_loop_end(run, {"training_loss": 0.5, "steps_per_second": 2.0})
+            progress.on_evaluate(run, {"accuracy": 0.75, "validation_loss": 0.25})
+        note("warning: the disk is <almost> full")
+        logging.getLogger("tensorflow").info("a message of TensorFlow")
+    assert logging.getLogger("tensorflow").filters == []
+
+    (handle,) = notebook
+    assert len(handle.panels) < 50  # Of 1,279 evaluations.
+    last = handle.panels[-1]
+    html = last._repr_html_()
+    for text in (
+        "runs/&lt;a&gt;",
+        "accuracy 0.7500",
+        "step 63,950/64,000",
+        "the disk is &lt;almost&gt;",
+    ):
+        assert text in html
+    assert float(html.partition('value="')[2].partition('"')[0]) == pytest.approx(
+        63_950 / 64_000, abs=1e-4
+    )
+    assert repr(last).splitlines()[1].startswith("done · step 63,950/64,000")
+    assert capsys.readouterr() == ("", "")
+    assert caplog.messages == []
+
+
+def test_notebook_shows_the_phase_in_which_a_run_failed(notebook: list[_Handle]) -> None:
+    progress = make_progress("auto")
+    with contextlib.suppress(ValueError), progress.shown_scope():
+        phase("building the model")
+        raise ValueError
+    assert "building the model" in repr(notebook[0].panels[-1])
+
+
+def test_other_kinds_of_progress_are_the_same_in_a_notebook(
+    notebook: list[_Handle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(make_progress("plain"), PlainProgress)
+    assert isinstance(make_progress("none"), QuietProgress)
+    monkeypatch.setattr(sys.modules["IPython"].get_ipython(), "kernel", None)  # `ipython`
+    assert isinstance(make_progress("auto"), PlainProgress)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.errors import Interrupted
 from orbit_runner.train.stop_requests import StopRequests
 from tests.support.digits import cnn_config
 from tests.support.toy import records, run

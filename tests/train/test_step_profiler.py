@@ -11,12 +11,11 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.errors import Diverged
+from orbit_runner.errors import Diverged, Interrupted
 from orbit_runner.profiling.profile import Profile, read_profile
 from orbit_runner.profiling.trace_files import FIRST, MARKER, STEPS, newest_trace, read_description
 from orbit_runner.profiling.xspace import read_xspace, stats_of
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.interrupts import Interrupted
 from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import Notes, records, run, toy_config
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.errors import Interrupted
 from orbit_runner.train.stop_requests import StopRequests, StopTraining, TimeLimits
 
 OTHER = "a callback on another worker requested a stop"

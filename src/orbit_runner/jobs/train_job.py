@@ -43,13 +43,16 @@ if TYPE_CHECKING:
     from orbit_runner.reporting.progress.history import History
     from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, QuietProgress
     from orbit_runner.reporting.progress.live import LiveProgress
+    from orbit_runner.reporting.progress.notebook import NotebookProgress
     from orbit_runner.reporting.results import Results
     from orbit_runner.reporting.run_record import RunRecord
     from orbit_runner.train.callbacks.base import Logs, RunView
     from orbit_runner.utils.types import JsonObject
 
     # What `make_progress` returns.
-    Progress: TypeAlias = PlainProgress | QuietProgress | JsonProgress | LiveProgress
+    Progress: TypeAlias = (
+        PlainProgress | QuietProgress | JsonProgress | LiveProgress | NotebookProgress
+    )
 
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
@@ -67,6 +70,7 @@ class Job:
     asynchronous: bool = True  # whether checkpoints are saved in the background
     allow_partial: bool = False  # whether a checkpoint may match only in part
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
+    callbacks: tuple[Callback, ...] = ()  # that a program passed, after those of the config
     command: tuple[str, ...] = ()  # that started the process; () for this command line
     stop_at_step: int | None = None  # the step at which to save and exit, before the last one
     resume: str = "same"  # whether the run may be resumed with another config: `override`
@@ -162,7 +166,7 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
             job.config,
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
-            callbacks=[*_make_callbacks(job, progress, record, report), kept],
+            callbacks=[*job.callbacks, *_make_callbacks(job, progress, record, report), kept],
             allow_partial=job.allow_partial,
             stop_at_step=job.stop_at_step,
             started=job.started,

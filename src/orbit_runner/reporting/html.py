@@ -18,19 +18,19 @@ from orbit_runner.reporting.document import (
     Table,
     Text,
 )
-from orbit_runner.reporting.svg import COLORS, line_chart
+from orbit_runner.reporting.svg import (
+    CHART_STYLE,
+    COLORS,
+    DARK_COLORS,
+    LIGHT_COLORS,
+    line_chart,
+)
 
 _SMALL = 64  # Pictures with fewer pixels a side are enlarged without smoothing.
 
-_LIGHT = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
-_DARK = ("#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f472b6", "#a3e635")
-
 _STYLE = """
-:root{color-scheme:light dark;--page:#fff;--card:#f6f7f9;--ink:#1c2330;--soft:#5b6472;
---line:#dfe3e8;--bad:#b91c1c;--good:#15803d;--right:21 128 61;--wrong:220 38 38;LIGHT}
-@media (prefers-color-scheme:dark){:root{--page:#12161d;--card:#1a2029;--ink:#e6e9ee;
---soft:#9aa4b2;--line:#2f3845;--bad:#f87171;--good:#4ade80;
---right:74 222 128;--wrong:248 113 113;DARK}}
+:root{color-scheme:light dark;LIGHT}
+@media (prefers-color-scheme:dark){:root{DARK}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1080px;padding:24px 16px 64px;background:var(--page);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
@@ -65,20 +65,9 @@ figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--
 border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
 svg{display:block;width:100%;height:auto}
-svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
-svg .end{text-anchor:end}
-svg .mid{text-anchor:middle}
-svg .grid{stroke:var(--line);stroke-width:1;fill:none}
-svg .axis{stroke:var(--soft);stroke-width:1;fill:none}
-svg .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
-svg .dot,svg rect{fill:var(--c)}
-svg.bar{height:22px}
+CHARTSsvg.bar{height:22px}
 figure+.table{margin-top:10px}
 .table+.charts{margin-top:16px}
-svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 3;fill:none}
-svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
-svg .band{fill:var(--c);opacity:.18}
-svg .quiet{fill:none;stroke:var(--soft);stroke-width:1;opacity:.4}
 h3{font-size:1rem;margin:20px 0 8px}
 .table+.table,.pictures+.table{margin-top:10px}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(104px,1fr));gap:10px}
@@ -104,7 +93,6 @@ svg .frame{fill:none;stroke:var(--line);stroke-width:.1}
 .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;margin-top:4px}
 .key::before{content:"";display:inline-block;width:14px;height:3px;margin-right:6px;
 vertical-align:middle;background:var(--c);border-radius:2px}
-KEYS
 @media (max-width:600px){th,td{padding:5px 8px}
 tbody th{white-space:normal;overflow-wrap:break-word;min-width:10em}}
 @media print{body{max-width:none;padding:0;font-size:11pt}.table{overflow:visible}
@@ -113,10 +101,8 @@ h2{break-after:avoid}}
 
 
 def _style() -> str:
-    light = "".join(f"--c{index}:{color};" for index, color in enumerate(_LIGHT))
-    dark = "".join(f"--c{index}:{color};" for index, color in enumerate(_DARK))
-    keys = "".join(f".c{index}{{--c:var(--c{index})}}" for index in range(len(_LIGHT)))
-    return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
+    style = _STYLE.replace("LIGHT", LIGHT_COLORS).replace("DARK", DARK_COLORS)
+    return style.replace("CHARTS", CHART_STYLE)
 
 
 def page(title: str, sections: Iterable[Section], *, header: str = "", style: str = "") -> str:

@@ -75,7 +75,7 @@ def report_page(
         data: What was collected of the model, its inputs and its mistakes.
     """
     sections = [
-        Section("Curves", [*_charts(run.curves), *_partial_records(run.partial_records)]),
+        Section("Curves", [*metric_charts(run.curves), *_partial_records(run.partial_records)]),
         Section("Evaluation", evaluation_parts(data.evaluation)),
         Section("Evaluations of checkpoints", [_evaluations(run)]),
         Section("Inputs", input_parts(data.inputs)),
@@ -158,7 +158,7 @@ def _tiles(run: RunData) -> Html:
     return tiles(facts)
 
 
-def _charts(curves: Curves) -> Iterator[Chart]:
+def metric_charts(curves: Curves) -> Iterator[Chart]:
     """Yields a chart for each metric, with both splits in one: loss first, speed last."""
     groups: dict[str, list[tuple[str, Mapping[int, float]]]] = {}
     for (split, name), points in curves.items():

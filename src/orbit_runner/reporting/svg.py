@@ -1,9 +1,12 @@
-"""Charts as inline SVG, without scripts. Colors come from the style sheet of the page."""
+"""Charts as SVG, without scripts: in a page, whose style sheet has their colors, or by themselves.
+
+They are well-formed XML, which a page does not need, but a document of its own does.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from orbit_runner.reporting.document import Chart, Series
@@ -12,11 +15,49 @@ WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 34
 # A loss whose values span this factor is drawn on a logarithmic axis.
 _LOG_RATIO = 10.0
-COLORS = 8  # Further series have the same colors, with dashes.
+_LIGHT = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
+_DARK = ("#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f472b6", "#a3e635")
+COLORS = len(_LIGHT)  # Further series have the same colors, with dashes.
 _BUCKETS = 300  # More points than this are drawn as the range of each bucket.
 _MOST_DOTS = 60
 _PLACE_MARGIN = 60  # beside the first and the last named place
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
+_COLUMNS = 2  # of charts side by side
+_GAP, _PADDING, _TITLE, _LEGEND = 12, 10, 24, 22  # around and in a chart of `draw_charts`
+_LETTER = 7  # the usual width of a letter
+
+
+def _variables(colors: Sequence[str]) -> str:
+    return "".join(f"--c{index}:{color};" for index, color in enumerate(colors))
+
+
+# The variables of the style sheet, for light and dark pages.
+LIGHT_COLORS = (
+    "--page:#fff;--card:#f6f7f9;--ink:#1c2330;--soft:#5b6472;--line:#dfe3e8;--bad:#b91c1c;"
+    f"--good:#15803d;--right:21 128 61;--wrong:220 38 38;{_variables(_LIGHT)}"
+)
+DARK_COLORS = (
+    "--page:#12161d;--card:#1a2029;--ink:#e6e9ee;--soft:#9aa4b2;--line:#2f3845;--bad:#f87171;"
+    f"--good:#4ade80;--right:74 222 128;--wrong:248 113 113;{_variables(_DARK)}"
+)
+# The rules for what charts consist of.
+CHART_STYLE = (
+    """\
+svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+svg .end{text-anchor:end}
+svg .mid{text-anchor:middle}
+svg .grid{stroke:var(--line);stroke-width:1;fill:none}
+svg .axis{stroke:var(--soft);stroke-width:1;fill:none}
+svg .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
+svg .dot,svg rect{fill:var(--c)}
+svg .mark{stroke:var(--soft);stroke-width:1;stroke-dasharray:4 3;fill:none}
+svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
+svg .band{fill:var(--c);opacity:.18}
+svg .quiet{fill:none;stroke:var(--soft);stroke-width:1;opacity:.4}
+"""
+    + "".join(f".c{index}{{--c:var(--c{index})}}" for index in range(COLORS))
+    + "\n"
+)
 
 
 class Axis:
@@ -78,9 +119,10 @@ def value_grid(axis: Axis) -> Iterator[str]:
     """Yields the lines and labels of the vertical axis, and the line below the chart."""
     for value in axis.ticks():
         y = axis.position(value)
-        yield f'<path class=grid d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-        yield f"<text x={LEFT - 6} y={y + 4:.1f} class=end>{format_tick(value)}</text>"
-    yield f'<path class=axis d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
+        yield f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
+        place = f'x="{LEFT - 6}" y="{y + 4:.1f}"'
+        yield f'<text {place} class="end">{format_tick(value)}</text>'
+    yield f'<path class="axis" d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}"/>'
 
 
 def step_labels(axis: Axis) -> Iterator[str]:
@@ -92,20 +134,19 @@ def step_labels(axis: Axis) -> Iterator[str]:
 
 def x_label(x: float, text: str) -> str:
     """Returns the label of one place of the horizontal axis."""
-    return f"<text x={x:.1f} y={HEIGHT - 18} class=mid>{escape(text)}</text>"
+    return f'<text x="{x:.1f}" y="{HEIGHT - 18}" class="mid">{escape(text)}</text>'
 
 
 def x_title(text: str) -> str:
     """Returns the title of the horizontal axis."""
-    return (
-        f"<text x={(LEFT + WIDTH - RIGHT) / 2:.0f} y={HEIGHT - 5} class=mid>{escape(text)}</text>"
-    )
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    return f'<text x="{middle:.0f}" y="{HEIGHT - 5}" class="mid">{escape(text)}</text>'
 
 
 def cross(x: float, y: float, hint: str) -> str:
     """Returns a mark for a value that is missing or not finite; `hint` says what it is."""
     path = f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"
-    return f'<path class=bad d="{path}"><title>{escape(hint)}</title></path>'
+    return f'<path class="bad" d="{path}"><title>{escape(hint)}</title></path>'
 
 
 def format_tick(value: float) -> str:
@@ -121,6 +162,54 @@ def format_tick(value: float) -> str:
 
 def line_chart(chart: Chart) -> str:
     """Returns a figure with a chart and, for several series, a legend; "" if all are empty."""
+    drawing = _draw(chart)
+    if drawing is None:
+        return ""
+    title, body = drawing
+    legend = "".join(
+        f'<span class="key c{line.color % COLORS}">{escape(line.name)}</span>'
+        for line in _legend(chart)
+    )
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title)}">'
+        f"{body}</svg>"
+        f"{f'<div class=legend>{legend}</div>' if legend else ''}</figure>"
+    )
+
+
+def draw_charts(charts: Iterable[Chart]) -> str:
+    """Returns an SVG document with charts side by side, without those that are empty."""
+    drawings = [(chart, drawn) for chart in charts if (drawn := _draw(chart)) is not None]
+    columns = max(1, min(_COLUMNS, len(drawings)))
+    across = WIDTH + 2 * _PADDING
+    down = HEIGHT + _TITLE + _LEGEND + 2 * _PADDING
+    rows = math.ceil(len(drawings) / columns)
+    width = columns * (across + _GAP) - _GAP
+    height = max(0, rows * (down + _GAP) - _GAP)
+    cells = []
+    for number, (chart, (title, body)) in enumerate(drawings):
+        row, column = divmod(number, columns)
+        at = f"translate({column * (across + _GAP)},{row * (down + _GAP)})"
+        cells.append(
+            f'<g transform="{at}"><rect class="card" width="{across}" height="{down}" rx="8"/>'
+            f'<text class="title" x="{_PADDING}" y="{_PADDING + 14}">{escape(title)}</text>'
+            f'<g transform="translate({_PADDING},{_PADDING + _TITLE})">{body}'
+            f"{''.join(_legend_parts(chart))}</g></g>"
+        )
+    style = (
+        f"svg{{{LIGHT_COLORS}}}@media(prefers-color-scheme:dark){{svg{{{DARK_COLORS}}}}}"
+        f"{CHART_STYLE}svg .card{{fill:var(--card)}}"
+        "svg .title{font-weight:600;font-size:14px;fill:var(--ink)}"
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}"><style>{style}</style>{"".join(cells)}</svg>'
+    )
+
+
+def _draw(chart: Chart) -> tuple[str, str] | None:
+    """Returns the title of a chart and its contents; None if all series are empty."""
     series = chart.series
     values = [v for line in series for v in line.points.values() if math.isfinite(v)]
     values += [
@@ -128,7 +217,7 @@ def line_chart(chart: Chart) -> str:
     ]
     steps = [step for line in series for step in line.points]
     if not values:
-        return ""
+        return None
     y_axis = value_axis("loss" if chart.may_be_log else chart.title, values)
     margin = _PLACE_MARGIN if chart.places else 0
     x_axis = Axis(min(steps), max(steps), LEFT + margin, WIDTH - RIGHT - margin)
@@ -142,17 +231,22 @@ def line_chart(chart: Chart) -> str:
             parts.append(_mark(step, meaning, x_axis))
     for line in series:
         parts += _series(line, chart, x_axis, y_axis)
-    named = sorted((line for line in series if not line.quiet), key=lambda line: line.color)
-    legend = "".join(
-        f'<span class="key c{line.color % COLORS}">{escape(line.name)}</span>' for line in named
-    )
-    title = escape(chart.title)
-    return (
-        f"<figure><figcaption>{title}{' (log)' if y_axis.log else ''}</figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">'
-        f"{''.join(parts)}</svg>"
-        f"{f'<div class=legend>{legend}</div>' if len(series) > 1 and named else ''}</figure>"
-    )
+    return f"{chart.title}{' (log)' if y_axis.log else ''}", "".join(parts)
+
+
+def _legend(chart: Chart) -> list[Series]:
+    """Returns the series that the legend of a chart names; [] if it needs none."""
+    named = sorted((line for line in chart.series if not line.quiet), key=lambda line: line.color)
+    return named if len(chart.series) > 1 else []
+
+
+def _legend_parts(chart: Chart) -> Iterator[str]:
+    x = LEFT
+    y = HEIGHT + 12
+    for line in _legend(chart):
+        yield f'<path class="line c{line.color % COLORS}" d="M{x} {y - 4}h14"/>'
+        yield f'<text x="{x + 20}" y="{y}">{escape(line.name)}</text>'
+        x += 34 + _LETTER * len(line.name)
 
 
 def share_bar(title: str, shares: Mapping[str, float]) -> str:
@@ -164,7 +258,8 @@ def share_bar(title: str, shares: Mapping[str, float]) -> str:
     for index, (name, value) in enumerate(shares.items()):
         width = value / total * WIDTH
         parts.append(
-            f'<rect class="c{index % COLORS}" x={start:.2f} width={width:.2f} height={height}>'
+            f'<rect class="c{index % COLORS}" x="{start:.2f}" width="{width:.2f}" '
+            f'height="{height}">'
             f"<title>{escape(name)}: {value / total:.1%}</title></rect>"
         )
         start += width
@@ -182,7 +277,7 @@ def share_bar(title: str, shares: Mapping[str, float]) -> str:
 def _mark(step: int, meaning: str, x_axis: Axis) -> str:
     x = x_axis.position(step)
     hint = escape(f"{meaning} at step {step:,}")
-    return f'<path class=mark d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"><title>{hint}</title></path>'
+    return f'<path class="mark" d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}"><title>{hint}</title></path>'
 
 
 def _series(line: Series, chart: Chart, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
@@ -201,7 +296,8 @@ def _series(line: Series, chart: Chart, x_axis: Axis, y_axis: Axis) -> Iterator[
         pen_down = is_drawn(value)
     yield from _band(line, x_axis, y_axis)
     if line.quiet:
-        yield f'<path class=quiet d="{"".join(commands)}"><title>{escape(line.name)}</title></path>'
+        title = f"<title>{escape(line.name)}</title>"
+        yield f'<path class="quiet" d="{"".join(commands)}">{title}</path>'
         return
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     yield f'<path class="line c{color}"{dashes} d="{"".join(commands)}"/>'
@@ -211,7 +307,7 @@ def _series(line: Series, chart: Chart, x_axis: Axis, y_axis: Axis) -> Iterator[
                 x, y = x_axis.position(step), y_axis.position(value)
                 place = chart.places[step] if chart.places else f"step {step:,}"
                 hint = escape(f"{line.name}, {place}: {value:.5g}")
-                yield f'<circle class="dot c{color}" cx={x:.1f} cy={y:.1f} r=2.5>'
+                yield f'<circle class="dot c{color}" cx="{x:.1f}" cy="{y:.1f}" r="2.5">'
                 yield f"<title>{hint}</title></circle>"
     lost = [step for step, value in line.points.items() if not math.isfinite(value)]
     for step in lost[:20]:

@@ -77,6 +77,7 @@ class RunSummary:
         seed: The seed.
         non_finite_metrics: The metrics of the last evaluation that are NaN or infinite.
         weights: SHA-256 of the final weights; "" if the run is not finished.
+        inexact: Why the run may not be reproducible; empty if it is, or if that is not known.
         export_problem: Why the export at the end failed; "" if it did not.
         starts: How often the run was started.
         parent: The run that it continues; None if it is no branch.
@@ -100,6 +101,7 @@ class RunSummary:
     seed: int | None = None
     non_finite_metrics: tuple[str, ...] = ()
     weights: str = ""
+    inexact: tuple[str, ...] = ()
     export_problem: str = ""
     starts: int = 0
     parent: Path | None = None
@@ -189,6 +191,7 @@ def read_summary(path: Path) -> RunSummary:
         seed=_as_integer(last.get("seed")),
         non_finite_metrics=non_finite,
         weights=str(last.get("weights") or ""),
+        inexact=_texts(last.get("inexact")),
         export_problem=_export_problem(last),
         starts=len(attempts),
         parent=branch.parent if branch else None,
@@ -306,6 +309,10 @@ def _results(record: Record) -> dict[str, float]:
 
 def _exclude(values: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in values.items() if name not in others}
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    return tuple(map(str, values)) if isinstance(values, list) else ()
 
 
 def _as_mapping(value: object) -> Mapping[str, object]:

@@ -27,6 +27,11 @@ def inexact_reasons(run: RunView) -> list[str]:
         *run.checkpoints.conditions.inexact,
         *run.checkpoints.conditions.code.reasons(),
         *run.adapter.inexact_reasons(),
+        *(
+            callback.inexact_reason
+            for callback in run.callbacks.callbacks
+            if callback.inexact_reason
+        ),
     ]
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
 

@@ -12,7 +12,8 @@ from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.cluster.heartbeat import Heartbeat
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.train.callbacks.interrupts import SIGNALS, Interrupted, SignalGuard
+from orbit_runner.errors import Interrupted
+from orbit_runner.train.callbacks.interrupts import SIGNALS, SignalGuard
 
 
 class TimeLimits:

@@ -133,7 +133,7 @@ def _values(module: object) -> dict[str, object]:
 def _digest_module(name: str, values: Mapping[str, object]) -> tuple[str, str] | None:
     """Returns the name and the digest of a module of the user; None for all other modules."""
     path = values.get("__file__")
-    if name == "__mp_main__" or not isinstance(path, str) or _is_installed(path):
+    if name == "__mp_main__" or not isinstance(path, str) or is_installed(path):
         return None
     try:
         digest = hashlib.sha256(read_file(Path(path))).hexdigest()
@@ -143,7 +143,8 @@ def _digest_module(name: str, values: Mapping[str, object]) -> tuple[str, str] |
     return (os.path.basename(path) if name == "__main__" else name), digest
 
 
-def _is_installed(path: str) -> bool:
+def is_installed(path: str) -> bool:
+    """Returns whether a file belongs to this package, an installed one or the standard library."""
     # The real path is slow to find, and there are thousands of modules.
     return _is_below_installed(path) or _is_below_installed(os.path.realpath(path))
 

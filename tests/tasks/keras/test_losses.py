@@ -116,7 +116,7 @@ def test_ambiguous_loss_is_an_error_with_candidates(
          "expected 0 to 1"),
         (f"{_HERE}:classes", _CLASSES, _LOGITS, ""),
         (f"{_HERE}:LargestOutput", _CLASSES, _LOGITS, "is not a subclass of keras.losses.Loss"),
-        (f"{_HERE}:squaredd", _CLASSES, _LOGITS, "does not exist; did you mean 'squared'?"),
+        (f"{_HERE}:compiledd", _CLASSES, _LOGITS, "does not exist; did you mean 'compiled'?"),
         ({"name": "huber", "delta": 1, "x": 2}, _CLASSES, _LOGITS, "huber: "),
         ({"name": "cosine_similarity", "axis": 0}, Labels((3,), "float32"), _LOGITS,
          "got axis: 0, expected an axis of one example: outputs are float32 [batch, 3]"),

@@ -14,9 +14,8 @@ import tensorflow as tf
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import Diverged
+from orbit_runner.errors import Diverged, Interrupted
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.interrupts import Interrupted
 from orbit_runner.train.nonfinite import handling as module
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config

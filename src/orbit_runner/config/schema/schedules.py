@@ -13,6 +13,8 @@ class Schedule(Config):
     """Base class of schedules. Settings in `needs` have no default and must be set."""
 
     needs: ClassVar[tuple[str, ...]] = ()
+    # The class below `tf_keras.optimizers.schedules` with the same values; "" if there is none.
+    keras_class: ClassVar[str] = ""
     name: str = field("", help="name of the schedule")
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -79,6 +81,7 @@ class PiecewiseSchedule(Schedule):
 class StepwiseLr(PiecewiseSchedule):
     """A constant rate per piece. `values[i]` is used up to and including step `boundaries[i]`."""
 
+    keras_class = "PiecewiseConstantDecay"
     name: str = field("PiecewiseConstantDecay", help="name of the schedule")
 
 
@@ -104,6 +107,7 @@ class ExponentialLr(Schedule):
     """The rate is initial · decay_rate ^ (step / decay_steps)."""
 
     needs = ("initial_learning_rate", "decay_steps", "decay_rate")
+    keras_class = "ExponentialDecay"
     name: str = field("ExponentialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length(
@@ -123,6 +127,7 @@ class PolynomialLr(Schedule):
     """Decays from the initial to the end rate along (1 − step / decay_steps) ^ power."""
 
     needs = ("initial_learning_rate", "decay_steps")
+    keras_class = "PolynomialDecay"
     name: str = field("PolynomialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length("number of steps until end_learning_rate is reached")
@@ -137,6 +142,7 @@ class CosineLr(Schedule):
     """Decays along half a cosine from the initial rate to alpha times the initial rate."""
 
     needs = ("initial_learning_rate", "decay_steps")
+    keras_class = "CosineDecay"
     name: str = field("CosineDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length("number of steps to decay over")

@@ -10,6 +10,7 @@ from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, Q
 
 if TYPE_CHECKING:
     from orbit_runner.reporting.progress.live import LiveProgress
+    from orbit_runner.reporting.progress.notebook import NotebookProgress
 
 
 def make_progress(
@@ -19,7 +20,7 @@ def make_progress(
     brief: bool = False,
     title: str = "",
     place: str = "",
-) -> PlainProgress | QuietProgress | JsonProgress | LiveProgress:
+) -> PlainProgress | QuietProgress | JsonProgress | LiveProgress | NotebookProgress:
     """Returns the object that shows progress, which is not shown yet.
 
     `kind` is a value of `--progress`, and `interval` the seconds between lines. `brief` is for a
@@ -30,6 +31,12 @@ def make_progress(
         return QuietProgress()
     if kind == "json":
         return JsonProgress(interval, brief=brief)
+    if kind in ("auto", "bar") and "IPython" in sys.modules and not brief:
+        from orbit_runner.reporting.progress.notebook import NotebookProgress, notebook_display
+
+        display = notebook_display()
+        if display is not None:
+            return NotebookProgress(display, title, place)
     if kind == "plain" or brief or not can_draw(forced=kind == "bar"):
         return PlainProgress(interval, brief=brief)
     from orbit_runner.reporting.progress.live import LiveProgress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
@@ -280,14 +281,18 @@ def _build_loss(name: str, arguments: Mapping[str, object]) -> tf_keras.losses.L
 
 def _build_user_loss(reference: str, arguments: Mapping[str, object]) -> tf_keras.losses.Loss:
     loaded = load_function(reference, _PATH)
-    if not isinstance(loaded, type):
+    loss: tf_keras.losses.Loss
+    if isinstance(loaded, base_classes("losses", "Loss")):
+        loss = copy.copy(loaded)
+    elif not isinstance(loaded, type):
         return FunctionLoss(loaded, arguments)
-    if not issubclass(loaded, base_classes("losses", "Loss")):
+    elif not issubclass(loaded, base_classes("losses", "Loss")):
         raise SettingError(_PATH, f"{reference} is not a subclass of keras.losses.Loss")
-    try:
-        loss: tf_keras.losses.Loss = loaded(**arguments)
-    except TypeError as error:
-        raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
+    else:
+        try:
+            loss = loaded(**arguments)
+        except TypeError as error:
+            raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
     if loss.reduction == "sum":
         raise SettingError(
             _PATH,

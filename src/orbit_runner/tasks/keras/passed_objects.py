@@ -43,6 +43,13 @@ def register_function(function: Callable[..., object]) -> str:
     return reference
 
 
+def register_object(item: Callable[..., object]) -> str:
+    """Returns the name of an object for a config of this process; no other process finds it."""
+    reference = f"__main__:{type(item).__name__}"
+    FUNCTIONS[reference] = item
+    return reference
+
+
 def is_importable(function: Callable[..., object]) -> bool:
     """Returns whether another process finds a function by its module and its name."""
     module = getattr(function, "__module__", None)

@@ -145,6 +145,9 @@ class Callback:
     restart.
     """
 
+    # Why the config may not reproduce a run with this object; "" if the config names it.
+    inexact_reason = ""
+
     def on_run_begin(self, run: RunView) -> None:
         """Called once in every mode, after the model and its state are restored or initialized.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner import exit_codes
 from orbit_runner.config.schema.runtime import PreemptionConfig
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import Interrupted
 from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import exit_signals
 
@@ -101,23 +101,6 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTE
 # `runner sweep` and `runner launch` forward theirs, on a busy machine some seconds later.
 _SAME_REQUEST_SECONDS = 5.0
 _UNSAVED = "nothing has been saved since the last checkpoint"
-
-
-class Interrupted(RunnerError):
-    """Raised when a signal ends the run, after a checkpoint was saved if the trainer saves any."""
-
-    def __init__(self, number: int, message: str) -> None:
-        super().__init__(message)
-        self.exit_code = exit_codes.after_signal(number)
-
-    @classmethod
-    def for_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
-        """Returns the error for a signal after which a checkpoint was saved.
-
-        `notice` is the notice of preemption that was handled like the signal, if any.
-        """
-        reason = f"notice of preemption: {notice}" if notice else signal.Signals(number).name
-        return cls(number, f"{reason}: saved at step {step}, exiting")
 
 
 class LeftAtOnce(KeyboardInterrupt):

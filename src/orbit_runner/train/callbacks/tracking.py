@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.serialize import flat_settings, to_yaml
-from orbit_runner.errors import ExportFailed, first_line
+from orbit_runner.errors import ExportFailed, Interrupted, first_line
 from orbit_runner.trackers.base import RunInfo
-from orbit_runner.train.callbacks.interrupts import Interrupted
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StoppedAtStep
 

@@ -1,0 +1,488 @@
+"""Runs as objects: `load` and `runs` read them from their directories, and `run` returns one."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from orbit_runner.checkpoint.latest_checkpoint import BEST
+from orbit_runner.checkpoint.selection import AVERAGE, choose_checkpoint, choose_weights
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import RunnerError, format_list, nearest_name_hint, python_error
+from orbit_runner.jobs.gin_bindings import bind_gin, restored_gin_scope
+from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.reporting.document import Table
+from orbit_runner.reporting.html import table_html
+from orbit_runner.reporting.numbers import format_number, number_or_dash
+from orbit_runner.reporting.report import metric_charts
+from orbit_runner.reporting.report_writer import write_report
+from orbit_runner.reporting.svg import draw_charts
+from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result, read_curves
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_data import NON_METRICS
+from orbit_runner.run_directory.run_summary import (
+    RunSummary,
+    find_runs,
+    read_summaries,
+    read_summary,
+)
+from orbit_runner.utils.files import write_atomically
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.log import note
+from orbit_runner.utils.text_table import table_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import tf_keras
+
+_TRAINING = "training_"
+_OF_TRAINING = ("learning_rate", *NON_METRICS)
+_BEST_STEP = "best_ckpt_global_step"
+_LAST = "last"
+_MOST_METRICS = 4  # in the text of a run
+_MOST_ROWS = 30  # in the text of a list of runs
+_DIGITS = 16  # of a fingerprint
+
+
+class History(Mapping[str, Sequence[float]]):
+    """The recorded values of each metric, by name: `history["accuracy"]` is a list of numbers.
+
+    Values of evaluations have the names of their metrics, such as `accuracy` and `validation_loss`.
+    Those of training records begin with `training_`: `training_loss`, `training_accuracy`. A value
+    that is NaN or infinite is NaN.
+
+    Attributes:
+        curves: The values by step, by split (`train` or `validation`) and metric.
+    """
+
+    def __init__(self, curves: Curves) -> None:
+        self.curves = curves
+        self._points = {
+            _column(split, name): points
+            for (split, name), points in sorted(
+                curves.items(), key=lambda item: item[0][0] != "validation"
+            )
+            if (split, name) != ("validation", SPEED)
+        }
+
+    def __getitem__(self, name: str) -> list[float]:
+        if name not in self._points:
+            raise KeyError(f"{name!r} is not recorded{nearest_name_hint(name, self._points)}")
+        return [*self._points[name].values()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._points)
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def __repr__(self) -> str:
+        counts = (f"{name}: {len(points)}" for name, points in self._points.items())
+        return f"History({', '.join(counts)})"
+
+    def steps(self, name: str) -> list[int]:
+        """Returns the steps at which a metric was recorded, in the order of its values.
+
+        Args:
+            name: The name of the metric.
+        """
+        self[name]
+        return [*self._points[name]]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns a `pandas.DataFrame` with a row for each step and a column for each metric.
+
+        A metric that was not recorded at a step is NaN.
+        """
+        frame = _pandas().DataFrame(self._points)
+        frame.index.name = "step"
+        return frame.sort_index()
+
+    def plot(self) -> Plot:
+        """Returns charts of the metrics, with training and validation in the same chart."""
+        shown = {key: points for key, points in self.curves.items() if _is_plotted(key[1])}
+        return Plot(draw_charts(metric_charts(shown)))
+
+    def _repr_html_(self) -> str:
+        shown = [name for name in self._points if _is_plotted(name)]
+        steps = sorted({step for name in shown for step in self._points[name]})
+        rows = [
+            [f"{step:,}", *(number_or_dash(self._points[name].get(step)) for name in shown)]
+            for step in steps[-_MOST_ROWS:]
+        ]
+        return table_html(Table(rows, head=["step", *shown]))
+
+
+def _column(split: str, name: str) -> str:
+    is_of_model = is_result(name) and name not in _OF_TRAINING and not name.startswith(_TRAINING)
+    return f"{_TRAINING}{name}" if split == "train" and is_of_model else name
+
+
+def _is_plotted(name: str) -> bool:
+    return not name.startswith(SYSTEM) and name not in NON_METRICS
+
+
+class Plot:
+    """Charts as an image, which a notebook displays.
+
+    Attributes:
+        svg: The image, as the text of an SVG file.
+    """
+
+    def __init__(self, svg: str) -> None:
+        self.svg = svg
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the image to an SVG file.
+
+        Args:
+            path: The path of the file.
+        """
+        write_atomically(Path(path).expanduser(), self.svg)
+
+    def __repr__(self) -> str:
+        return f"Plot: an SVG image of {len(self.svg):,} characters; save(path) writes it"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+class RunBase:
+    """What `RunResult` and `SavedRun` have in common."""
+
+    model_dir: Path
+    status: str
+    step: int
+    metrics: Mapping[str, float]
+    best: Mapping[str, Any]
+    weights: str
+    inexact: Sequence[str]
+    history: History
+
+    @property
+    def name(self) -> str:
+        """The path of the run directory, relative to the current directory."""
+        return os.path.relpath(self.model_dir)
+
+    @property
+    def report(self) -> Path:
+        """The path of `report.html`, which is written if it does not exist."""
+        path = RunDirectory(self.model_dir).report
+        if not path.is_file():
+            write_report(self.model_dir, path)
+        return path
+
+    @functools.cached_property
+    def config(self) -> ExperimentConfig:
+        """The settings of the run, from `config.yaml`."""
+        return self._resolved.config
+
+    @functools.cached_property
+    def _resolved(self) -> ResolvedConfig:
+        try:
+            path = RunDirectory(self.model_dir).require_config()
+            return resolve(Request(experiment=str(path)))
+        except RunnerError as error:
+            raise python_error(error) from None
+
+    def plot(self) -> Plot:
+        """Returns charts of the metrics by step, which a notebook displays."""
+        return self.history.plot()
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        """Yields what is shown of the run, at most four rows: name and text."""
+        numbers = _metric_texts(self.metrics)
+        if not numbers and _TRAINING + "loss" in self.history:
+            numbers = [f"training_loss {format_number(self.history[_TRAINING + 'loss'][-1])}"]
+        yield "metrics", "  ".join(numbers) or "none"
+        if self.best:
+            best = _metric_texts(
+                {name: value for name, value in self.best.items() if name != _BEST_STEP}
+            )
+            yield "best", f"{'  '.join(best)}  at step {self.best.get(_BEST_STEP, 0):,}"
+        yield "step", f"{self.step:,}, {self.status}"
+        if self.weights:
+            problem = ", not reproducible: see inexact" if self.inexact else ""
+            yield "weights", f"sha256 {self.weights[:_DIGITS]}…{problem}"
+
+    def __repr__(self) -> str:
+        lines = table_lines(self._rows(), indent="  ")
+        return "\n".join([f"{type(self).__name__} {self.name}", *lines])
+
+    def _repr_html_(self) -> str:
+        svg = base64.b64encode(self.plot().svg.encode()).decode()
+        image = f'<img alt="curves" style="max-width:100%" src="data:image/svg+xml;base64,{svg}">'
+        table = table_html(Table([*self._rows(), ("directory", self.name)]))
+        return f"<b>{escape(type(self).__name__)}</b>{table}{image if self.history else ''}"
+
+
+def _metric_texts(metrics: Mapping[str, float]) -> list[str]:
+    names = [name for name in metrics if name not in _OF_TRAINING]
+    more = ["…"] if names[_MOST_METRICS:] else []
+    return [*(f"{name} {format_number(metrics[name])}" for name in names[:_MOST_METRICS]), *more]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class SavedRun(RunBase):
+    """A run in a run directory, as it was when it was read. See `load` and `runs`.
+
+    Attributes:
+        model_dir: The run directory.
+        status: `running`, `finished`, `stopped`, `diverged`, `preempted`, `interrupted`, `failed`
+            or `lost`.
+        reason: Why the run failed, diverged or stopped; "" otherwise.
+        experiment: The name of the experiment.
+        step: The last recorded step.
+        train_steps: The step at which the run ends; None if it is not known.
+        metrics: The metrics of the last evaluation, and those that only training records have.
+        best: The metrics of the best evaluation, and its step as `best_ckpt_global_step`; empty if
+            the best checkpoint is not kept.
+        changes: The settings that override the experiment file, by dotted path; for a run of
+            `orbit_runner.run`, all that its arguments set.
+        seed: The random seed; None if it is not known.
+        weights: The SHA-256 of the final weights; "" if the run is not finished.
+        inexact: Why the run may not be reproducible; empty if it is.
+    """
+
+    model_dir: Path
+    status: str
+    reason: str
+    experiment: str
+    step: int
+    train_steps: int | None
+    metrics: Mapping[str, float]
+    best: Mapping[str, Any]
+    changes: Mapping[str, Any]
+    seed: int | None
+    weights: str
+    inexact: Sequence[str]
+
+    @functools.cached_property
+    def history(self) -> History:  # type: ignore[override]
+        """The values of each metric."""
+        return History(read_curves(RunDirectory(self.model_dir).metrics))
+
+    def model(self, checkpoint: str | int = _LAST) -> tf_keras.Model:
+        """Builds the model and restores trained weights. Imports TensorFlow.
+
+        If the run keeps a moving average of the weights, the model has the average.
+
+        Args:
+            checkpoint: `last`, `best`, or the step of a checkpoint. The best one exists if the run
+                keeps it (`trainer.best_checkpoint_export_subdir`).
+
+        Returns:
+            The model.
+
+        Raises:
+            RunnerError: There is no such checkpoint, it is damaged, or the function that builds the
+                model is not found.
+        """
+        try:
+            return self._load(_requested(checkpoint))
+        except RunnerError as error:
+            raise python_error(error) from None
+
+    def _load(self, requested: str | None) -> tf_keras.Model:
+        resolved = self._resolved
+        trainer = resolved.config.trainer
+        choice = choose_checkpoint(
+            self.model_dir, requested, trainer.best_checkpoint_export_subdir, note
+        )
+        averages = trainer.optimizer_config.ema is not None
+        weights = choose_weights(None, averages=averages, choice=choice)
+        prepare_environment(resolved.config.runtime)
+        with paused_collection_scope():
+            from orbit_runner.determinism.numerics import restored_process_scope
+            from orbit_runner.serving.loader import load_scope, make_task
+        with (
+            setting_error_scope(resolved),
+            restored_process_scope(),
+            restored_gin_scope(resolved),
+        ):
+            bind_gin(resolved)
+            task = make_task(resolved.config, self.model_dir, num_gpus=-1)
+            with load_scope(
+                resolved.config, task, choice, weights, needs_signatures=False
+            ) as loaded:
+                values = loaded.model.get_weights() if weights == AVERAGE else None
+            # After the block, the model has the plain weights.
+            if values is not None:
+                loaded.model.set_weights(values)
+        model: tf_keras.Model = loaded.model
+        return model
+
+
+def _requested(checkpoint: str | int) -> str | None:
+    """Returns the value of `--checkpoint`; None for the newest one."""
+    if checkpoint == _LAST:
+        return None
+    is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and checkpoint >= 0
+    if checkpoint != BEST and not is_step:
+        raise RunnerError(f"checkpoint: got {checkpoint!r}, allowed: 'last', 'best' or a step")
+    return str(checkpoint)
+
+
+class Runs(Sequence[SavedRun]):
+    """The runs of a directory, the newest first."""
+
+    def __init__(self, saved_runs: Sequence[SavedRun]) -> None:
+        self._runs = tuple(saved_runs)
+
+    @overload
+    def __getitem__(self, index: int) -> SavedRun: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Runs: ...
+
+    def __getitem__(self, index: int | slice) -> SavedRun | Runs:
+        return Runs(self._runs[index]) if isinstance(index, slice) else self._runs[index]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Returns a `pandas.DataFrame` with a row for each run, by name.
+
+        The columns are status, experiment, steps and seed, then the metrics, those of the best
+        evaluation if the run keeps it, then the settings in `changes`.
+        """
+        rows = [
+            {
+                "status": run.status,
+                "experiment": run.experiment,
+                "step": run.step,
+                "train_steps": run.train_steps,
+                "seed": run.seed,
+                **_shown_metrics(run),
+                **run.changes,
+            }
+            for run in self._runs
+        ]
+        frame = _pandas().DataFrame(rows, index=[run.name for run in self._runs])
+        frame.index.name = "run"
+        return frame
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        shown = self._runs[:_MOST_ROWS]
+        metrics = list(dict.fromkeys(name for run in shown for name in _shown_metrics(run)))
+        rows = [
+            [
+                run.name,
+                run.status,
+                f"{run.step:,}" + (f"/{run.train_steps:,}" if run.train_steps else ""),
+                *(
+                    number_or_dash(_shown_metrics(run).get(name))
+                    for name in metrics[:_MOST_METRICS]
+                ),
+            ]
+            for run in shown
+        ]
+        return ["run", "status", "step", *metrics[:_MOST_METRICS]], rows
+
+    def _more(self) -> str:
+        more = len(self) - _MOST_ROWS
+        return f"… and {more} more" if more > 0 else ""
+
+    def __repr__(self) -> str:
+        head, rows = self._table()
+        lines = table_lines([head, *rows]) if rows else ["no runs"]
+        return "\n".join(filter(None, [*lines, self._more()]))
+
+    def _repr_html_(self) -> str:
+        head, rows = self._table()
+        return f"{table_html(Table(rows, head=head))}{self._more()}" if rows else "no runs"
+
+
+def _shown_metrics(run: SavedRun) -> dict[str, float]:
+    values = {**run.metrics, **run.best}
+    hidden = (*_OF_TRAINING, _BEST_STEP)
+    return {name: value for name, value in values.items() if name not in hidden}
+
+
+def load(model_dir: str | os.PathLike[str]) -> SavedRun:
+    """Reads a run from its directory. Does not import TensorFlow.
+
+    Args:
+        model_dir: The run directory.
+
+    Returns:
+        The run, as it is now.
+
+    Raises:
+        RunnerError: The directory contains no run.
+    """
+    path = Path(model_dir).expanduser()
+    if next(find_runs(path), None) != path:
+        raise _no_run_error(path)
+    return _saved_run(read_summary(path))
+
+
+def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
+    """Reads all runs in a directory, as `runner runs` does. Does not import TensorFlow.
+
+    Args:
+        directory: The directory that contains the runs, at any depth; it may be a run itself.
+
+    Returns:
+        The runs, the newest first.
+
+    Raises:
+        RunnerError: The directory does not exist.
+    """
+    path = Path(directory).expanduser()
+    if not path.is_dir():
+        problem = "is not a directory" if path.exists() else "does not exist"
+        raise RunnerError(f"directory: {path} {problem}")
+    summaries = read_summaries([path], inside_runs=True)
+    summaries.sort(key=lambda summary: -(summary.started or -math.inf))
+    return Runs([_saved_run(summary) for summary in summaries])
+
+
+def _no_run_error(path: Path) -> RunnerError:
+    if not path.is_dir():
+        near = [str(other) for other in find_runs(path.parent)] if path.parent.is_dir() else []
+        problem = "is not a directory" if path.exists() else "does not exist"
+        return RunnerError(f"model_dir: {path} {problem}{nearest_name_hint(str(path), near)}")
+    inside = [str(run) for run in find_runs(path)]
+    if not inside:
+        return RunnerError(f"model_dir: {path} contains no run")
+    return RunnerError(
+        f"model_dir: {path} is no run, but contains some; load one of them, or all with "
+        f"orbit_runner.runs:\n{format_list(inside)}"
+    )
+
+
+def _saved_run(summary: RunSummary) -> SavedRun:
+    step = {} if summary.best_step is None else {_BEST_STEP: summary.best_step}
+    return SavedRun(
+        model_dir=summary.path,
+        status=summary.status,
+        reason=summary.reason,
+        experiment=summary.experiment,
+        step=summary.step,
+        train_steps=summary.train_steps,
+        metrics=summary.metrics,
+        best={**summary.best, **step} if summary.best else {},
+        changes=summary.changes,
+        seed=summary.seed,
+        weights=summary.weights,
+        inexact=summary.inexact,
+    )
+
+
+def _pandas() -> Any:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise RunnerError("to_pandas: needs the package 'pandas', which is not installed") from None
+    return pd
