@@ -51,6 +51,7 @@ from orbit_runner.utils.streams import missing_streams_scope
 from orbit_runner.utils.user_code import is_installed
 
 if TYPE_CHECKING:
+    import keras
     import tf_keras
 
 _MODE = "train_and_eval"
@@ -62,7 +63,7 @@ class RunResult(RunBase):
     """The result of `run`. A notebook shows it as a table with the curves.
 
     Attributes:
-        model: The trained model, a `tf_keras.Model`.
+        model: The trained model, of the Keras that the function builds it with.
         metrics: The metrics of the last evaluation; empty if there was none.
         best: The best evaluation; empty if the best checkpoint is not kept.
         history: The values of each metric, at all evaluations and training records of the run.
@@ -73,7 +74,7 @@ class RunResult(RunBase):
         status: `finished`, or `stopped` if `trainer.max_time` ended the run.
     """
 
-    model: tf_keras.Model
+    model: tf_keras.Model | keras.Model
     metrics: Mapping[str, float]
     best: Mapping[str, Any]
     history: History
@@ -85,7 +86,7 @@ class RunResult(RunBase):
 
 
 def run(
-    model: Callable[..., tf_keras.Model] | str | Mapping[str, object],
+    model: Callable[..., tf_keras.Model | keras.Model] | str | Mapping[str, object],
     data: object,
     *,
     validation: object = None,
@@ -114,7 +115,7 @@ def run(
     mode, the precision policy and gin bindings are restored at the end, also after an error.
 
     Args:
-        model: The function that builds and returns a `tf_keras.Model`, not compiled. A function in
+        model: The function that builds and returns a model of Keras, not compiled. A function in
             a module can be found again by its name, so that `config.yaml` reproduces the run. Or
             the setting `task.model`: `"my_package:build"`, or `{"build": …, "arguments": {…}}`.
         data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
@@ -294,13 +295,14 @@ def _run(
                 from orbit_runner.determinism.numerics import restored_process_scope
             try:
                 with restored_process_scope(), restored_gin_scope(resolved):
-                    model, results = run_job(job, display)
+                    trained, results = run_job(job, display)
             except (RunnerError, KeyboardInterrupt) as error:
                 if getattr(error, "exit_code", 130) in CONTINUED_CODES:
                     note(_continuation(directory))
                 raise
         if results.stopped:
             note(_continuation(directory))
+    model = getattr(trained, "keras_3_model", trained)  # What the function of the user returned.
     if results.export_problem:
         raise ExportFailed(results.export_problem, model=model, logs=results.metrics)
     return RunResult(

@@ -41,6 +41,7 @@ from orbit_runner.utils.log import note
 from orbit_runner.utils.text_table import table_lines
 
 if TYPE_CHECKING:
+    import keras
     import pandas as pd
     import tf_keras
 
@@ -271,7 +272,7 @@ class SavedRun(RunBase):
         """The values of each metric."""
         return History(read_curves(RunDirectory(self.model_dir).metrics))
 
-    def model(self, checkpoint: str | int = _LAST) -> tf_keras.Model:
+    def model(self, checkpoint: str | int = _LAST) -> tf_keras.Model | keras.Model:
         """Builds the model and restores trained weights. Imports TensorFlow.
 
         If the run keeps a moving average of the weights, the model has the average.
@@ -292,7 +293,7 @@ class SavedRun(RunBase):
         except RunnerError as error:
             raise python_error(error) from None
 
-    def _load(self, requested: str | None) -> tf_keras.Model:
+    def _load(self, requested: str | None) -> tf_keras.Model | keras.Model:
         resolved = self._resolved
         trainer = resolved.config.trainer
         choice = choose_checkpoint(
@@ -318,7 +319,8 @@ class SavedRun(RunBase):
             # After the block, the model has the plain weights.
             if values is not None:
                 loaded.model.set_weights(values)
-        model: tf_keras.Model = loaded.model
+        model: tf_keras.Model | keras.Model
+        model = getattr(loaded.model, "keras_3_model", loaded.model)
         return model
 
 

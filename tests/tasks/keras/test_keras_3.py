@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import orbit_runner
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism import keras_3
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
@@ -233,3 +234,27 @@ def test_names_of_layers_begin_again() -> None:
     assert keras.layers.Dense(1).name == "dense_1"
     keras_3.reset()
     assert keras.layers.Dense(1).name == "dense"
+
+
+@pytest.mark.slow
+def test_run_from_python_returns_the_model_of_keras_3(tmp_path: Path) -> None:
+    result = orbit_runner.run(
+        keras_3_models.classifier,
+        keras_models.classes(),
+        validation_split=0.2,
+        metrics=["accuracy"],
+        epochs=2,
+        model_dir=tmp_path / "run",
+        overrides={"trainer.export_subdir": "exported", "trainer.export_formats": ["keras"]},
+    )
+    x, _ = keras_models.classes(5)
+    expected = result.model.predict(x, verbose=0)
+
+    assert isinstance(result.model, keras.Sequential)
+    assert result.inexact == []
+    loaded = orbit_runner.load(tmp_path / "run").model()
+    assert isinstance(loaded, keras.Sequential)
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
+    (file,) = tmp_path.rglob("model.keras")
+    exported = keras.models.load_model(file, compile=False)
+    np.testing.assert_array_equal(exported.predict(x, verbose=0), expected)
