@@ -70,7 +70,7 @@ ZERO = {
          "prefetch_buffer_size", "max_bad_images", "max_bad_records", "color_jitter", "se_ratio", "mixup_alpha",
          "cutmix_alpha", "noise_multiplier", "gradient_clip_norm", "decay", "alpha",
          "bleu_examples", "num_eval_negatives", "validation_split", "start_step", "report_interval",
-         "watch_interval", "keep_checkpoint_interval", "logical_replicas"), _OFF),
+         "watch_interval", "keep_checkpoint_interval", "logical_replicas", "min_steps_per_epoch"), _OFF),
     **dict.fromkeys(
         ("augment_padding", "extra_decode_length", "cutout_const", "translate_const", "magnitude",
          "max_one_hot", "min_delta", "initial_accumulator_value", "linear_decay_fraction", "label_smoothing",

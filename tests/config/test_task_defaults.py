@@ -106,6 +106,13 @@ def test_defaults_are_those_of_the_task_that_a_flag_chooses() -> None:
     assert config.trainer.optimizer_config.optimizer.type == "adam"
 
 
+def test_a_task_does_not_see_what_was_set_for_another_one() -> None:
+    overrides = ("task: {name: tabular, width: 9}", "task.name=has_defaults")
+    config: Any = resolve(Request(params_overrides=overrides)).config
+    assert config.task.width == 4
+    assert config.trainer.optimizer_config.learning_rate.constant.learning_rate == 0.1
+
+
 def test_config_yaml_of_a_run_is_the_same_config(write: Write) -> None:
     config = resolve(Request(experiment=write("table.yaml", TABLE))).config
     again = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config

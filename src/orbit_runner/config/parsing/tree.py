@@ -79,10 +79,11 @@ def merge(base: Section, over: Section) -> None:
 
 
 def fill(section: Section, defaults: Section) -> None:
-    """Adds to a section, in place, the values that it does not set."""
+    """Adds to a section, in place, the values that it does not set in their layer or above."""
     for key, node in defaults.children.items():
         existing = section.children.get(key)
-        if existing is None:
+        is_lower = isinstance(existing, Leaf) and existing.origin.layer < node.origin.layer
+        if existing is None or is_lower:
             section.children[key] = node
         elif isinstance(node, Section):
             if isinstance(existing, Leaf):
