@@ -131,6 +131,7 @@ NAMES = {
     "TFOpLambda": "tf_keras.src.layers.core.tf_op_layer:TFOpLambda",
     # Keras 3: how it draws seeds, creates variables and names layers.
     "keras_3_seed": "keras.src.random.seed_generator:SeedGenerator.next",
+    "keras_3_generator": "keras.src.random.seed_generator:global_seed_generator",
     "keras_3_create_variable": "keras.src.backend.tensorflow.core:Variable._initialize",
     "keras_3_reset_names": "keras.src.utils.naming:reset_uids",
     "keras_3_set_global": "keras.src.backend.common.global_state:set_global_attribute",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import importlib.abc
 import importlib.machinery
+import random
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
@@ -119,7 +121,12 @@ class _ConfiguringLoader(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
+        # The import draws numbers, but a program may have imported Keras 3 before it set the seed.
+        python = random.getstate()
+        arrays = np.random.get_state()
         self._loader.exec_module(module)
+        random.setstate(python)
+        np.random.set_state(arrays)
         if is_imported():
             configure()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -200,9 +202,14 @@ def _generator_state(draw: Draw, generator: tf.random.Generator, delta: object) 
     return tf.concat([tf.constant(counter, tf.int64), tf.bitcast(draw.key, tf.int64)], axis=0)
 
 
-def _keras_3_seed(draw: Draw, generator: object, ordered: bool = True) -> tf.Tensor:
+def _keras_3_seed(draw: Draw, generator: object = None, ordered: bool = True) -> tf.Tensor:
     # int32, because Keras would keep only the remainder of larger numbers.
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[2], dtype=tf.int32, **draw.generator)
+
+
+def _keras_3_generator(draw: Draw) -> types.SimpleNamespace:
+    # Draws without a seed use it. Each thread has another one, which is created at its first draw.
+    return types.SimpleNamespace(next=functools.partial(_keras_3_seed, draw))
 
 
 def _full_shape(shape: TensorLike, parameter: TensorLike) -> tf.Tensor:
@@ -225,4 +232,7 @@ REPLACEMENTS: dict[str, Callable[..., tf.Tensor]] = {
     "generator_skip": _generator_state,
 }
 # The same for Keras 3, whose layers draw a seed from a generator of their own.
-KERAS_3_REPLACEMENTS: dict[str, Callable[..., tf.Tensor]] = {"keras_3_seed": _keras_3_seed}
+KERAS_3_REPLACEMENTS: dict[str, Callable[..., object]] = {
+    "keras_3_seed": _keras_3_seed,
+    "keras_3_generator": _keras_3_generator,
+}

@@ -86,7 +86,7 @@ def test_logical_replicas_have_the_weights_of_devices(tmp_path: Path, name: str)
     fingerprints = set()
     for strategy in ("one_device", "mirrored2"):
         for replicas in (2,) if strategy == "one_device" else (0, 2):
-            config = keras_config(**_MODELS[name], runtime__logical_replicas=replicas or "null")
+            config = keras_config(**_MODELS[name], runtime__logical_replicas=replicas)
             model, _ = run(config, tmp_path / f"{strategy}{replicas}", strategy=strategy)
             fingerprints.add(weights_fingerprint(model))
 
@@ -211,13 +211,17 @@ def test_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_keras_is_configured_when_the_program_imports_it() -> None:
     program = """
-import sys, tf_keras
+import random, sys, tf_keras
 from orbit_runner.determinism import keras_3
+random.seed(1)
 tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
 with keras_3.configured_scope():
     assert not keras_3.is_imported()
     import keras
 assert not any("keras_3" in type(finder).__module__ for finder in sys.meta_path)
+drawn = random.random()
+random.seed(1)
+assert drawn == random.random()  # Importing Keras 3 draws numbers.
 print(keras_3.is_imported(), keras.config.dtype_policy().name, keras.__spec__.loader)
 """
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}  # As in all processes of this package.
