@@ -162,7 +162,8 @@ def test_directory_of_other_things_is_refused_before_anything_is_written(
         said = capsys.readouterr().err
 
     assert reason in said
-    assert "use a directory of its own, such as --model_dir=" in said
+    argument = "model_dir" if command == "api" else "--model_dir"
+    assert f"use a directory of its own, such as {argument}=" in said
     assert {*folder.iterdir()} == before
 
 

@@ -113,10 +113,10 @@ def test_first_bad_line_is_an_error_by_default(folders: tuple[Path, Path]) -> No
         movielens.load(data_dir=str(folders[0]))
 
 
-def test_limit_is_refused_for_other_sources_and_keeps_the_fingerprint(
+def test_limit_keeps_the_fingerprint_and_unknown_sources_are_refused(
     folders: tuple[Path, Path],
 ) -> None:
     one, two = _config(folders[1]), _config(folders[1], 3)
     assert config_fingerprint(one) == config_fingerprint(two)
-    with pytest.raises(ConfigError, match="is read only by source 'movielens'"):
+    with pytest.raises(ConfigError, match="unknown data source 'lists'"):
         _config(folders[1], 3, task__train_data__source="lists")
