@@ -122,3 +122,21 @@ class LargestOutput(keras.metrics.Metric):
 
     def reset_state(self) -> None:
         self.largest.assign(0.0)
+
+
+def texts(count: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Returns texts of five words, and whether most of them are good."""
+    rng = np.random.default_rng(5)
+    is_good = rng.integers(0, 2, (count, 5))
+    words = np.where(is_good, "good", "bad")
+    return np.array([" ".join(row) for row in words]), (is_good.sum(axis=1) > 2).astype(np.int64)
+
+
+def reader() -> keras.Model:
+    """Returns a classifier of texts, whose layers have a table and draw in inference, too."""
+    vectorize = keras.layers.TextVectorization(max_tokens=9, output_sequence_length=5)
+    vectorize.adapt(texts()[0])
+    inputs = keras.Input([], dtype="string")
+    words = keras.layers.Embedding(9, 4, mask_zero=True)(vectorize(inputs))
+    state = keras.layers.LSTM(5, dropout=0.2)(words)
+    return keras.Model(inputs, keras.layers.Dense(1, activation="sigmoid")(state))

@@ -170,7 +170,12 @@ def track_values(root: tf.Module, model: tf_keras.Model) -> None:
     Not the model itself: TensorFlow would trace each of its layers separately, and save metadata
     that only Keras can read.
     """
-    parts = tf.train.TrackableView(model).descendants()
+    parts = list(tf.train.TrackableView(model).descendants())
+    keras_3_model = getattr(model, "keras_3_model", None)
+    if keras_3_model is not None:
+        # Its interface of Keras 2 has neither tables nor the states of random generators.
+        parts += tf.train.TrackableView(keras_3_model).descendants()
+        parts += [variable.value for variable in keras_3_model.variables]
     root.weights = [part for part in parts if is_variable(part)]
     table = tf.saved_model.experimental.TrackableResource
     root.tables = [part for part in parts if isinstance(part, table)]

@@ -262,3 +262,21 @@ def test_run_from_python_returns_the_model_of_keras_3(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("model.keras")
     exported = keras.models.load_model(file, compile=False)
     np.testing.assert_array_equal(exported.predict(x, verbose=0), expected)
+
+
+@pytest.mark.slow
+def test_exported_model_of_texts_has_its_table_and_its_generators(tmp_path: Path) -> None:
+    result = orbit_runner.run(
+        keras_3_models.reader,
+        keras_3_models.texts(),
+        loss="binary_crossentropy",
+        epochs=2,
+        model_dir=tmp_path / "run",
+        overrides={"trainer.export_subdir": "exported"},
+    )
+    texts, _ = keras_3_models.texts(4)
+
+    (file,) = tmp_path.rglob("saved_model.pb")
+    signature = tf.saved_model.load(str(file.parent)).signatures["predict"]
+    outputs = signature(x=tf.constant(texts))["outputs"]
+    np.testing.assert_allclose(outputs, result.model(tf.constant(texts)), rtol=1e-6)
