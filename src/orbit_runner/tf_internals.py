@@ -503,6 +503,19 @@ def rename_metric(metric: tf_keras.metrics.Metric, name: str) -> None:
         _set(metric, "_name", name)
 
 
+def function_arguments(item: object) -> dict[str, object]:
+    """Returns the arguments of the function that a loss or metric of Keras 3 calls; {} if none.
+
+    The configs of some losses, such as `Huber`, lack them.
+    """
+    for path in (
+        "keras.src.losses.losses:LossFunctionWrapper.call",
+        "keras.src.metrics.reduction_metrics:MeanMetricWrapper.update_state",
+    ):
+        _require_use(path, "_fn_kwargs")
+    return dict(getattr(item, "_fn_kwargs", {}))
+
+
 def nodes_by_depth(model: tf_keras.Model) -> dict[int, list[Any]]:
     """Returns the layer calls of a `Functional`; Keras makes the deepest first."""
     nodes: dict[int, list[Any]] = _get(model, "_nodes_by_depth")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ import orbit_runner
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism import keras_3
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.tasks.keras.keras_names import item_problems, metric_problems
+from orbit_runner.tasks.keras.keras_objects import loss_setting, metric_settings, optimizer_setting
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support import keras_3_models, keras_models
@@ -93,7 +98,12 @@ def test_logical_replicas_have_the_weights_of_devices(tmp_path: Path, name: str)
     assert len(fingerprints) == 1
 
 
-def test_weights_and_metrics_are_those_of_fit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "make_optimizer", [lambda: keras.optimizers.SGD(0.1), lambda: keras.optimizers.Adam(0.01)]
+)
+def test_weights_and_metrics_are_those_of_fit(
+    tmp_path: Path, make_optimizer: Callable[[], keras.optimizers.Optimizer]
+) -> None:
     config = keras_config(
         task__model=f"{_HERE}:fixed_start",
         task__train_data__global_batch_size=100,
@@ -101,15 +111,14 @@ def test_weights_and_metrics_are_those_of_fit(tmp_path: Path) -> None:
         task__metrics="[accuracy]",
         trainer__train_steps=50,
         trainer__validation_interval=50,
-        trainer__optimizer_config__optimizer__type="sgd",
-        trainer__optimizer_config__learning_rate__constant__learning_rate=0.1,
+        trainer__optimizer_config=json.dumps(optimizer_setting(make_optimizer())),
     )
     model, logs = run(config, tmp_path)
 
     x, y = keras_models.classes()
     fitted = keras_3_models.fixed_start()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    fitted.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
+    fitted.compile(make_optimizer(), loss, metrics=["accuracy"])
     fitted.fit(x, y, batch_size=100, epochs=50, shuffle=False, verbose=0)
 
     weights = [*fitted.trainable_weights, *fitted.non_trainable_weights]
@@ -118,6 +127,64 @@ def test_weights_and_metrics_are_those_of_fit(tmp_path: Path) -> None:
     expected_loss, expected_accuracy = fitted.evaluate(x, y, batch_size=100, verbose=0)
     np.testing.assert_allclose(logs["validation_loss"], expected_loss, rtol=1e-5)
     np.testing.assert_allclose(logs["accuracy"], expected_accuracy, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make_loss", "setting"),
+    [
+        (lambda: keras.losses.MeanSquaredError(), "mean_squared_error"),
+        (lambda: keras.losses.Huber(delta=0.5), {"name": "huber", "delta": 0.5}),
+        (
+            lambda: keras.losses.CategoricalGeneralizedCrossEntropy(q=0.6),
+            {"name": "keras.losses:CategoricalGeneralizedCrossEntropy", "q": 0.6},
+        ),
+    ],
+)
+def test_loss_object_is_a_setting(make_loss: Callable[[], keras.losses.Loss], setting: Any) -> None:
+    assert loss_setting(make_loss()) == setting
+    assert not list(item_problems("losses", setting))
+
+
+_LOSSES = [
+    value
+    for value in vars(keras.losses).values()
+    if isinstance(value, type) and value is not keras.losses.Loss
+]
+
+
+@pytest.mark.parametrize("cls", _LOSSES, ids=lambda cls: cls.__name__)
+def test_setting_of_a_loss_has_all_its_arguments(cls: type) -> None:
+    """The configs of some losses lack arguments."""
+    plain = {str: "x", bool: True, int: 3, float: 0.375}
+    named = {
+        name: plain[type(parameter.default)]
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if type(parameter.default) in plain and name not in ("reduction", "name", "dtype", "axis")
+    }
+    setting = loss_setting(cls(**named))
+    given = {} if isinstance(setting, str) else {k: v for k, v in setting.items() if k != "name"}
+    expected = {k: v for k, v in named.items() if v != inspect.signature(cls).parameters[k].default}
+    assert given == expected
+
+
+def test_metric_objects_are_settings() -> None:
+    metrics = [
+        keras.metrics.SparseCategoricalAccuracy(),
+        keras.metrics.SparseTopKCategoricalAccuracy(k=2, name="top2"),
+        keras_3_models.LargestOutput(),
+    ]
+    items = metric_settings(metrics)
+    assert items == [
+        "sparse_categorical_accuracy",
+        {"name": "sparse_top_k_categorical_accuracy", "k": 2, "as": "top2"},
+        {"name": f"{_HERE}:LargestOutput", "as": "largest"},
+    ]
+    assert not list(metric_problems(items))
+
+
+def test_optimizer_without_a_setting_is_refused() -> None:
+    with pytest.raises(RunnerError, match="RMSprop, which no setting describes"):
+        optimizer_setting(keras.optimizers.RMSprop())
 
 
 def test_random_draws_are_a_function_of_the_step() -> None:

@@ -21,11 +21,14 @@ from orbit_runner.config.signatures import Signature, declared_parameters
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.keras.keras_names import ALIAS, NAME, find_class, snake_case, split_item
 from orbit_runner.tasks.keras.passed_objects import register_function, register_object
+from orbit_runner.tf_internals import function_arguments
 from orbit_runner.utils.files import to_jsonable
 
 _SECTION = "trainer.optimizer_config"
 # Values of an optimizer that are no settings: `jit_compile` depends on the machine.
 _NOT_SETTINGS = ("name", "learning_rate", "is_legacy_optimizer", "jit_compile")
+# Those of Keras 3 that compute what the class of the same name of Keras 2 does.
+_KERAS_3_OPTIMIZERS = ("SGD", "Adam")
 _HINTS = {
     "use_ema": f"for a moving average of the weights, set {_SECTION}.ema in overrides",
     "weight_decay": "for weight decay, use tf_keras.optimizers.AdamW",
@@ -50,7 +53,8 @@ def optimizer_setting(optimizer: Any) -> dict[str, Any]:
     prefix = "legacy." if ".legacy." in f".{path}" else ""
     names = _names_by_class(OptimizerChoice)
     kind = names.get(f"{prefix}{cls.__name__}")
-    if package != "tf_keras" or kind is None:
+    is_known = package == "tf_keras" or (package == "keras" and cls.__name__ in _KERAS_3_OPTIMIZERS)
+    if not is_known or kind is None:
         allowed = (
             f"legacy.{cls.__name__}" if f"legacy.{cls.__name__}" in names else ", ".join(names)
         )
@@ -189,27 +193,41 @@ def _metric_setting(metric: Any) -> Item:
 def _keras_item(kind: str, item: Any, config: Mapping[str, Any]) -> Item | None:
     """Returns the setting of an object of Keras' own class; None for other classes."""
     cls = type(item)
+    arguments = _arguments(config)
     reference = find_class(kind, cls.__name__)
-    if reference != f"{cls.__module__}:{cls.__name__}":
+    if cls.__module__.partition(".")[0] == "keras":
+        arguments = {**function_arguments(item), **arguments}
+        arguments = _without_defaults(arguments, _constructor_defaults(cls))
+        if reference is None:  # Keras 2 has no such class.
+            return _item(f"keras.{kind}:{cls.__name__}", arguments)
+    elif reference != f"{cls.__module__}:{cls.__name__}":
         return None
     signature = declared_parameters(reference)
     parameters = signature.parameters if isinstance(signature, Signature) else ()
     defaults = {parameter.name: parameter.default for parameter in parameters}
-    arguments = {
+    return _item(snake_case(cls.__name__), _without_defaults(arguments, defaults))
+
+
+def _constructor_defaults(cls: type) -> dict[str, object]:
+    return {name: value.default for name, value in inspect.signature(cls).parameters.items()}
+
+
+def _without_defaults(
+    arguments: Mapping[str, Any], defaults: Mapping[str, object]
+) -> dict[str, Any]:
+    return {
         name: value
-        for name, value in _arguments(config).items()
+        for name, value in arguments.items()
         if not (name in defaults and defaults[name] == value)
     }
-    return _item(snake_case(cls.__name__), arguments)
 
 
 def _check_module(cls: type, argument: str) -> None:
     """Raises `RunnerError` for classes of Keras that no setting names."""
-    package = cls.__module__.partition(".")[0]
-    if package in ("keras", "tf_keras"):
-        advice = "pass its name or a function" if package == "tf_keras" else "use that of tf_keras"
+    if cls.__module__.partition(".")[0] == "tf_keras":
         raise RunnerError(
-            f"{argument}: got {cls.__module__}.{cls.__name__}, which no setting describes\n{advice}"
+            f"{argument}: got {cls.__module__}.{cls.__name__}, which no setting describes\n"
+            "pass its name or a function"
         )
 
 
