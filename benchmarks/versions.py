@@ -80,7 +80,8 @@ WORKLOADS = {
         ("run", "--experiment=digits", "--mode=eval"), "validation", trained_first=True
     ),
     "resume": Workload(
-        ("run", "--experiment=digits", "--train_steps=50", _TRAIN), trained_first=True
+        ("run", "--experiment=digits", "--train_steps=50", _TRAIN, "--resume=override"),
+        trained_first=True,
     ),
 }  # fmt: skip
 

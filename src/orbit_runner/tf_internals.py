@@ -16,7 +16,6 @@ import functools
 import importlib.metadata
 import inspect
 import pkgutil
-import platform
 import random
 import re
 import sys
@@ -154,7 +153,8 @@ class MissingInternal(RunnerError):
     def __init__(self, package: str, part: str) -> None:
         requirement = REQUIREMENTS.get(package, REQUIREMENTS["tensorflow"])
         name = re.split("[=<>]", requirement)[0]
-        version = platform.python_version() if name == "python" else _version(name)
+        is_python = name == "python"
+        version = ".".join(map(str, sys.version_info[:3])) if is_python else _version(name)
         super().__init__(
             f"{name} {version} has no {part}, a private part that orbit_runner uses\n"
             f"it was written for {requirement}: install that version, or report this error"

@@ -7,10 +7,8 @@ a local directory named `gs:`. Has no dependencies outside the standard library.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -167,6 +165,8 @@ def _url_values(value: object, path: str, kind: str) -> Iterator[tuple[str, str,
 
 def cache_directory(kind: str) -> Path:
     """Returns the cache directory of a kind of data, such as `tfrecord`. It may not exist yet."""
+    import tempfile  # Not at the top, because all commands import this module.
+
     # Relative paths must be ignored according to the XDG Base Directory Specification.
     given = os.environ.get("XDG_CACHE_HOME", "")
     home = os.path.expanduser("~")
@@ -180,6 +180,8 @@ def url_cache_directory(kind: str, url: str) -> Path:
 
     Its last part is that of the URL, so that names derived from it stay the same.
     """
+    import hashlib  # Not at the top, because all commands import this module.
+
     text = url_of(url).rstrip("/")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_directory(kind) / digest / PurePosixPath(text).name
