@@ -46,7 +46,7 @@ class _Epochs(callbacks.Callback):
         (lambda: callbacks.LearningRateScheduler(_ignore), "LearningRateScheduler is not called"),
         (lambda: callbacks.TensorBoard("a"), r"TensorBoard is not called\nset trackers: "),
         (lambda: callbacks.CSVLogger("a"), "metrics.jsonl"),
-        (lambda: callbacks.BackupAndRestore("a"), "resumes from its checkpoints by itself"),
+        (lambda: callbacks.BackupAndRestore("a"), "resumes from its own checkpoints"),
         (lambda: _Stop(), "EarlyStopping is not called\npass an object of Keras' own class"),
         (lambda: callbacks.EarlyStopping("loss"), "compares training records"),
         (lambda: callbacks.EarlyStopping(restore_best_weights=True),

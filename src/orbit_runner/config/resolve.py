@@ -193,8 +193,8 @@ def _fill_task_defaults(root: Section) -> None:
         return  # The builder reports it.
     given = {path: leaf.value for path, leaf in leaves(root)}
     if task.renamed_in is not None:  # Lower layers configure another task.
-        kept = dict(leaves(drop_lower_layers(task, task.renamed_in), "task"))
-        given = {p: v for p, v in given.items() if p in kept or not p.startswith("task.")}
+        own = dict(leaves(drop_lower_layers(task, task.renamed_in), "task"))
+        given = {p: v for p, v in given.items() if p in own or not p.startswith("task.")}
     label = f"default of {entry.name}"
     defaults = Section(Origin(label))
     for path, value in entry.load_config().experiment_defaults(given).items():

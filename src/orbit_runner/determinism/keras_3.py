@@ -72,18 +72,17 @@ def reset() -> None:
 @contextlib.contextmanager
 def restored_scope() -> Iterator[None]:
     """Restores the precision and the generator of Keras 3 after a `with` block."""
-    if not is_imported():
-        yield
-        return
-    import keras
-
-    policy = keras.config.dtype_policy()
-    generator = tf_internals.keras_3_get_global(tf_internals.KERAS_3_GENERATOR)
+    policy: object = "float32"  # What Keras 3 has if it is imported in the block.
+    generator = None
+    if is_imported():
+        policy = sys.modules["keras"].config.dtype_policy()
+        generator = tf_internals.keras_3_get_global(tf_internals.KERAS_3_GENERATOR)
     try:
         yield
     finally:
-        keras.config.set_dtype_policy(policy)
-        tf_internals.keras_3_set_global(tf_internals.KERAS_3_GENERATOR, generator)
+        if is_imported():
+            sys.modules["keras"].config.set_dtype_policy(policy)
+            tf_internals.keras_3_set_global(tf_internals.KERAS_3_GENERATOR, generator)
 
 
 def _create_per_replica(create: Callable[..., None]) -> Callable[..., None]:
@@ -124,9 +123,11 @@ class _ConfiguringLoader(importlib.abc.Loader):
         # The import draws numbers, but a program may have imported Keras 3 before it set the seed.
         python = random.getstate()
         arrays = np.random.get_state()
-        self._loader.exec_module(module)
-        random.setstate(python)
-        np.random.set_state(arrays)
+        try:
+            self._loader.exec_module(module)
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
         if is_imported():
             configure()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import TYPE_CHECKING
@@ -242,10 +242,7 @@ def install_patches(next_draw: Callable[[], Draw | None], iteration_scope: Itera
     with _lock:
         if "tensorflow" in _installed:
             return
-        wrappers = {
-            name: functools.partial(_patch_op, replacement=replacement, next_draw=next_draw)
-            for name, replacement in REPLACEMENTS.items()
-        }
+        wrappers = _op_wrappers(REPLACEMENTS, next_draw)
         loop = functools.partial(_patch_vectorized, iteration_scope=iteration_scope)
         replace_functions({**wrappers, "vectorized_loop": loop})
         _installed.add("tensorflow")
@@ -256,12 +253,17 @@ def install_keras_3_patches() -> None:
     with _lock:
         if "keras" in _installed:
             return
-        wrappers = {
-            name: functools.partial(_patch_op, replacement=replacement, next_draw=_next_draw)
-            for name, replacement in KERAS_3_REPLACEMENTS.items()
-        }
-        replace_functions(wrappers)
+        replace_functions(_op_wrappers(KERAS_3_REPLACEMENTS, _next_draw))
         _installed.add("keras")
+
+
+def _op_wrappers(
+    replacements: Mapping[str, Callable[..., object]], next_draw: Callable[[], Draw | None]
+) -> dict[str, Callable[..., object]]:
+    return {
+        name: functools.partial(_patch_op, replacement=replacement, next_draw=next_draw)
+        for name, replacement in replacements.items()
+    }
 
 
 def _patch_op(

@@ -282,14 +282,17 @@ import random, sys, tf_keras
 from orbit_runner.determinism import keras_3
 random.seed(1)
 tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-with keras_3.configured_scope():
-    assert not keras_3.is_imported()
-    import keras
+with keras_3.restored_scope():
+    with keras_3.configured_scope():
+        assert not keras_3.is_imported()
+        import keras
+    policy = keras.config.dtype_policy().name
+assert keras.config.dtype_policy().name == "float32"
 assert not any("keras_3" in type(finder).__module__ for finder in sys.meta_path)
 drawn = random.random()
 random.seed(1)
 assert drawn == random.random()  # Importing Keras 3 draws numbers.
-print(keras_3.is_imported(), keras.config.dtype_policy().name, keras.__spec__.loader)
+print(keras_3.is_imported(), policy, keras.__spec__.loader)
 """
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": "1"}  # As in all processes of this package.
     done = subprocess.run(

@@ -37,7 +37,7 @@ _RATE = (
 _INSTEAD = {
     "ModelCheckpoint": "the run saves checkpoints (trainer.checkpoint_interval); for the best one, "
     "set trainer.best_checkpoint_export_subdir and trainer.best_checkpoint_eval_metric",
-    "BackupAndRestore": "remove it: the run resumes from its checkpoints by itself",
+    "BackupAndRestore": "remove it: the run resumes from its own checkpoints",
     "TensorBoard": "set trackers: ['tensorboard'] in overrides",
     "CSVLogger": "remove it: the result has history, and the run directory metrics.jsonl",
     "History": "remove it: the result has history",
