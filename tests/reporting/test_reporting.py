@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.reporting.numbers import sparkline
-from orbit_runner.reporting.results import Results, print_results, rows
+from orbit_runner.reporting.results import Results, print_results, rows, run_title
 from orbit_runner.reporting.run_record import RunRecord, describe_software
 
 
@@ -116,3 +116,8 @@ def test_run_record_with_nan_is_valid_json(tmp_path: Path) -> None:
 
 def test_describe_software_reports_tensorflow() -> None:
     assert describe_software()["tensorflow"].startswith("2.20")
+
+
+@pytest.mark.parametrize(("name", "title"), [("digits", "digits · train"), ("", "train")])
+def test_title_leaves_out_a_name_that_is_not_set(name: str, title: str) -> None:
+    assert run_title(name, "train") == title

@@ -50,6 +50,11 @@ class Results:
         return values
 
 
+def run_title(name: str, mode: str) -> str:
+    """Returns the title of a run; an experiment of flags alone has no name."""
+    return f"{name} · {mode}" if name else mode
+
+
 def rows(results: Results) -> list[tuple[str, str]]:
     """Returns the rows of the table as (name, value)."""
     speed = f", {results.steps_per_second:.4g} steps/s" if results.steps_per_second else ""
@@ -97,7 +102,7 @@ def print_results(results: Results) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
-    console.print(Text(f"\n{results.experiment} · {results.mode}", style="bold"))
+    console.print(Text(f"\n{run_title(results.experiment, results.mode)}", style="bold"))
     for name, value in rows(results):
         # Not wrapped, so that the fingerprint and the directory can be copied.
         console.print(Text.assemble("  ", (f"{name:<20}", "cyan"), " ", value), soft_wrap=True)

@@ -269,7 +269,9 @@ def _lock_run_directory(model_dir: Path) -> None:
 
 
 def _run_job(job: Job, flags: argparse.Namespace) -> int:
-    title = f"{job.config.name} · {job.mode}"
+    from orbit_runner.reporting.results import run_title
+
+    title = run_title(job.config.name, job.mode)
     place = flags.model_dir or str(job.model_dir)
     progress = progress_of(flags, title, place, brief=not job.writes_results)
     with progress.shown_scope():
