@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -74,10 +75,19 @@ class Registry:
     looked up or all entries are listed.
     """
 
-    def __init__(self, kind: str, *, entry_point_group: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        entry_point_group: str | None = None,
+        includes: Sequence[Registry] = (),
+    ) -> None:
         self.kind = kind
         self._group = entry_point_group
         self._entries: dict[str, Entry] = {}
+        # Registries whose entries this one has, too, unless it has its own of the name. Those
+        # whose examples are drawn as a task asks are only for that task.
+        self._includes = tuple(includes)
 
     def register(
         self,
@@ -100,24 +110,36 @@ class Registry:
 
     def get(self, name: str) -> Entry:
         """Returns an entry. Raises KeyError, with a message that lists all names, if not found."""
-        if name not in self._entries:
+        if name not in self:
             self._load_entry_points()
-        if name not in self._entries:
-            raise KeyError(unknown_name_message(self.kind, name, list(self._entries)))
-        return self._entries[name]
+        known = self._all_entries()
+        if name not in known:
+            raise KeyError(unknown_name_message(self.kind, name, list(known)))
+        return known[name]
 
     def __contains__(self, name: object) -> bool:
         """Returns whether an entry is registered. Does not load entry points."""
-        return name in self._entries
+        return name in self._all_entries()
 
     def registered(self) -> tuple[Entry, ...]:
         """Returns the entries that are registered so far. Does not load entry points."""
-        return tuple(self._entries.values())
+        return tuple(self._all_entries().values())
 
     def entries(self) -> list[Entry]:
         """Returns all entries, including those of entry points, sorted by name."""
         self._load_entry_points()
-        return [self._entries[name] for name in sorted(self._entries)]
+        known = self._all_entries()
+        return [known[name] for name in sorted(known)]
+
+    def _all_entries(self) -> dict[str, Entry]:
+        if not self._includes:
+            return self._entries
+        known = dict(self._entries)
+        for registry in self._includes:
+            for name, entry in registry._all_entries().items():
+                if not entry.traits.is_generated:
+                    known.setdefault(name, entry)
+        return known
 
     def _load_entry_points(self) -> None:
         group, self._group = self._group, None

@@ -47,8 +47,9 @@ TEXT_CLASSIFIERS = Registry("model")
 SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
-ARRAY_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
+# What the task `keras` reads: arrays, and the tables and images of the other tasks.
+ARRAY_SOURCES = Registry("data source", includes=(TABLE_SOURCES, SOURCES))
 # The trackers of this package. A config names those of users by their class.
 TRACKERS = Registry("tracker")
 EXPORT_FORMATS = Registry("format")
@@ -295,20 +296,28 @@ for _name, _target, _help, _traits in (
         "FUNCTION",
         "arrays that a function of yours returns",
         SourceTraits(
-            settings=("function", "arguments"), required=(("function", "my_package.data:load"),)
+            settings=("function", "arguments"),
+            required=(("function", "my_package.data:load"),),
+            instead=(("data_dir", "function"), ("input_path", "function")),
         ),
     ),
     (
         "npz",
         "NPZ",
         "arrays x and y in files of numpy.savez",
-        SourceTraits(settings=("input_path",), required=(("input_path", "train.npz"),)),
+        SourceTraits(
+            required=(("input_path", "train.npz"),),
+            instead=(("data_dir", "input_path, with its directory"),),
+        ),
     ),
     (
         "memory",
         "MEMORY",
         "arrays that a Python program passed to orbit_runner.run",
-        SourceTraits(settings=("digest", "features")),
+        SourceTraits(
+            settings=("digest", "features"),
+            instead=(("data_dir", "digest"), ("input_path", "digest")),
+        ),
     ),
 ):
     ARRAY_SOURCES.register(

@@ -119,7 +119,9 @@ def run(
             a module can be found again by its name, so that `config.yaml` reproduces the run. Or
             the setting `task.model`: `"my_package:build"`, or `{"build": …, "arguments": {…}}`.
         data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
-            is an array or a dict of arrays by input.
+            is an array or a dict of arrays by input. Or an object with `__len__` and
+            `__getitem__` that returns such an item of one example for each index; a `PyDataset`
+            of Keras returns batches.
         validation: The validation data, in the same form.
         validation_data: The same as `validation`, by the name that `fit` of Keras has for it.
         validation_split: The fraction of the training data that is held out for validation.

@@ -69,7 +69,7 @@ ZERO = {
         ("num_packs", "num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
          "prefetch_buffer_size", "max_bad_images", "max_bad_records", "color_jitter", "se_ratio", "mixup_alpha",
          "cutmix_alpha", "noise_multiplier", "gradient_clip_norm", "decay", "alpha",
-         "bleu_examples", "num_eval_negatives", "validation_split", "start_step", "report_interval",
+         "bleu_examples", "num_eval_negatives", "validation_split", "test_split", "start_step", "report_interval",
          "watch_interval", "keep_checkpoint_interval", "logical_replicas", "min_steps_per_epoch"), _OFF),
     **dict.fromkeys(
         ("augment_padding", "extra_decode_length", "cutout_const", "translate_const", "magnitude",
@@ -179,6 +179,11 @@ def _is_list(hint: Any) -> bool:
     return list in map(typing.get_origin, options_of(hint))
 
 
+def _lists_mappings(hint: Any) -> bool:
+    lists = [option for option in options_of(hint) if typing.get_origin(option) is list]
+    return any(_takes_mapping(item) for option in lists for item in typing.get_args(option))
+
+
 FREE_FIELDS = [
     pytest.param(cls, field.name, id=f"{cls.__name__}.{field.name}")
     for cls in dict.fromkeys(_classes())
@@ -195,7 +200,7 @@ def test_integer_too_large_for_a_float_is_rejected_in_free_mappings(
 ) -> None:
     number = sign * 10**400
     for value in ({"a": number}, {"a": {"b": [1, number]}}):
-        (problem,) = _problems(cls, name, [value] if _is_list(_hints(cls)[name]) else value)
+        (problem,) = _problems(cls, name, [value] if _lists_mappings(_hints(cls)[name]) else value)
 
         assert problem.path == name
         assert problem.message.startswith(f"got {str(number)[:40]}")

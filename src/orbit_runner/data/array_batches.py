@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.arrays import leaves, stored_rows
+from orbit_runner.data.arrays import is_text, leaves, stored_rows, tree_of
 from orbit_runner.data.augment import CropFlip, CroppedImages
+from orbit_runner.data.images.decode_errors import zero_or_raise
+from orbit_runner.data.indexed import IndexedArray, indexed_arrays
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
 from orbit_runner.data.order.sharding import count_eval_steps
@@ -107,6 +109,8 @@ def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) 
             "expected `image`, with images [n, height, width, channels] to augment",
             field="augment",
         )
+    if indexed := indexed_arrays(source):
+        return _make_indexed_reader(source, indexed[0])
     if augmentation is None:
         readers = tf.nest.map_structure(Table, source.arrays)
     else:
@@ -115,6 +119,37 @@ def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) 
         readers = tf.nest.map_structure(Table, others)
         readers["image"] = CroppedImages(images, augmentation, seed)
     return lambda ids, epochs: tf.nest.map_structure(lambda read: read(ids, epochs), readers)
+
+
+def _make_indexed_reader(source: ArraySource, first: IndexedArray) -> _Read:
+    """Returns the function that reads the examples of an object in Python."""
+    paths = [path for path, _ in leaves(source.arrays)]
+    arrays = [array for _, array in leaves(source.arrays)]
+    dtypes = [tf.string if is_text(array) else tf.as_dtype(array.dtype) for array in arrays]
+
+    def read_rows(ids: np.ndarray) -> tuple[np.ndarray | bytes, ...]:
+        try:
+            rows = first.reader.read(first.rows[ids].tolist())
+        except DataError as error:
+            empty = [np.zeros((len(ids), *array.shape[1:]), array.dtype) for array in arrays]
+            return (*empty, str(error).encode())
+        return (*(np.stack(rows[path]) for path in paths), b"")
+
+    def read(ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:
+        del epochs
+        # The result depends only on the ids.
+        *tensors, problem = tf.numpy_function(
+            read_rows, [ids], [*dtypes, tf.string], stateful=False
+        )
+        zero = zero_or_raise(tf.equal(problem, ""), lambda: tf.ensure_shape(problem, []))
+        # Slices of whole tensors, which cost nothing but depend on the zero.
+        rows = [
+            tf.ensure_shape(tensor[zero:], [*ids.shape, *array.shape[1:]])
+            for tensor, array in zip(tensors, arrays, strict=True)
+        ]
+        return tree_of(dict(zip(paths, rows, strict=True)))
+
+    return read
 
 
 def _read_batches(read: _Read, positions: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:
@@ -128,6 +163,8 @@ def _read_batches(read: _Read, positions: tf.Tensor, ids: tf.Tensor, epochs: tf.
 
 def _batches_per_call(source: ArraySource, batch_size: int) -> int:
     # Several batches per call, because a call costs as much as a small batch.
+    if indexed_arrays(source):  # A batch may take long to read.
+        return 1
     example = sum(array[:1].nbytes for _, array in leaves(source.arrays))
     by_memory = _CHUNK_BYTES // max(1, example * batch_size)
     return max(1, min(_CHUNK_EXAMPLES // batch_size, by_memory))

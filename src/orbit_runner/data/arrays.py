@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,18 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from leaves(value, f"{path}.")
         else:
             yield path, value
+
+
+def tree_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested mappings of values by dotted path, from which `leaves` yields them."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *parents, name = path.split(".")
+        branch = tree
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+        branch[name] = value
+    return tree
 
 
 class RepeatedArray:
@@ -40,13 +52,52 @@ class RepeatedArray:
         return self.rows[index]
 
 
-def stored_rows(array: np.ndarray | RepeatedArray) -> np.ndarray:
+class TextArray:
+    """Mimics a NumPy array [n] of texts, in which each different text is stored once.
+
+    A slice, a mask or an array of indices selects a `TextArray`, a number a text.
+    """
+
+    dtype = np.dtype(object)
+    ndim = 1
+
+    def __init__(self, texts: Sequence[str], codes: np.ndarray) -> None:
+        self.texts = texts
+        self.codes = codes
+        self.shape = codes.shape
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = self.codes[index]
+        return TextArray(self.texts, chosen) if np.ndim(chosen) else self.texts[int(chosen)]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the numbers of the texts; the texts themselves are not counted."""
+        return int(self.codes.nbytes)
+
+    def tolist(self) -> list[str]:
+        """Returns the texts of all rows."""
+        return [self.texts[code] for code in self.codes.tolist()]
+
+
+def is_text(array: np.ndarray | RepeatedArray | TextArray) -> bool:
+    """Returns whether an array contains texts."""
+    return array.dtype.kind in "SUO"
+
+
+def stored_rows(array: np.ndarray | RepeatedArray | TextArray) -> np.ndarray:
     """Returns the rows of an array [n, ...] that are stored, [k, ...].
 
-    k is less than n only for a `RepeatedArray` and for an array made by `np.broadcast_to`.
+    k is less than n only for a `RepeatedArray` and for an array made by `np.broadcast_to`. Of
+    texts, the rows are their numbers.
     """
     if isinstance(array, RepeatedArray):
         return array.rows
+    if isinstance(array, TextArray):
+        return array.codes
     return array[:1] if len(array) > 1 and array.strides[0] == 0 else array
 
 

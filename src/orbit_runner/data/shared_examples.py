@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.arrays import leaves, stored_rows
+from orbit_runner.data.arrays import RepeatedArray, TextArray, leaves, stored_rows
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.source import ArraySource
@@ -169,16 +169,25 @@ def _without(keys: np.ndarray, excluded: np.ndarray | None) -> np.ndarray:
 def _array_keys(source: ArraySource, labels: Sequence[str]) -> np.ndarray | None:
     """Returns a key of the features of each example, or None if there are too many."""
     features = {name: tree for name, tree in source.arrays.items() if name not in labels}
-    stored = {path: (stored_rows(array), len(array)) for path, array in leaves(features)}
-    size = sum(rows.nbytes for rows, _ in stored.values())
-    if source.size > _MOST_ROWS or size > _MOST_BYTES or not stored:
+    arrays = dict(leaves(features))
+    size = sum(stored_rows(array).nbytes for array in arrays.values())
+    if source.size > _MOST_ROWS or size > _MOST_BYTES or not arrays:
         return None
     keys = np.zeros(source.size, np.uint64)
-    for path in sorted(stored):
-        rows, count = stored[path]
-        own = bytes_keys(_row_bytes(rows))
-        repeated = np.tile(own, -(-count // len(own)))[:count]
+    for path in sorted(arrays):
+        own = _row_keys(arrays[path])
+        repeated = np.tile(own, -(-source.size // len(own)))[: source.size]
         keys = bytes_keys(pair.tobytes() for pair in np.stack([keys, repeated], axis=1))
+    return keys
+
+
+def _row_keys(array: np.ndarray | RepeatedArray | TextArray) -> np.ndarray:
+    """Returns a key of each row that is stored."""
+    if not isinstance(array, TextArray):
+        return bytes_keys(_row_bytes(stored_rows(array)))
+    # Two tables may number the same texts differently.
+    texts = bytes_keys(text.encode("utf-8", "surrogatepass") for text in array.texts)
+    keys: np.ndarray = texts[array.codes]
     return keys
 
 

@@ -44,6 +44,8 @@ class ArraySource(Dataset):
         rows: The place of each example in these parts, counted through all of them, ascending:
             int64 [n]. None if each place is an example.
         part_kind: What the user calls such a part, for messages.
+        unit: What the user calls an example of a part: `index`, or `row` of a table.
+        first: The number of the first example of a part.
     """
 
     name: str
@@ -57,6 +59,8 @@ class ArraySource(Dataset):
     parts: tuple[tuple[str, int], ...] = ()
     rows: np.ndarray | None = None
     part_kind: str = "DATASET"
+    unit: str = "index"
+    first: int = 0
 
     def __post_init__(self) -> None:
         sizes = {path: len(array) for path, array in leaves(self.arrays)}
@@ -76,12 +80,12 @@ class ArraySource(Dataset):
         "" if they are not known.
         """
         place = locate(self.parts, number if self.rows is None else int(self.rows[number]))
-        return f"{place[0]}, index {place[1]}" if place else ""
+        return f"{place[0]}, {self.unit} {place[1] + self.first}" if place else ""
 
     @property
     def id_forms(self) -> str:  # type: ignore[override]
         """The forms of IDs besides indices, for messages."""
-        return f", or {self.part_kind}:INDEX" if self.parts else ""
+        return f", or {self.part_kind}:{self.unit.upper()}" if self.parts else ""
 
     def place(self, number: int) -> Place:
         """Returns where an example is stored."""
@@ -91,7 +95,7 @@ class ArraySource(Dataset):
     def find(self, text: str) -> Iterator[int]:
         """Yields the example that an array and an index name."""
         if self.parts:
-            yield find_row(text, self.parts, self.rows, first=0, id_help=self.id_help)
+            yield find_row(text, self.parts, self.rows, first=self.first, id_help=self.id_help)
 
     def join(self, datasets: Sequence[ArraySource]) -> ArraySource:
         """Returns the examples of several datasets, of which this one is the first.
@@ -122,6 +126,8 @@ class ArraySource(Dataset):
             parts=tuple(part for dataset_parts in parts for part in dataset_parts) if known else (),
             rows=join_rows([dataset.rows for dataset in datasets], parts) if known else None,
             part_kind=self.part_kind,
+            unit=self.unit,
+            first=self.first,
         )
 
 

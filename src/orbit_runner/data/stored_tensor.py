@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.arrays import RepeatedArray, stored_rows
+from orbit_runner.data.arrays import RepeatedArray, TextArray, stored_rows
 
 _HOST = "/CPU:0"
 _device = contextvars.ContextVar("device", default=_HOST)
@@ -42,8 +42,11 @@ def stored_tensor(array: np.ndarray) -> tf.Tensor:
 class Table:
     """The rows of an array [n, ...]."""
 
-    def __init__(self, array: np.ndarray | RepeatedArray) -> None:
+    def __init__(self, array: np.ndarray | RepeatedArray | TextArray) -> None:
         rows = stored_rows(array)
+        self._texts = None
+        if isinstance(array, TextArray):
+            self._texts = stored_tensor(np.array(array.texts, object))
         self._repeats = len(rows) < len(array)
         self._stored = len(rows)
         self._rows = stored_tensor(rows)
@@ -53,6 +56,8 @@ class Table:
         """Returns the rows `ids` (int64 [b]), [b, ...] in the array's dtype; ignores `epochs`."""
         del epochs
         rows = tf.gather(self._rows, ids % self._stored if self._repeats else ids)
+        if self._texts is not None:
+            return tf.gather(self._texts, rows)
         return tf.cast(rows, self._dtype)
 
 

@@ -161,7 +161,7 @@ def test_another_function_replaces_the_arguments(experiment: Path) -> None:
         ("task.train_data.function=checked_pkg.data:missing", "task.train_data.function",
          "checked_pkg.data:missing: FileNotFoundError: no file /data/x.csv"),
         ("task.train_data.input_path=a.npz", "task.train_data.input_path",
-         "is read only by source 'npz', got source 'arrays'"),
+         "is not read by `source: arrays`; set function"),
         ("task.train_data={source: npz, function: ''}", "task.train_data.input_path",
          "is not set; for example, train.npz"),
         ("task.validation_split=0.2", "task.validation_split",

@@ -106,7 +106,7 @@ def test_split_that_leaves_nothing_is_an_error() -> None:
         task__validation_data__arguments="{}",
         task__validation_split=0.0001,
     ).task
-    with pytest.raises(DataError, match="leaves none of 3 examples for validation_data"):
+    with pytest.raises(DataError, match="leaves none of 3 examples for validation"):
         section_source(config, "validation_data")
 
 
@@ -164,10 +164,10 @@ def test_changed_arrays_change_the_record_of_the_data() -> None:
 def test_validation_data_of_another_shape_is_reported() -> None:
     train, validation = arrays_of((X, Y), "a"), arrays_of((X[:, :1], Y), "b")
 
-    assert list(mismatch_problems(train, validation)) == [
+    assert list(mismatch_problems(specs_of(train), specs_of(validation))) == [
         ("validation_data.source", "got x float32 [1], expected float32 [2] as in train_data")
     ]
-    assert list(mismatch_problems(train, train)) == []
+    assert list(mismatch_problems(specs_of(train), specs_of(train))) == []
 
 
 def test_digest_without_arrays_in_this_process_is_an_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import sys
 import types
@@ -159,6 +160,32 @@ def config_class(cls: type[_C]) -> type[_C]:
         for f in dataclasses.fields(config_type)  # type: ignore[arg-type]
     }
     return config_type
+
+
+def adds_settings_of(
+    *bases: type[Config], except_of: type[Config]
+) -> Callable[[type[_C]], type[_C]]:
+    """Returns a decorator for a config class that got these base classes in a later version.
+
+    Settings of `bases` are then declared as added later, but not those that `except_of`, a base
+    class from the beginning, has, too. Apply it above `config_class`.
+    """
+
+    def decorate(cls: type[_C]) -> type[_C]:
+        fields: dict[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        before = except_of.__dataclass_fields__
+        for name in {name for base in bases for name in base.__dataclass_fields__}:
+            declared = fields[name]
+            weights = declared.metadata.get("weights")
+            # A setting that cannot change the weights is not part of the fingerprint anyway.
+            if name not in before and (weights is None or weights.conditions):
+                fields[name] = copy.copy(declared)
+                fields[name].metadata = types.MappingProxyType(
+                    {**declared.metadata, "added_later": True}
+                )
+        return cls
+
+    return decorate
 
 
 class FrozenMapping(Mapping[str, Any]):

@@ -229,7 +229,7 @@ class DataConfig(Config):
             return
         read = {name for source_traits in traits for name in source_traits.settings}
         for name, readers in _source_settings(_source_registry(self)).items():
-            if name not in read and getattr(self, name) != _default(self, name):
+            if name not in read and getattr(self, name) != default_setting(self, name):
                 by = " or ".join(map(repr, readers))
                 yield name, f"is read only by source {by}, got source {self.source!r}"
 
@@ -247,7 +247,8 @@ def _source_settings(registry: Registry | None) -> dict[str, list[str]]:
     return readers
 
 
-def _default(section: DataConfig, name: str) -> object:
+def default_setting(section: DataConfig, name: str) -> object:
+    """Returns the default of a setting of a section."""
     declared = section.__dataclass_fields__[name]
     is_made = declared.default is dataclasses.MISSING
     return declared.default_factory() if is_made else declared.default

@@ -247,6 +247,10 @@ class ImageDataConfig(MixedDataConfig):
 
     def _source_problems(self) -> Iterator[tuple[str, str]]:
         yield from super()._source_problems()
+        yield from self._image_problems()
+
+    def _image_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings of images that contradict each other, and splits that do not exist."""
         if self.max_bad_images and self.max_bad_records:
             yield "max_bad_records", "max_bad_images is set, too; remove one"
         mixes = all(section.traits.mixes_bad_records for section in self.sources)

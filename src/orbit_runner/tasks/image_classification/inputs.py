@@ -36,7 +36,7 @@ def train_inputs(
     params: ImageDataConfig,
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
-    num_classes: int,
+    num_classes: int | None,
     input_size: Size = None,
     bad: BadImages | None = None,
     excluded: np.ndarray = NO_EXAMPLES,
@@ -45,10 +45,10 @@ def train_inputs(
     """Returns one worker's endless training batches of `(image, label)`.
 
     They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `start_step`
-    is the step of the first batch. `num_classes` is the largest label plus one. `input_size` is
-    height, width and channels that images are resized to, or None to keep their size. `excluded`,
-    int64 [k], are the examples to leave out. `channels` are those of the network's input, which
-    images are converted to; None to keep their own.
+    is the step of the first batch. `num_classes` is the largest label plus one, or None to accept
+    all labels. `input_size` is height, width and channels that images are resized to, or None to
+    keep their size. `excluded`, int64 [k], are the examples to leave out. `channels` are those of
+    the network's input, which images are converted to; None to keep their own.
     """
     source = load_source(params, input_size, num_classes)
     if channels is not None:
@@ -87,7 +87,7 @@ def train_inputs(
 
 def chunks(
     params: ImageDataConfig,
-    num_classes: int,
+    num_classes: int | None,
     input_size: Size,
     replicas: int,
     excluded: np.ndarray = NO_EXAMPLES,
@@ -118,7 +118,7 @@ def chunks(
 def eval_inputs(
     params: ImageDataConfig,
     input_context: tf.distribute.InputContext | None,
-    num_classes: int,
+    num_classes: int | None,
     input_size: Size = None,
     bad: BadImages | None = None,
     channels: int | None = None,
@@ -189,6 +189,9 @@ def _make_crop_flip(params: ImageDataConfig) -> CropFlip | None:
     return CropFlip(padding=params.augment_padding, flip=params.augment == "crop_flip")
 
 
-def _make_mixing(params: ImageDataConfig, num_classes: int) -> Mixing | None:
+def _make_mixing(params: ImageDataConfig, num_classes: int | None) -> Mixing | None:
     config = params.mixup_and_cutmix
-    return None if config is None else Mixing(num_classes=num_classes, **config.as_dict())
+    if config is None:
+        return None
+    assert num_classes is not None
+    return Mixing(num_classes=num_classes, **config.as_dict())

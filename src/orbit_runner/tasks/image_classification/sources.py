@@ -139,7 +139,7 @@ def mismatch_problems(
                 f"got images {list(shape)} of {dtype}, expected {list(expected[0])} of "
                 f"{expected[1]} as in {first}",
             )
-    yield from _label_problems(sources)
+    yield from label_problems(sources)
     if sources:
         yield from _untrained_class_problems(sources)
 
@@ -192,7 +192,8 @@ def image_rows(
     return rows
 
 
-def _label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[tuple[str, str]]:
+def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for sections with other classes than the first."""
     named = [(section, s.labels) for section, s in sources.items() if s.labels is not None]
     for section, labels in named[1:]:
         first, expected = named[0]

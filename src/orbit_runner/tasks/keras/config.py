@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, FrozenMapping, config_class, field
-from orbit_runner.config.schema.data import SyntheticConfig, source_field
+from orbit_runner.config.schema.base import (
+    NO_ARGUMENTS,
+    Config,
+    FrozenMapping,
+    adds_settings_of,
+    config_class,
+    field,
+)
+from orbit_runner.config.schema.data import SyntheticConfig, default_setting, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.config.signatures import (
@@ -17,7 +24,8 @@ from orbit_runner.config.signatures import (
     reference_problem,
 )
 from orbit_runner.errors import unknown_name_message
-from orbit_runner.registry import ARRAY_SOURCES
+from orbit_runner.registry import ARRAY_SOURCES, SOURCES, TABLE_SOURCES
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, MixupAndCutmix
 from orbit_runner.tasks.imbalance.config import (
     MixedDataConfig,
     class_weights_field,
@@ -29,14 +37,34 @@ from orbit_runner.tasks.keras.keras_names import (
     layer_problems,
     metric_problems,
 )
+from orbit_runner.tasks.table_split import TableSplitConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 SECTIONS = ("train_data", "validation_data")
-_NO_IMAGES = "the function that returns the arrays can augment them"
-NO_SPLIT = "set task.validation_split, or name other arrays in validation_data"
+# The kinds of sources.
+ARRAYS, TABLE, IMAGES = "arrays", "table", "images"
+# The kinds of columns. Numbers are float32, texts are strings, classes are numbered from 0.
+NUMBER, TEXT, CLASS = "number", "text", "class"
+NO_SPLIT = "set task.validation_split, or name other data in validation_data"
+_NO_MIXING = "labels are class numbers here; use the task image_classification"
 _NO_SYNTHETIC = "name a function that returns random arrays"
-_NO_DIRECTORY = "set input_path, with its directory"
-# The sources that can be in a mixture.
-_MIXTURE_SOURCES = ("arrays", "npz")
+_NO_PARTS = "none of task.split, task.validation_split and task.test_split is set"
+# The settings that say what a section reads, and not which of its rows.
+PLACES = (
+    *("source", "data_dir", "input_path", "function", "arguments", "files"),
+    *("tfds_name", "tfds_split", "tfds_data_dir"),
+    *("delimiter", "column_names", "missing_values", "max_bad_records", "digest", "features"),
+)
+_COLUMNS_HELP = "{name: column}, or {name: {columns: […], kind: number}}"
+# Settings that only images have, besides those that only some of their sources read.
+_OF_IMAGES = (
+    *("augment", "augment_padding"),
+    *sorted(
+        {*ImageDataConfig.__dataclass_fields__}
+        - {*TableDataConfig.__dataclass_fields__}
+        - {name for entry in SOURCES.registered() for name in entry.traits.settings}
+    ),
+)
 
 
 @config_class
@@ -80,9 +108,10 @@ class KerasModelConfig(Config):
         yield from _call_problems(self.build, self.arguments, "build")
 
 
+@adds_settings_of(ImageDataConfig, TableDataConfig, except_of=MixedDataConfig)
 @config_class
-class KerasDataConfig(MixedDataConfig):
-    """Arrays of inputs and labels, and their input pipeline."""
+class KerasDataConfig(ImageDataConfig, TableDataConfig):
+    """Arrays, a table or images, and their input pipeline."""
 
     source: str = source_field(ARRAY_SOURCES)
     function: str = field(
@@ -95,11 +124,18 @@ class KerasDataConfig(MixedDataConfig):
     features: Mapping[str, Any] = field(
         factory=lambda: NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
     )
-    data_dir: str = field("", help="directory of the dataset files", unsupported=_NO_DIRECTORY)
-    split: str = field("", help="part of the dataset", unsupported=NO_SPLIT)
-    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
-    augment_padding: int = field(
-        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
+    split: str = field(
+        "",
+        help="images: split of the dataset; others: part that task.split, task.validation_split "
+        "and task.test_split define: train, validation or test; by default depending on "
+        "is_training",
+    )
+    center_crop_fraction: float | None = field(
+        None, gt=0.0, le=1.0,
+        help="side of the center crop as a fraction of the shorter side; null: the whole image",
+    )  # fmt: skip
+    mixup_and_cutmix: MixupAndCutmix | None = field(
+        None, help="mixup and CutMix: mixtures of two images", unsupported=_NO_MIXING
     )
     synthetic: SyntheticConfig = field(
         factory=SyntheticConfig, help="synthetic dataset", unsupported=_NO_SYNTHETIC
@@ -112,17 +148,42 @@ class KerasDataConfig(MixedDataConfig):
         if self.source and self.source not in known:
             yield "source", unknown_name_message("data source", self.source, known)
             return
+        known.remove("memory")  # Its arrays are not named by a setting of a mixture.
         for number, source in enumerate(self.mixture):
             name = source.source or self.source
-            if name not in _MIXTURE_SOURCES:
-                message = unknown_name_message("data source", name, _MIXTURE_SOURCES)
-                yield f"mixture[{number}].source", message
+            if name not in known:
+                yield f"mixture[{number}].source", unknown_name_message("data source", name, known)
+        kinds = {section.kind for section in self.sources if section.source in known}
+        if len(kinds) > 1:
+            yield "mixture", f"got {' and '.join(sorted(kinds))}, expected sources of one kind"
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield "function", problem
 
+    @property
+    def kind(self) -> str:
+        """What the source contains: `arrays`, `table` or `images`."""
+        target = ARRAY_SOURCES.get(self.source)
+        for kind, registry in ((TABLE, TABLE_SOURCES), (IMAGES, SOURCES)):
+            if target in registry.registered():
+                return kind
+        return ARRAYS
+
+    def _source_problems(self) -> Iterator[tuple[str, str]]:
+        yield from MixedDataConfig._source_problems(self)
+        if not self._is_source_known:
+            return
+        if self.kind == IMAGES:
+            yield from self._image_problems()
+            return
+        for name in _OF_IMAGES:
+            default = default_setting(self, name)
+            if getattr(self, name) != default:
+                yield name, f"is for images, and `source: {self.source}` has {self.kind}"
+
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for a function that does not exist, or wrong arguments."""
-        yield from _call_problems(self.function, self.arguments, "function")
+        if self.kind == ARRAYS:
+            yield from _call_problems(self.function, self.arguments, "function")
 
 
 def _training_data() -> KerasDataConfig:
@@ -142,12 +203,45 @@ class KerasConfig(TaskConfig):
     )
     train_data: KerasDataConfig = field(factory=_training_data, help="training data")
     validation_data: KerasDataConfig = field(factory=_validation_data, help="validation data")
+    inputs: list[str] | Mapping[str, Any] | None = field(
+        None,
+        added_later=True,
+        help="tables: columns that the model gets, a list, or by the names of its inputs: "
+        f"{_COLUMNS_HELP}; by default all others",
+    )
+    outputs: str | list[str] | Mapping[str, Any] = field(
+        "",
+        added_later=True,
+        help="tables: column to predict, several columns of numbers, or by the names of the "
+        f"outputs: {_COLUMNS_HELP}",
+    )
+    weight_column: str = field(
+        "", added_later=True, help="tables: column with the weight of each row"
+    )
+    image_size: list[int] | None = field(
+        None,
+        ge=1,
+        added_later=True,
+        help="images: height and width, and optionally channels, that all are resized to; null: "
+        "those of the images",
+    )
+    split: TableSplitConfig | None = field(
+        None, added_later=True, help="tables: how the rows are split into parts"
+    )
     validation_split: float = field(
         0.0,
         ge=0.0,
         lt=1.0,
-        help="fraction of the training data that is held out for validation, chosen by a hash of "
-        "the index",
+        help="fraction of the training data that is held out for validation, chosen by a hash: of "
+        "the index of arrays, of the inputs of a row of a table",
+    )
+    test_split: float = field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        added_later=True,
+        help="fraction of the training data that is held out for a test, in the same way; "
+        "`runner evaluate RUN --split=test` uses it",
     )
     loss: str | Mapping[str, Any] = field(
         "",
@@ -172,11 +266,158 @@ class KerasConfig(TaskConfig):
             yield "validation_split", "validation_data.source is set, too; remove one"
         elif self.validation_split and not self.validation_data.global_batch_size:
             yield "validation_data.global_batch_size", "got 0, allowed: at least 1"
+        yield from self._split_problems()
+        yield from self._column_problems()
         if self.loss:
             for message in item_problems("losses", self.loss):
                 yield "loss", message
         yield from value_problems("class_weights", self.class_weights)
         yield from metric_problems(self.metrics)
+
+    @property
+    def kind(self) -> str:
+        """What the training data contain: `arrays`, `table`, `images`, or "" if it is unknown."""
+        known = self.train_data.source in ARRAY_SOURCES
+        return self.train_data.kind if known else ""
+
+    @property
+    def fractions(self) -> Mapping[str, float]:
+        """The share of each part of the training data; empty without such a split."""
+        held_out = {"validation": self.validation_split, "test": self.test_split}
+        shares = {name: share for name, share in held_out.items() if share}
+        return {**shares, "train": 1.0 - sum(shares.values())} if shares else {}
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """The names of the parts of the training data; empty if a column defines them."""
+        return self.split.parts if self.split is not None else tuple(self.fractions)
+
+    def section(self, name: str) -> KerasDataConfig | None:
+        """Returns a section with its source, None if there is none.
+
+        If validation data are a part of the training data, they have the source of these.
+        """
+        data: KerasDataConfig = getattr(self, name)
+        if name != SECTIONS[0] and self._validates_on_part:
+            return data.replace(**{place: getattr(self.train_data, place) for place in PLACES})
+        return data if data.source else None
+
+    def part_of(self, name: str) -> str:
+        """Returns the part of its source that a section reads; "" if it reads all examples."""
+        if self.split is not None:
+            is_part = True
+        else:
+            is_part = bool(self.fractions) and (name == SECTIONS[0] or self._validates_on_part)
+        data: KerasDataConfig = getattr(self, name)
+        return data.part if is_part else ""
+
+    @property
+    def _validates_on_part(self) -> bool:
+        """Whether the validation data are a part of the training data."""
+        data = self.validation_data
+        if self.split is not None:
+            return not data.source
+        # `runner evaluate --split=test` sets the part, also if there are other validation data.
+        is_test = data.split == "test" and bool(self.test_split)
+        return is_test or (not data.source and data.part in self.fractions)
+
+    def _split_problems(self) -> Iterator[tuple[str, str]]:
+        if self.validation_split + self.test_split >= 1:
+            got = f"{self.validation_split:g} and test_split {self.test_split:g}"
+            yield "validation_split", f"got {got}, expected a sum below 1"
+        if self.split is not None and self.fractions:
+            name = "validation_split" if self.validation_split else "test_split"
+            yield "split", f"{name} is set, too; remove one"
+        if self.kind == IMAGES:
+            for name in ("split", "validation_split", "test_split"):
+                if getattr(self, name):
+                    yield name, "is not supported for images; name their split in both sections"
+            return
+        if self.kind == ARRAYS and self.split is not None:
+            yield "split", "splits the rows of tables; set validation_split and test_split"
+            return
+        for name in SECTIONS:
+            split = getattr(self, name).split
+            if split and self.split is None and not self.fractions:
+                yield f"{name}.split", f"got {split!r}, but {_NO_PARTS}"
+            elif split and self.parts and split not in self.parts:
+                yield f"{name}.split", unknown_name_message("part", split, self.parts)
+
+    def _column_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields columns that are not given as they must be, and settings without effect."""
+        if self.kind == TABLE:
+            if not self.outputs:
+                yield "outputs", "is not set; set it to the column to predict"
+            for name in ("inputs", "outputs"):
+                try:
+                    if setting := getattr(self, name):
+                        columns_of(setting)
+                except ValueError as error:
+                    yield name, str(error)
+        else:
+            for name in ("inputs", "outputs", "weight_column"):
+                if getattr(self, name):
+                    yield name, f"is for tables, and train_data has {self.kind or 'no source'}"
+        if self.image_size is not None and self.kind != IMAGES:
+            yield "image_size", f"is for images, and train_data has {self.kind or 'no source'}"
+        elif self.image_size is not None and len(self.image_size) not in (2, 3):
+            yield "image_size", f"got {[*self.image_size]}, expected height, width and channels"
+
+    @property
+    def input_size(self) -> tuple[int, int, int] | None:
+        """Height, width and channels that images are resized to; None if they are not."""
+        if self.image_size is None:
+            return None
+        height, width, *channels = self.image_size
+        return height, width, channels[0] if channels else 3
+
+
+class Columns(NamedTuple):
+    """The columns of an input or output.
+
+    Attributes:
+        names: Their names.
+        kind: `number`, `text` or `class`; "" if it follows from the table.
+        is_list: Whether they are an array [n, k] of numbers.
+    """
+
+    names: tuple[str, ...]
+    kind: str = ""
+    is_list: bool = False
+
+
+def columns_of(setting: object) -> Columns | dict[str, Columns]:
+    """Returns the columns of `inputs` or `outputs`, by name if the setting names them.
+
+    Raises `ValueError` if it is not of one of the forms.
+    """
+    if isinstance(setting, str):
+        return Columns((setting,))
+    if isinstance(setting, (list, tuple)):
+        return _named_columns(setting, "")
+    if not isinstance(setting, Mapping):
+        raise ValueError(f"got {setting!r}, expected columns")
+    if {*setting} <= {"column", "columns", "kind"}:
+        return _named_columns(setting.get("column", setting.get("columns")), setting.get("kind"))
+    columns = {}
+    for name, value in setting.items():
+        item = columns_of(value)
+        if isinstance(item, dict):
+            raise ValueError(f"{name}: got {value!r}, expected a column, or {{column: …, kind: …}}")
+        columns[str(name)] = item
+    return columns
+
+
+def _named_columns(names: object, kind: object) -> Columns:
+    is_list = isinstance(names, (list, tuple))
+    listed = [*names] if isinstance(names, (list, tuple)) else [names]
+    if not listed or not all(isinstance(name, str) and name for name in listed):
+        raise ValueError(f"got {names!r}, expected the name of a column, or a list of names")
+    if kind not in (None, "", NUMBER, TEXT, CLASS):
+        raise ValueError(unknown_name_message("kind", str(kind), (NUMBER, TEXT, CLASS)))
+    if is_list and kind not in (None, "", NUMBER):
+        raise ValueError(f"got {len(listed)} columns of kind {kind}, expected one")
+    return Columns(tuple(map(str, listed)), str(kind or ""), is_list)
 
 
 def _signature_of(reference: str) -> Signature | str | None:

@@ -1,66 +1,135 @@
-"""What the Keras task reads: arrays. Imports no TensorFlow."""
+"""What the Keras task reads: arrays, a table or images. Imports no TensorFlow."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.data.shared_examples import SharedExamples, shared_arrays
+from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.shared_examples import SharedExamples, shared_arrays, shared_images
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tables.build import CellError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
+from orbit_runner.tasks.image_classification.sources import (
+    image_notes,
+    image_rows,
+    label_problems,
+    size_problems,
+)
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
 from orbit_runner.tasks.keras.sources import (
     W,
     Y,
-    array_classes,
-    array_mixture,
+    example_classes,
+    example_mixture,
     label_of,
     mismatch_problems,
     section_source,
     source_files,
+    specs_of,
 )
 from orbit_runner.tasks.keras.trained_arrays import TrainedArrays, trained_arrays
+from orbit_runner.utils.log import note_once
 
 
 class KerasData(TaskData):
-    """Arrays that a function returns, that files contain, or that a program passed."""
+    """Arrays that a function returns or files contain, the rows of a table, or images."""
 
     excludes_examples = True
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields problems with the functions and the arrays."""
+        """Yields problems with the functions, the arrays and the files."""
         for name, message in self.config.model.preflight():
             yield f"model.{name}", message
-        sources: dict[str, Any] = {}
+        sources: dict[str, ArraySource | ImageDataset] = {}
         for section in SECTIONS:
-            if section != SECTIONS[0] and self.config.validation_split and not sources:
+            if section != SECTIONS[0] and not self._own_source(section) and not sources:
                 break  # It is a part of the training data.
-            problems = list(getattr(self.config, section).preflight())
+            data = getattr(self.config, section)
+            problems = list(data.preflight()) if self._own_source(section) else []
             yield from ((f"{section}.{name}", message) for name, message in problems)
             if problems:
                 continue
             try:
-                sources[section] = section_source(self.config, section)
+                source = section_source(self.config, section)
+                if source is not None:
+                    if isinstance(source, ImageDataset):
+                        source.check()
+                    specs_of(source, self.config.input_size)
+                    sources[section] = source
             except DataError as error:
                 yield self.setting_of_error(section, error), str(error)
+        yield from self._image_problems(sources)
+        specs = [specs_of(source, self.config.input_size) for source in sources.values()]
         if len(sources) == len(SECTIONS):
-            yield from mismatch_problems(*sources.values())
+            yield from mismatch_problems(*specs)
         train = sources.get(SECTIONS[0])
         if train is not None:
-            yield from imbalance_problems(self.config, train.origins, lambda: array_classes(train))
+            yield from imbalance_problems(
+                self.config, train.origins, lambda: example_classes(train)
+            )
+
+    def _own_source(self, section: str) -> bool:
+        return bool(getattr(self.config, section).source)
+
+    def _images(self) -> dict[str, ImageDataset]:
+        """Returns the sections that have images."""
+        images = {}
+        for section in SECTIONS:
+            with contextlib.suppress(DataError):  # `problems` yields it.
+                source = section_source(self.config, section)
+                if source is not None and isinstance(source, ImageDataset):
+                    images[section] = source
+        return images
+
+    def _image_problems(
+        self, sources: Mapping[str, ArraySource | ImageDataset]
+    ) -> Iterator[tuple[str, str]]:
+        images = {
+            section: source
+            for section, source in sources.items()
+            if isinstance(source, ImageDataset)
+        }
+        for section, lines in image_notes(images, self.config.input_size).items():
+            for line in lines:
+                note_once(f"note: {section}: {line}")
+        if self.config.input_size is None:
+            yield from (
+                (place, message.replace("model.input_size", "image_size"))
+                for place, message in size_problems(images)
+            )
+        named = {section: source.labels for section, source in images.items()}
+        if len(named) == len(SECTIONS) and None not in named.values():
+            yield from label_problems(images)
+
+    def setting_of_error(self, section: str, error: DataError) -> str:
+        """Returns the setting that an error of a dataset is about."""
+        if isinstance(error, CellError) and error.setting:
+            return error.setting
+        if error.field == "columns":
+            return "inputs"
+        if not self._own_source(section):
+            section = SECTIONS[0]
+        return f"{section}.{error.field}"
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files, or the arrays that a function returned, of both sections."""
-        sections = {name: getattr(self.config, name) for name in SECTIONS}
-        return {name: source_files(section) for name, section in sections.items() if section.source}
+        sections = (section for section in SECTIONS if self._own_source(section))
+        return {section: source_files(self.config, section) for section in sections}
 
     def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
+        """Returns how a worker reads the files of the training data."""
+        source = section_source(self.config, SECTIONS[0])
+        return (
+            source.file_reading
+            if source is not None and isinstance(source, ImageDataset)
+            else "memory"
+        )
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation examples with the features of a training example, or None."""
@@ -68,19 +137,31 @@ class KerasData(TaskData):
         if train is None or validation is None:
             return None
         excluded = self.excluded_rows()
+        if isinstance(train, ImageDataset) and isinstance(validation, ImageDataset):
+            return shared_images(train, validation, excluded=excluded)
+        if isinstance(train, ImageDataset) or isinstance(validation, ImageDataset):
+            return None
         return shared_arrays(train, validation, (Y, W), advice=NO_SPLIT, excluded=excluded)
 
     def training_examples(self, section: KerasDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which examples are in the batch of each training step."""
         source = section_source(self.config, SECTIONS[0])
         assert source is not None  # `problems` of the config reports it.
-        labels = source.arrays[Y]
         return DatasetExamples(
             source,
             section,
-            lambda row, text: label_of(labels, row),
-            lambda excluded: array_mixture(section, source, excluded),
+            lambda row, text: label_of(source, row),
+            lambda excluded: example_mixture(section, source, excluded),
         )
+
+    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns channels and sizes of the images of each section, and what is not used."""
+        return image_rows(self._images(), self.config.input_size)
+
+    def image_shape(self, section: str) -> tuple[int, int, int] | None:
+        """Returns height, width and channels of a section's images, None if it has none."""
+        source = self._images().get(section)
+        return None if source is None else source.spec(self.config.input_size)[0]
 
     def learn(self, assets: Assets) -> TrainedArrays:
         """Returns what the run found out about its arrays."""

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from orbit_runner.data.fingerprint import describe_arrays
+from orbit_runner.data.indexed import describe_examples
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import SettingError, first_line, nearest_name_hint
 from orbit_runner.utils.user_code import add_function
@@ -25,7 +25,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {}
 
 def register_arrays(source: ArraySource) -> str:
     """Registers arrays for runs in this process. Returns the digest that names them in a config."""
-    text = "\n".join(f"{row.name} {row.digest}" for row in describe_arrays(source.arrays))
+    text = "\n".join(f"{row.name} {row.digest}" for row in describe_examples(source))
     digest = hashlib.sha256(text.encode()).hexdigest()
     ARRAYS[digest] = source
     return digest

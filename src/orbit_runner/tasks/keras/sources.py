@@ -1,4 +1,4 @@
-"""Loads the arrays of a config section. Uses only NumPy, so that they can be checked early."""
+"""Loads the examples of a config section. Uses no TensorFlow, so that they are checked early."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.data.arrays import leaves, read_npz
+from orbit_runner.data.arrays import is_text, leaves, read_npz, tree_of
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
-    describe_arrays,
     describe_files,
+)
+from orbit_runner.data.images.dataset import ImageDataset, Size
+from orbit_runner.data.indexed import (
+    ExampleReader,
+    describe_examples,
+    indexed_arrays,
+    indexed_source,
 )
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
@@ -31,30 +37,49 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.registry import ARRAY_SOURCES
+from orbit_runner.tasks.image_classification.sources import load_source as load_images
+from orbit_runner.tasks.image_classification.sources import training_classes
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
-from orbit_runner.tasks.keras.passed_objects import ARRAYS, load_function
+from orbit_runner.tasks.keras.config import IMAGES, TABLE
+from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
+from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, table_files, table_source
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
 
-X, Y, W = "x", "y", "w"
 _EXPECTED = (
     "expected (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
 )
+Specs = Mapping[str, tuple[tuple[int, ...], str]]
 _KINDS = "iufbSU"
 _KEY = np.uint64(0x6A09E667F3BCC908)
 
 
-def section_source(config: KerasConfig, section: str) -> ArraySource | None:
-    """Returns the arrays of a section, or None if it has none.
+def section_source(
+    config: KerasConfig, section: str, classes: ClassNames | None = None
+) -> ArraySource | ImageDataset | None:
+    """Returns the examples of a section, or None if it has none.
 
-    `x` is an array or arrays by name, `y` the labels, and `w` the weights of the examples, if they
-    have any. Raises `DataError` if the arrays are missing or cannot be used.
+    Of arrays and tables, `x` is an array or arrays by name, `y` the labels, and `w` the weights of
+    the examples, if they have any. Raises `DataError` if the data are missing or cannot be used.
+
+    Args:
+        config: The config of the task.
+        section: `train_data` or `validation_data`.
+        classes: The names of the classes that a run was trained on, by output, for tables whose
+            labels are texts; by default those of the training data.
     """
-    data = getattr(config, section)
-    if not config.validation_split:
-        return load_source(data) if data.source else None
-    return _select_section(load_source(config.train_data), config.validation_split, section)
+    data = config.section(section)
+    if data is None:
+        return None
+    if data.kind == TABLE:
+        return table_source(config, section, classes)
+    if data.kind == IMAGES:
+        return load_images(data, config.input_size)
+    source = load_source(data)
+    part = config.part_of(section)
+    return _select_part(source, tuple(config.fractions.items()), part) if part else source
 
 
 def load_source(data: KerasDataConfig) -> ArraySource:
@@ -66,16 +91,25 @@ def load_source(data: KerasDataConfig) -> ArraySource:
     return source
 
 
-def source_files(data: KerasDataConfig) -> list[DataFile]:
+def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its arrays."""
-    if data.mixture:
-        return [row for section in data.sources for row in source_files(section)]
+    data = config.section(section)
+    if data is None:
+        return []
+    if data.kind == TABLE:
+        return table_files(data)
+    if data.kind == IMAGES:
+        return load_images(data, config.input_size).data_files()
+    return [row for part in data.sources for row in _array_files(part)]
+
+
+def _array_files(data: KerasDataConfig) -> list[DataFile]:
     paths = input_paths(data)
     if paths:
         return describe_files(paths, content_digest)
-    if data.digest and data.digest not in ARRAYS:
+    if data.digest and data.digest not in PASSED_ARRAYS:
         return []
-    return describe_arrays(load_source(data).arrays)
+    return describe_examples(load_source(data))
 
 
 @cache_source(maxsize=4)
@@ -83,31 +117,66 @@ def _join_sources(sources: tuple[ArraySource, ...]) -> ArraySource:
     return sources[0].join(sources)
 
 
-def array_classes(source: ArraySource) -> Classes:
+def labels_of_source(source: ArraySource | ImageDataset) -> Any:
+    """Returns the labels of all examples: an array, or arrays by output; of images, the classes.
+
+    Returns None if they are known only when the examples are read.
+    """
+    if isinstance(source, ImageDataset):
+        return source.class_numbers()
+    return None if indexed_arrays(source) else source.arrays[Y]
+
+
+def example_classes(source: ArraySource | ImageDataset) -> Classes:
     """Returns the class of each example. Raises `DataError` if they are not classes."""
-    return classes_of_labels(source.arrays[Y])
+    if isinstance(source, ImageDataset):
+        return training_classes(source)
+    if indexed_arrays(source):
+        raise DataError(
+            f"{source.name}: the labels are in the items, so classes cannot be counted before "
+            "training; return arrays, or set class_weights to a weight for each class",
+            field="source",
+        )
+    return classes_of_labels(source.arrays[Y], source.labels)
 
 
-def label_of(labels: np.ndarray, row: int) -> dict[str, str | int | float]:
+def label_of(source: ArraySource | ImageDataset, row: int) -> dict[str, str | int | float]:
     """Returns the label of an example if it is a number or a text, or else nothing."""
-    label = labels[row]
+    names = source.labels
+    label = source.place(row).label if isinstance(source, ImageDataset) else source.arrays[Y][row]
+    if label is None:
+        return {}
     if np.size(label) != 1:
         return {}
     value = np.reshape(label, ()).item()
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    return {"label": float(f"{value:.6g}") if isinstance(value, float) else value}
+    if isinstance(value, float):
+        return {"label": float(f"{value:.6g}")}
+    if names and isinstance(value, int) and 0 <= value < len(names):
+        return {"label": value, "class": str(names[value])}
+    return {"label": value}
 
 
-def array_mixture(
-    data: KerasDataConfig, source: ArraySource, excluded: np.ndarray = NO_EXAMPLES
+def example_mixture(
+    data: KerasDataConfig,
+    source: ArraySource | ImageDataset,
+    excluded: np.ndarray = NO_EXAMPLES,
 ) -> Mixture | None:
     """Returns the mixture that the examples of a section are drawn from, if there is one."""
-    return training_mixture(data, source.origins, lambda: array_classes(source), excluded)
+    return training_mixture(data, source.origins, lambda: example_classes(source), excluded)
 
 
 def arrays_of(returned: object, name: str) -> ArraySource:
     """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
+    if _is_indexable(returned):
+        reader = ExampleReader(
+            name,
+            returned,  # type: ignore[arg-type]
+            lambda item: _example_of(item, name),
+            has_batches=_returns_batches(returned),
+        )
+        return indexed_source(reader)
     if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
         returned = dict(zip((X, Y, W), returned, strict=False))
     if not isinstance(returned, Mapping) or Y not in returned or len(returned) < 2:
@@ -133,26 +202,66 @@ def arrays_of(returned: object, name: str) -> ArraySource:
     return ArraySource(name, tree, parts=((name, len(tree[Y])),), part_kind="ARRAY")
 
 
-def mismatch_problems(
-    train: ArraySource, validation: ArraySource | None
-) -> Iterator[tuple[str, str]]:
+def _is_indexable(value: object) -> bool:
+    """Returns whether a value is an object that returns an item for each index."""
+    if isinstance(value, (str, bytes, list, tuple, Mapping, np.ndarray)):
+        return False
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__")
+
+
+def _returns_batches(value: object) -> bool:
+    """Returns whether an object is one of Keras, whose items are batches."""
+    names = {cls.__name__ for cls in type(value).__mro__ if "keras" in cls.__module__}
+    return bool(names & {"PyDataset", "Sequence"})
+
+
+def _example_of(item: object, name: str) -> dict[str, Any]:
+    """Returns an item of an object as a tree of arrays: `x`, `y` and optionally `w`."""
+    if isinstance(item, (tuple, list)) and len(item) in (2, 3):
+        item = {
+            key: value for key, value in zip((X, Y, W), item, strict=False) if value is not None
+        }
+    if not isinstance(item, Mapping) or Y not in item or len(item) < 2:
+        got = f"keys {', '.join(map(str, item))}" if isinstance(item, Mapping) else type(item)
+        raise DataError(f"{name}: got an item of {got}, {_EXPECTED}", field="function")
+    rest = {key: value for key, value in item.items() if key not in (Y, W)}
+    tree = {X: rest[X] if X in rest and len(rest) == 1 else rest, Y: item[Y]}
+    if W in item:
+        tree[W] = np.float32(item[W])
+    return tree_of({path: _example_array(value, path, name) for path, value in leaves(tree)})
+
+
+def _example_array(value: object, path: str, name: str) -> np.ndarray:
+    array = np.asarray(value)
+    if array.dtype.kind in "SU":
+        return array.astype(object)
+    if array.dtype.kind not in "iufb" or array.dtype == object:
+        raise DataError(
+            f"{name}: got {path} {array.dtype}, expected numbers or strings", field="function"
+        )
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def mismatch_problems(train: Specs, validation: Specs) -> Iterator[tuple[str, str]]:
     """Yields (field, message) if the arrays of validation differ in shape or type."""
-    if validation is None:
-        return
-    expected, got = (specs_of(source) for source in (train, validation))
-    for path in sorted({*expected, *got} - {W}):
-        if expected.get(path) != got.get(path):
+    for path in sorted({*train, *validation} - {W}):
+        if train.get(path) != validation.get(path):
             yield (
                 "validation_data.source",
-                f"got {path} {_format_spec(got.get(path))}, expected "
-                f"{_format_spec(expected.get(path))} as in train_data",
+                f"got {path} {_format_spec(validation.get(path))}, expected "
+                f"{_format_spec(train.get(path))} as in train_data",
             )
 
 
-def specs_of(source: ArraySource) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Returns the shape of an example and the type of each array, by dotted path."""
+def specs_of(source: ArraySource | ImageDataset, size: Size = None) -> Specs:
+    """Returns the shape of an example and the type of each array, by dotted path.
+
+    `size` is the height, width and channels that images are resized to, or None.
+    """
+    if isinstance(source, ImageDataset):
+        return {X: (source.spec(size)[0], "float32"), Y: ((), "int32")}
     return {
-        path: (tuple(array.shape[1:]), "string" if array.dtype.kind in "SU" else array.dtype.name)
+        path: (tuple(array.shape[1:]), "string" if is_text(array) else array.dtype.name)
         for path, array in leaves(source.arrays)
     }
 
@@ -173,14 +282,20 @@ def held_out_mask(count: int, fraction: float) -> np.ndarray:
 
 
 @cache_source(maxsize=4)
-def _select_section(source: ArraySource, fraction: float, section: str) -> ArraySource:
-    chosen = held_out_mask(source.size, fraction)
-    if section == "train_data":
-        chosen = ~chosen
+def _select_part(
+    source: ArraySource, fractions: tuple[tuple[str, float], ...], part: str
+) -> ArraySource:
+    bounds = np.cumsum([0.0, *(share for _, share in fractions)])
+    place = [name for name, _ in fractions].index(part)
+    chosen = held_out_mask(source.size, float(bounds[place + 1]))
+    if place == len(fractions) - 1:
+        chosen[:] = True
+    chosen &= ~held_out_mask(source.size, float(bounds[place]))
     if not chosen.any():
+        shares = ", ".join(f"{name}: {share:g}" for name, share in fractions)
         raise DataError(
-            f"{source.name}: a validation_split of {fraction} leaves none of {source.size} "
-            f"examples for {section}",
+            f"{source.name}: a split of {{{shares}}} leaves none of {source.size} examples for "
+            f"{part}",
             field="source",
         )
 
@@ -288,13 +403,13 @@ def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
 
 def _find_passed_arrays(digest: str) -> ArraySource:
     """Returns the arrays that a Python program passed to `orbit_runner.run`."""
-    if digest not in ARRAYS:
+    if digest not in PASSED_ARRAYS:
         raise DataError(
             "the arrays were passed to orbit_runner.run, and this process does not have them\n"
             "run the Python program again; it resumes the run",
             field="source",
         )
-    return ARRAYS[digest]
+    return PASSED_ARRAYS[digest]
 
 
 def _call_arguments(data: KerasDataConfig) -> dict[str, object]:

@@ -1,7 +1,8 @@
-"""Training of any Keras model on arrays, with losses and metrics by the names of Keras."""
+"""Training of any Keras model, with losses and metrics by the names of Keras."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,20 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.image_classification.inputs import chunks as image_chunks
+from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
-from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig, KerasDataConfig
+from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.keras_names import is_passed_function, split_item
 from orbit_runner.tasks.keras.losses import ExampleLoss, make_loss
 from orbit_runner.tasks.keras.metrics import make_metrics
@@ -33,10 +39,11 @@ from orbit_runner.tasks.keras.sources import (
     W,
     X,
     Y,
-    array_classes,
-    array_mixture,
+    example_classes,
+    example_mixture,
     label_of,
     section_source,
+    specs_of,
 )
 from orbit_runner.tasks.keras.trained_arrays import (
     Labels,
@@ -64,6 +71,9 @@ class KerasTask(Task):
 
     def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
+        limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
+        self.bad_training_images = BadImages(SECTIONS[0], limits[0])
+        self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
         self._loss: ExampleLoss | None = None
         self._labels = Labels((), "float32")
         self._outputs = Outputs((), "float32")
@@ -81,8 +91,8 @@ class KerasTask(Task):
 
     def describe_example(self, inputs: Tensors, index: int) -> dict[str, str | int | float]:
         """Returns the label of an example of the validation data."""
-        source = section_source(self.task_config, SECTIONS[1])
-        return {} if source is None else label_of(source.arrays[Y], index)
+        source = section_source(self.task_config, SECTIONS[1], self._trained_arrays.classes)
+        return {} if source is None else label_of(source, index)
 
     def build_inputs(
         self,
@@ -96,22 +106,67 @@ class KerasTask(Task):
         example once, with its count.
         """
         source = self._source(params)
+        if isinstance(source, ImageDataset):
+            return self._image_inputs(params, source, input_context, start_step)
         if params.is_training:
             excluded = self.excluded_examples(params)
             mixture = self._mixture(params, source, excluded)
             return _INPUTS.train(source, params, input_context, start_step, excluded, mixture)
         return _INPUTS.evaluate(source, params, input_context)
 
+    def _image_inputs(
+        self,
+        params: KerasDataConfig,
+        source: ImageDataset,
+        input_context: tf.distribute.InputContext | None,
+        start_step: int | tf.Tensor,
+    ) -> tf.data.Dataset:
+        size = self.task_config.input_size
+        data = self._section(params)
+        channels = self._specs()[X][0][2]
+        classes = self._known_classes(source)
+        if params.is_training:
+            excluded = self.excluded_examples(params)
+            bad = self.bad_training_images
+            batches = train_inputs(
+                data, input_context, start_step, classes, size, bad, excluded, channels
+            )
+        else:
+            bad = self.bad_validation_images
+            batches = eval_inputs(data, input_context, classes, size, bad, channels)
+        return batches.map(_with_float_pixels, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _known_classes(self, source: ImageDataset) -> int | None:
+        """Returns the number of classes that labels must be below, None if it is not known."""
+        counts = self._loss is not None and self._loss.kind == "sparse"
+        return source.known_classes() or (self._outputs.width if counts else None)
+
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
         source = self._source(params)
         excluded = self.excluded_examples(params)
+        if isinstance(source, ImageDataset):
+            size = self.task_config.input_size
+            classes = self._known_classes(source)
+            images = image_chunks(self._section(params), classes, size, replicas, excluded)
+            return images and dataclasses.replace(
+                images, make=lambda steps: _with_float_pixels(*images.make(steps))
+            )
+        if indexed_arrays(source):  # Only a pipeline reads ahead.
+            return None
         mixture = self._mixture(params, source, excluded)
         return _INPUTS.chunks(source, params, replicas, excluded, mixture)
 
     def num_examples(self, params: KerasDataConfig) -> int:
         """Returns the number of examples of a section that are used."""
         return self._source(params).size - len(self.excluded_examples(params))
+
+    def full_batches(self, params: KerasDataConfig) -> int:
+        """Returns the number of batches of an evaluation in which each row is an example.
+
+        It is 0 if images may fail to decode, because each batch may then have rows without one.
+        """
+        return 0 if params.max_bad_images else super().full_batches(params)
 
     def train_step(
         self,
@@ -177,7 +232,7 @@ class KerasTask(Task):
 
     def training_classes(self) -> Classes:
         """Returns the class of each training example."""
-        return array_classes(self._source(self.task_config.train_data))
+        return example_classes(self._source(self.task_config.train_data))
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
         """Returns the loss of each example, float32 [batch]."""
@@ -236,7 +291,7 @@ class KerasTask(Task):
         self, params: KerasDataConfig, source: ArraySource, excluded: np.ndarray
     ) -> Mixture | None:
         try:
-            return array_mixture(params, source, excluded)
+            return example_mixture(params, source, excluded)
         except DataError as error:
             raise SettingError(f"task.train_data.{error.field}", str(error)) from error
 
@@ -245,13 +300,23 @@ class KerasTask(Task):
             raise RuntimeError("build_model must be called first")
         return self._loss
 
-    def _source(self, params: KerasDataConfig) -> ArraySource:
-        section = "train_data" if params.is_training else "validation_data"
-        source = section_source(self.task_config, section)
+    def _source(self, params: KerasDataConfig) -> ArraySource | ImageDataset:
+        section = _section_name(params)
+        try:
+            source = section_source(self.task_config, section, self._trained_arrays.classes)
+        except DataError as error:
+            raise self._data_error(section, error) from error
         if source is None:
             raise SettingError(f"task.{section}.source", _NO_VALIDATION)
-        self._trained_arrays.check(source, section)
+        self._trained_arrays.check(specs_of(source, self.task_config.input_size), section)
         return source
+
+    def _section(self, params: KerasDataConfig) -> KerasDataConfig:
+        """Returns a section with the source that it reads."""
+        section = self.task_config.section(_section_name(params))
+        assert section is not None  # `_source` reports it.
+        places = {name: getattr(section, name) for name in PLACES}
+        return params.replace(**places)
 
     @property
     def _trained_arrays(self) -> TrainedArrays:
@@ -262,3 +327,11 @@ class KerasTask(Task):
     def _specs(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Returns shape and type of each array, also of arrays that only another process has."""
         return self._trained_arrays.specs
+
+
+def _section_name(params: KerasDataConfig) -> str:
+    return SECTIONS[0] if params.is_training else SECTIONS[1]
+
+
+def _with_float_pixels(images: tf.Tensor, *rest: tf.Tensor) -> Tensors:
+    return tf.cast(images, tf.float32), *rest

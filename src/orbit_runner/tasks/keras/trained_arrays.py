@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig
+from orbit_runner.tasks.keras.config import SECTIONS, TABLE, KerasConfig
 from orbit_runner.tasks.keras.keras_names import split_item
-from orbit_runner.tasks.keras.sources import W, Y, section_source, specs_of
+from orbit_runner.tasks.keras.sources import (
+    Specs,
+    labels_of_source,
+    section_source,
+    specs_of,
+)
+from orbit_runner.tasks.keras.table_source import ClassNames, W, Y, class_names
 
 ARRAYS_FILE = "arrays.json"  # An asset of the run.
-Specs = Mapping[str, tuple[tuple[int, ...], str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,14 +57,15 @@ class TrainedArrays:
     Attributes:
         specs: The shape of an example and the type of each array, by dotted path.
         labels: The labels of all sections.
+        classes: The names of the classes of labels that are texts, by the path of their array.
     """
 
     specs: Specs
     labels: Labels
+    classes: ClassNames = dataclasses.field(default_factory=dict)
 
-    def check(self, source: ArraySource, section: str) -> None:
+    def check(self, specs: Specs, section: str) -> None:
         """Raises `SettingError` if the arrays of a section do not fit those of the run."""
-        specs = specs_of(source)
         for path in sorted({*specs, *self.specs} - {W}):
             if specs.get(path) != self.specs.get(path):
                 raise SettingError(
@@ -95,7 +102,8 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
     try:
         specs = {path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()}
         labels = content["labels"] | {"shape": tuple(content["labels"]["shape"])}
-        return TrainedArrays(specs, Labels(**labels))
+        classes = {path: tuple(names) for path, names in content.get("classes", {}).items()}
+        return TrainedArrays(specs, Labels(**labels), classes)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, repr(error)) from None
 
@@ -115,9 +123,19 @@ def _describe(config: KerasConfig) -> TrainedArrays:
     train = sources[0]
     if train is None:
         raise DataError("is not set", field="source")
-    arrays = [source.arrays[Y] for source in sources if source is not None]
-    labels = labels_of(arrays, split_item(config.loss)[1].get("ignore_class"))
-    return TrainedArrays(specs_of(train), labels)
+    ignored = split_item(config.loss)[1].get("ignore_class")
+    classes: ClassNames = class_names(config) if config.kind == TABLE else {}
+    if isinstance(train, ImageDataset):
+        count = train.known_classes()
+        labels = Labels((), "int32", *(() if count is None else (0.0, count - 1.0)))
+        names = train.labels
+        classes = {Y: tuple(map(str, names))} if names else {}
+        return TrainedArrays(specs_of(train, config.input_size), labels, classes)
+    if indexed_arrays(train):
+        shape, dtype = specs_of(train)[Y]
+        return TrainedArrays(specs_of(train), Labels(shape, dtype))
+    arrays = [labels_of_source(source) for source in sources if source is not None]
+    return TrainedArrays(specs_of(train), labels_of(arrays, ignored), classes)
 
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:

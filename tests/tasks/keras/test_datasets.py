@@ -1,0 +1,391 @@
+"""The task `keras` on tables, images and objects that are read by index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.keras.data import KerasData
+from orbit_runner.tasks.keras.sources import section_source, specs_of
+from orbit_runner.tasks.keras.table_source import class_names
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.images import write_folder
+from tests.support.keras_models import keras_config
+from tests.support.toy import Notes, run
+
+_HERE = "tests.tasks.keras.test_datasets"
+# The base config has arrays in both sections.
+_NO_ARRAYS = {
+    "task__train_data__function": "''",
+    "task__validation_data__source": "''",
+    "task__validation_data__function": "''",
+    "task__validation_data__arguments": "{}",
+}
+
+
+class Points:
+    """Examples by index: two inputs and a class."""
+
+    def __init__(self, size: int = 60, odd: int = -1) -> None:
+        self.size = size
+        self.odd = odd
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        point = np.random.default_rng(index).normal(size=5 if index == self.odd else 4)
+        name = "even" if index % 2 == 0 else "odd"
+        return {"point": point, "name": name, "y": np.int64(point[:3].argmax())}
+
+
+class Batches(tf_keras.utils.Sequence):
+    """Batches of six points, and a last one of two."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        count = 2 if index == 3 else 6
+        x = np.arange(6 * index, 6 * index + count, dtype=np.float32)
+        return np.stack([x] * 4, axis=1), np.arange(count) % 3
+
+
+def with_texts() -> tf_keras.Model:
+    """Returns a classifier of a point and the name of its parity."""
+    point = tf_keras.Input([4], name="point")
+    name = tf_keras.Input([], name="name", dtype="string")
+    code = tf_keras.layers.StringLookup(vocabulary=["even", "odd"], output_mode="one_hot")(name)
+    joined = tf_keras.layers.Concatenate()([point, code])
+    hidden = tf_keras.layers.Dropout(0.5)(tf_keras.layers.Dense(8)(joined))
+    return tf_keras.Model({"point": point, "name": name}, tf_keras.layers.Dense(3)(hidden))
+
+
+def of_table() -> tf_keras.Model:
+    """Returns a classifier of two numbers and a text."""
+    inputs = {name: tf_keras.Input([1], name=name) for name in ("age", "income")}
+    inputs["city"] = tf_keras.Input([1], name="city", dtype="string")
+    look_up = tf_keras.layers.StringLookup(vocabulary=["Oslo", "Rome"], output_mode="one_hot")
+    joined = tf_keras.layers.Concatenate()(
+        [inputs["age"], inputs["income"], look_up(inputs["city"])]
+    )
+    hidden = tf_keras.layers.Dropout(0.5)(tf_keras.layers.Dense(8)(joined))
+    return tf_keras.Model(inputs, tf_keras.layers.Dense(3)(hidden))
+
+
+def of_images() -> tf_keras.Model:
+    """Returns a classifier of images."""
+    return tf_keras.Sequential(
+        [
+            tf_keras.layers.Input([12, 12, 3]),
+            tf_keras.layers.Rescaling(1 / 255),
+            tf_keras.layers.Conv2D(4, 3),
+            tf_keras.layers.GlobalAveragePooling2D(),
+            tf_keras.layers.Dropout(0.5),
+            tf_keras.layers.Dense(3),
+        ]
+    )
+
+
+def points(size: int = 60, odd: int = -1) -> Points:
+    """Returns examples by index."""
+    return Points(size, odd)
+
+
+def batches() -> Batches:
+    """Returns batches by index."""
+    return Batches()
+
+
+def _people(count: int = 90) -> pandas.DataFrame:
+    rng = np.random.default_rng(0)
+    return pandas.DataFrame(
+        {
+            "age": rng.integers(18, 80, count),
+            "city": rng.choice(["Rome", "Oslo", "Bonn"], count),
+            "income": rng.normal(3, 1, count).round(3),
+            "kind": rng.choice(["buyer", "guest", "visitor"], count),
+        }
+    )
+
+
+def _table_config(path: Path, **changes: Any) -> Any:
+    source = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl"}[path.suffix]
+    return keras_config(
+        **_NO_ARRAYS,
+        task__train_data__source=source,
+        task__train_data__input_path=str(path),
+        task__outputs=changes.pop("task__outputs", "kind"),
+        task__validation_split=changes.pop("task__validation_split", 0.2),
+        **changes,
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    _people().to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_columns_of_a_table_are_inputs_by_their_names(tmp_path: Path, suffix: str) -> None:
+    people, path = _people(), tmp_path / f"people{suffix}"
+    if suffix == ".csv":
+        people.to_csv(path, index=False)
+    elif suffix == ".parquet":
+        people.to_parquet(path)
+    else:
+        people.to_json(path, orient="records", lines=True)
+    config = _table_config(path, task__validation_split=0.0).task
+    source = section_source(config, "train_data")
+
+    assert specs_of(source) == {
+        "x.age": ((), "float32"),
+        "x.city": ((), "string"),
+        "x.income": ((), "float32"),
+        "y": ((), "int32"),
+    }
+    np.testing.assert_array_equal(source.arrays["x"]["age"], people.age)
+    assert source.arrays["x"]["city"].tolist() == people.city.tolist()
+    assert class_names(config) == {"y": ("buyer", "guest", "visitor")}
+    names = np.array(["buyer", "guest", "visitor"])[source.arrays["y"]]
+    assert names.tolist() == people.kind.tolist()
+
+
+def test_numbers_are_one_array_and_a_list_keeps_its_order(table: Path) -> None:
+    people = _people()
+    config = _table_config(table, task__inputs="[income, age]", task__validation_split=0.0).task
+    source = section_source(config, "train_data")
+
+    expected = people[["income", "age"]].to_numpy(np.float32)
+    np.testing.assert_array_equal(source.arrays["x"], expected)
+
+
+def test_inputs_and_outputs_by_name_choose_columns_and_kinds(table: Path) -> None:
+    config = _table_config(
+        table,
+        task__inputs="{numbers: [age, income], age: {column: age}, place: city}",
+        task__outputs="{kind: kind, income: {column: income, kind: number}}",
+        task__weight_column="age",
+        task__validation_split=0.0,
+    ).task
+    source = section_source(config, "train_data")
+
+    assert specs_of(source) == {
+        "x.numbers": ((2,), "float32"),
+        "x.age": ((), "float32"),
+        "x.place": ((), "string"),
+        "y.kind": ((), "int32"),
+        "y.income": ((), "float32"),
+        "w": ((), "float32"),
+    }
+
+
+def _places(config: Any, section: str) -> list[str]:
+    source = section_source(config, section)
+    return [source.array_location(number) for number in range(source.size)]
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"task__validation_split": 0.2, "task__test_split": 0.2},
+        {
+            "task__validation_split": 0.0,
+            "task__split": "{fractions: {train: .6, validation: .2, test: .2}, hash_of: [age]}",
+        },
+    ],
+)
+def test_parts_of_a_table_have_each_row_once_and_equal_rows_together(
+    tmp_path: Path, split: dict[str, Any]
+) -> None:
+    path = tmp_path / "people.csv"
+    pandas.concat([_people(), _people()]).to_csv(path, index=False)
+    config = _table_config(path, **split).task
+    test = config.replace(validation_data=config.validation_data.replace(split="test"))
+    parts = [
+        _places(config, "train_data"),
+        _places(config, "validation_data"),
+        _places(test, "validation_data"),
+    ]
+
+    assert all(parts)
+    rows = [int(place.rpartition(" ")[2]) for part in parts for place in part]
+    assert sorted(rows) == [*range(1, 181)]
+    for part in parts:
+        numbers = {int(place.rpartition(" ")[2]) for place in part}
+        assert all((number + 90 in numbers) for number in numbers if number <= 90)
+
+
+def test_parts_of_arrays_have_each_example_once() -> None:
+    changes = {f"task__validation_data__{name}": "''" for name in ("source", "function")}
+    config = keras_config(
+        **changes,
+        task__validation_data__arguments="{}",
+        task__validation_split=0.2,
+        task__test_split=0.3,
+    ).task
+    test = config.replace(validation_data=config.validation_data.replace(split="test"))
+    parts = [
+        section_source(config, "train_data"),
+        section_source(config, "validation_data"),
+        section_source(test, "validation_data"),
+    ]
+
+    rows = np.concatenate([part.rows for part in parts])
+    assert sorted(rows.tolist()) == [*range(100)]
+    assert 10 < parts[1].size < 30 < parts[0].size
+
+
+def test_split_column_names_the_parts(tmp_path: Path) -> None:
+    people = _people()
+    people["part"] = ["train"] * 50 + ["validation"] * 30 + ["test"] * 10
+    path = tmp_path / "people.csv"
+    people.to_csv(path, index=False)
+    config = _table_config(path, task__validation_split=0.0, task__split="{column: part}").task
+
+    assert section_source(config, "train_data").size == 50
+    assert section_source(config, "validation_data").size == 30
+    assert "x.part" not in specs_of(section_source(config, "train_data"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting", "message"),
+    [
+        ({"task__outputs": "knd"}, "outputs", "unknown column 'knd'; did you mean 'kind'?"),
+        ({"task__inputs": "[age, plce]"}, "inputs", "unknown column 'plce'"),
+        ({"task__inputs": "{a: {column: city, kind: number}}"}, "inputs",
+         "column 'city': got 'Rome', expected a number"),
+        ({"task__weight_column": "city"}, "weight_column",
+         "column 'city': got 'Rome', expected a number"),
+    ],
+)  # fmt: skip
+def test_wrong_column_is_reported_with_its_setting(
+    table: Path, changes: dict[str, Any], setting: str, message: str
+) -> None:
+    config = _table_config(table, **changes).task
+
+    assert message in dict(KerasData(config).problems())[setting]
+
+
+def test_missing_number_and_class_without_training_row_are_errors(tmp_path: Path) -> None:
+    people = _people()
+    people.loc[7, "income"] = np.nan
+    people.to_csv(tmp_path / "people.csv", index=False)
+    config = _table_config(tmp_path / "people.csv", task__validation_split=0.0).task
+    with pytest.raises(DataError, match=r"column 'income' has no value in 1 of 90 .*, row 8"):
+        section_source(config, "train_data")
+
+    _people().to_csv(tmp_path / "train.csv", index=False)
+    other = _people(5)
+    other.loc[3, "kind"] = "gest"
+    other.to_csv(tmp_path / "other.csv", index=False)
+    config = _table_config(
+        tmp_path / "train.csv",
+        task__validation_split=0.0,
+        task__validation_data__input_path=str(tmp_path / "other.csv"),
+    ).task
+    config = config.replace(validation_data=config.validation_data.replace(source="csv"))
+    message = "the class 'gest', which no training row has, in .*other.csv, row 4; did you mean"
+    with pytest.raises(DataError, match=message):
+        section_source(config, "validation_data")
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [
+        ({"task__image_size": "[8, 8]"}, "task.image_size"),
+        ({"task__train_data__augment": "crop_flip"}, "task.train_data.augment"),
+        ({"task__train_data__labels_file": "a.csv"}, "task.train_data.labels_file"),
+        ({"task__train_data__split": "test"}, "task.train_data.split"),
+        ({"task__outputs": "kind"}, "task.outputs"),
+        ({"task__split": "{column: part}"}, "task.split"),
+    ],
+)
+def test_setting_of_another_kind_of_data_is_an_error(changes: dict[str, Any], setting: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        keras_config(**changes)
+
+    assert [problem.path for problem in caught.value.problems] == [setting]
+
+
+def test_objects_are_read_by_index() -> None:
+    config = keras_config(task__train_data__function=f"{_HERE}:points").task
+    source = section_source(config, "train_data")
+
+    assert specs_of(source) == {
+        "x.point": ((4,), "float32"),
+        "x.name": ((), "string"),
+        "y": ((), "int64"),
+    }
+    assert source.size == 60
+    np.testing.assert_array_equal(source.arrays["x"]["point"][7], Points()[7]["point"].astype("f"))
+
+
+def test_rows_of_batches_are_examples() -> None:
+    config = keras_config(task__train_data__function=f"{_HERE}:batches").task
+    source = section_source(config, "train_data")
+
+    assert source.size == 20
+    assert [source.arrays["x"][number][0] for number in (0, 5, 6, 19)] == [0, 5, 6, 19]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("data", ["table", "images", "objects"])
+def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, data: str, strategy: str
+) -> None:
+    if data == "table":
+        _people().to_parquet(tmp_path / "people.parquet")
+        config = _table_config(
+            tmp_path / "people.parquet", task__model=f"{_HERE}:of_table", task__metrics="[accuracy]"
+        )
+    elif data == "images":
+        for part in ("train", "test"):
+            write_folder(tmp_path / "images" / part, {"cat": 9, "dog": 8, "owl": 10})
+        config = keras_config(
+            **_NO_ARRAYS | {"task__validation_data__source": "image_folder"},
+            task__model=f"{_HERE}:of_images",
+            task__image_size="[12, 12]",
+            task__train_data__source="image_folder",
+            task__train_data__data_dir=str(tmp_path / "images"),
+            task__train_data__augment="inception",
+            task__validation_data__data_dir=str(tmp_path / "images"),
+        )
+    else:
+        config = keras_config(
+            **_NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
+            task__model=f"{_HERE}:with_texts",
+            task__validation_split=0.2,
+        )
+    notes = Notes()
+    whole, logs = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy, notes=notes)
+
+    assert notes.started_at == [7]
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    assert logs["validation_examples"] > 5
+
+
+def test_object_whose_examples_differ_ends_the_run_with_its_index(tmp_path: Path) -> None:
+    config = keras_config(
+        **_NO_ARRAYS | {"task__train_data__function": f"{_HERE}:points"},
+        task__train_data__arguments="{odd: 11}",
+        task__model=f"{_HERE}:with_texts",
+        task__validation_split=0.2,
+    )
+    message = r"example 11: got x.point float32 \[5\], expected float32 \[4\] as in example 0"
+    with pytest.raises(Exception, match=message):
+        run(config, tmp_path)
