@@ -43,6 +43,7 @@ from orbit_runner.tasks.keras.keras_objects import (
 )
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+from orbit_runner.tasks.keras.stream import is_tf_dataset
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.keras_callbacks import sort_callbacks
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -121,7 +122,9 @@ def run(
         data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
             is an array or a dict of arrays by input. Or an object with `__len__` and
             `__getitem__` that returns such an item of one example for each index; a `PyDataset`
-            of Keras returns batches.
+            of Keras returns batches. Or a function that returns any of these, or a tf.data
+            dataset of batches. Or the section `train_data` as a dict:
+            `{"source": "csv", "input_path": "people.csv"}`.
         validation: The validation data, in the same form.
         validation_data: The same as `validation`, by the name that `fit` of Keras has for it.
         validation_split: The fraction of the training data that is held out for validation.
@@ -345,7 +348,16 @@ def _is_model(value: object) -> bool:
     return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
 
 
-def _data_setting(data: object, name: str) -> dict[str, object]:
+def _data_setting(data: object, name: str) -> Mapping[str, object]:
+    if isinstance(data, Mapping) and isinstance(data.get("source"), str):
+        return data
+    if is_tf_dataset(data):
+        raise RunnerError(
+            f"{name}: got a tf.data dataset, expected the function that returns it, so that a "
+            "resumed run has the same batches"
+        )
+    if callable(data) and not hasattr(data, "__getitem__"):
+        return {"source": "arrays", "function": register_function(data)}
     source = arrays_of(data, name)
     features = {
         path: {"shape": list(shape), "dtype": dtype}

@@ -94,7 +94,7 @@ CASES = [
     ("TransformerConfig", "task.model.padded_decode=true,task.validation_data.static_batch=true", "task.model.decode_max_length", "is not set, but padded_decode requires it"),
     ("RecommendationDataConfig", "task.train_data={source: lists, max_bad_records: 1}", "task.train_data.source", "unknown data source 'lists'"),
     ("RecommendationConfig", "task.model.name=''", "task.model.name", "is not set\nallowed: "),
-    ("KerasConfig", "task={name: keras}", "task.train_data.source", "is not set\nallowed: arrays, memory, npz"),
+    ("KerasConfig", "task={name: keras}", "task.train_data.source", "is not set\nallowed: array_record, arrays, breast_cancer"),
     ("KerasModelConfig", "task={name: keras}", "task.model.build", "is not set; set it, or layers"),
     ("KerasDataConfig", "task={name: keras, train_data: {source: npz, global_batch_size: 1}}", "task.train_data.input_path", "is not set; for example, train.npz"),
     ("NeuMFConfig", "task.model.layers=[33, 8]", "task.model.layers", "got [33, 8], expected an even number first"),

@@ -46,7 +46,9 @@ class TaskAdapter:
         self.task = task
         self.subtasks = {name: TaskAdapter(part) for name, part in _subtasks_of(task).items()}
         parameters = {} if self.subtasks else inspect.signature(task.build_inputs).parameters
-        self.starts_at_step = "start_step" in parameters
+        self._takes_step = "start_step" in parameters
+        # A task may take a step, but have data that start only at their beginning.
+        self.starts_at_step = self._takes_step and getattr(task, "starts_at_step", True)
         self._takes_context = "input_context" in parameters
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
+import tensorflow as tf
 import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
@@ -15,8 +17,10 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.keras.data import KerasData
 from orbit_runner.tasks.keras.sources import section_source, specs_of
+from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.table_source import class_names
 from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support import keras_models
 from tests.support.images import write_folder
 from tests.support.keras_models import keras_config
 from tests.support.toy import Notes, run
@@ -389,3 +393,64 @@ def test_object_whose_examples_differ_ends_the_run_with_its_index(tmp_path: Path
     message = r"example 11: got x.point float32 \[5\], expected float32 \[4\] as in example 0"
     with pytest.raises(Exception, match=message):
         run(config, tmp_path)
+
+
+def shuffled(size: int = 50) -> tf.data.Dataset:
+    """Returns a tf.data dataset of batches, the last of which is smaller, in random order."""
+    x, y = keras_models.classes(size)
+    examples = tf.data.Dataset.from_tensor_slices((x.astype(np.float32), y.astype(np.int32)))
+    return examples.shuffle(20).batch(8)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_run_of_a_tf_data_dataset_makes_the_batches_before_a_stop_again(
+    tmp_path: Path, strategy: str
+) -> None:
+    config = keras_config(
+        task__train_data__function=f"{_HERE}:shuffled",
+        task__validation_data__function=f"{_HERE}:shuffled",
+        task__validation_data__arguments="{size: 37}",
+        task__metrics="[accuracy]",
+    )
+    notes = Notes()
+    whole, logs = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy, notes=notes)
+
+    assert notes.started_at == [7]
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    assert logs["validation_examples"] == 37
+    arrays = json.loads((tmp_path / "whole" / "assets" / "arrays.json").read_text())
+    assert arrays["size"] == 50
+
+
+def test_batches_of_a_tf_data_dataset_have_each_example_once() -> None:
+    x, _ = keras_models.classes(50)
+    source = StreamSource("shuffled", shuffled)
+    section = keras_config(task__validation_data__global_batch_size=16).task.validation_data
+    seen = []
+    for replica_batch in source.evaluate(section, tf.distribute.InputContext(1, 0, 2)):
+        points, _, counts = replica_batch
+        assert points.shape == [8, 4]
+        seen += points.numpy()[counts.numpy() > 0].tolist()
+
+    assert sorted(seen) == sorted(x.astype(np.float32).tolist())
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [
+        ({"task__train_data__exclude": "[1]"}, "train_data.exclude"),
+        ({"task__validation_split": 0.2, **_NO_ARRAYS,
+          "task__train_data__function": f"{_HERE}:shuffled"}, "train_data.function"),
+    ],
+)  # fmt: skip
+def test_what_needs_an_index_is_refused_for_a_tf_data_dataset(
+    changes: dict[str, Any], setting: str
+) -> None:
+    changes = {"task__train_data__function": f"{_HERE}:shuffled", **changes}
+    problems = dict(KerasData(keras_config(**changes).task).problems())
+
+    assert setting in problems

@@ -23,6 +23,7 @@ from orbit_runner.tasks.image_classification.sources import (
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
 from orbit_runner.tasks.keras.sources import (
+    Examples,
     W,
     Y,
     example_classes,
@@ -33,6 +34,7 @@ from orbit_runner.tasks.keras.sources import (
     source_files,
     specs_of,
 )
+from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.trained_arrays import TrainedArrays, trained_arrays
 from orbit_runner.utils.log import note_once
 
@@ -46,7 +48,7 @@ class KerasData(TaskData):
         """Yields problems with the functions, the arrays and the files."""
         for name, message in self.config.model.preflight():
             yield f"model.{name}", message
-        sources: dict[str, ArraySource | ImageDataset] = {}
+        sources: dict[str, Examples] = {}
         for section in SECTIONS:
             if section != SECTIONS[0] and not self._own_source(section) and not sources:
                 break  # It is a part of the training data.
@@ -69,10 +71,21 @@ class KerasData(TaskData):
         if len(sources) == len(SECTIONS):
             yield from mismatch_problems(*specs)
         train = sources.get(SECTIONS[0])
-        if train is not None:
+        if isinstance(train, StreamSource):
+            yield from self._stream_problems()
+        elif train is not None:
             yield from imbalance_problems(
                 self.config, train.origins, lambda: example_classes(train)
             )
+
+    def _stream_problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that need examples by index."""
+        for name in ("exclude", "class_sampling"):
+            if getattr(self.config.train_data, name):
+                yield (
+                    f"train_data.{name}",
+                    "is not supported for a tf.data dataset, whose examples have no index",
+                )
 
     def _own_source(self, section: str) -> bool:
         return bool(getattr(self.config, section).source)
@@ -87,9 +100,7 @@ class KerasData(TaskData):
                     images[section] = source
         return images
 
-    def _image_problems(
-        self, sources: Mapping[str, ArraySource | ImageDataset]
-    ) -> Iterator[tuple[str, str]]:
+    def _image_problems(self, sources: Mapping[str, Examples]) -> Iterator[tuple[str, str]]:
         images = {
             section: source
             for section, source in sources.items()
@@ -139,14 +150,21 @@ class KerasData(TaskData):
         excluded = self.excluded_rows()
         if isinstance(train, ImageDataset) and isinstance(validation, ImageDataset):
             return shared_images(train, validation, excluded=excluded)
-        if isinstance(train, ImageDataset) or isinstance(validation, ImageDataset):
+        if not isinstance(train, ArraySource) or not isinstance(validation, ArraySource):
             return None
         return shared_arrays(train, validation, (Y, W), advice=NO_SPLIT, excluded=excluded)
 
-    def training_examples(self, section: KerasDataConfig, model_dir: str | None) -> DatasetExamples:
-        """Returns which examples are in the batch of each training step."""
+    def training_examples(
+        self, section: KerasDataConfig, model_dir: str | None
+    ) -> DatasetExamples | None:
+        """Returns which examples are in the batch of each training step.
+
+        Returns None for a tf.data dataset, which only knows when it is run.
+        """
         source = section_source(self.config, SECTIONS[0])
         assert source is not None  # `problems` of the config reports it.
+        if isinstance(source, StreamSource):
+            return None
         return DatasetExamples(
             source,
             section,

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, tra
 from orbit_runner.tasks.keras.config import IMAGES, TABLE
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
 from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, table_files, table_source
 
 if TYPE_CHECKING:
@@ -51,14 +52,15 @@ if TYPE_CHECKING:
 _EXPECTED = (
     "expected (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
 )
-Specs = Mapping[str, tuple[tuple[int, ...], str]]
+Specs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
+Examples: TypeAlias = "ArraySource | ImageDataset | StreamSource"
 _KINDS = "iufbSU"
 _KEY = np.uint64(0x6A09E667F3BCC908)
 
 
 def section_source(
     config: KerasConfig, section: str, classes: ClassNames | None = None
-) -> ArraySource | ImageDataset | None:
+) -> Examples | None:
     """Returns the examples of a section, or None if it has none.
 
     Of arrays and tables, `x` is an array or arrays by name, `y` the labels, and `w` the weights of
@@ -79,15 +81,23 @@ def section_source(
         return load_images(data, config.input_size)
     source = load_source(data)
     part = config.part_of(section)
-    return _select_part(source, tuple(config.fractions.items()), part) if part else source
+    if not part:
+        return source
+    if isinstance(source, StreamSource):
+        raise DataError(
+            f"{source.name}: returns a tf.data dataset, which cannot be split\n"
+            "name another function in validation_data",
+            field="function",
+        )
+    return _select_part(source, tuple(config.fractions.items()), part)
 
 
-def load_source(data: KerasDataConfig) -> ArraySource:
+def load_source(data: KerasDataConfig) -> ArraySource | StreamSource:
     """Returns the arrays that a section names. They are loaded once per process."""
     if data.mixture:
         return _join_sources(tuple(load_source(section) for section in data.sources))
     reader: Reader = ARRAY_SOURCES.get(data.source).load()
-    source: ArraySource = reader.load(**reader.arguments(data))
+    source: ArraySource | StreamSource = reader.load(**reader.arguments(data))
     return source
 
 
@@ -109,29 +119,35 @@ def _array_files(data: KerasDataConfig) -> list[DataFile]:
         return describe_files(paths, content_digest)
     if data.digest and data.digest not in PASSED_ARRAYS:
         return []
-    return describe_examples(load_source(data))
+    source = load_source(data)
+    return describe_examples(source) if isinstance(source, ArraySource) else []
 
 
 @cache_source(maxsize=4)
-def _join_sources(sources: tuple[ArraySource, ...]) -> ArraySource:
-    return sources[0].join(sources)
+def _join_sources(sources: tuple[ArraySource | StreamSource, ...]) -> ArraySource:
+    arrays = [source for source in sources if isinstance(source, ArraySource)]
+    if len(arrays) < len(sources):
+        raise DataError("a tf.data dataset cannot be part of a mixture", field="mixture")
+    return arrays[0].join(arrays)
 
 
-def labels_of_source(source: ArraySource | ImageDataset) -> Any:
+def labels_of_source(source: Examples) -> Any:
     """Returns the labels of all examples: an array, or arrays by output; of images, the classes.
 
     Returns None if they are known only when the examples are read.
     """
     if isinstance(source, ImageDataset):
         return source.class_numbers()
-    return None if indexed_arrays(source) else source.arrays[Y]
+    if isinstance(source, StreamSource) or indexed_arrays(source):
+        return None
+    return source.arrays[Y]
 
 
-def example_classes(source: ArraySource | ImageDataset) -> Classes:
+def example_classes(source: Examples) -> Classes:
     """Returns the class of each example. Raises `DataError` if they are not classes."""
     if isinstance(source, ImageDataset):
         return training_classes(source)
-    if indexed_arrays(source):
+    if isinstance(source, StreamSource) or indexed_arrays(source):
         raise DataError(
             f"{source.name}: the labels are in the items, so classes cannot be counted before "
             "training; return arrays, or set class_weights to a weight for each class",
@@ -140,8 +156,10 @@ def example_classes(source: ArraySource | ImageDataset) -> Classes:
     return classes_of_labels(source.arrays[Y], source.labels)
 
 
-def label_of(source: ArraySource | ImageDataset, row: int) -> dict[str, str | int | float]:
+def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
     """Returns the label of an example if it is a number or a text, or else nothing."""
+    if isinstance(source, StreamSource):
+        return {}
     names = source.labels
     label = source.place(row).label if isinstance(source, ImageDataset) else source.arrays[Y][row]
     if label is None:
@@ -160,11 +178,12 @@ def label_of(source: ArraySource | ImageDataset, row: int) -> dict[str, str | in
 
 def example_mixture(
     data: KerasDataConfig,
-    source: ArraySource | ImageDataset,
+    source: Examples,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> Mixture | None:
     """Returns the mixture that the examples of a section are drawn from, if there is one."""
-    return training_mixture(data, source.origins, lambda: example_classes(source), excluded)
+    origins = None if isinstance(source, StreamSource) else source.origins
+    return training_mixture(data, origins, lambda: example_classes(source), excluded)
 
 
 def arrays_of(returned: object, name: str) -> ArraySource:
@@ -253,11 +272,13 @@ def mismatch_problems(train: Specs, validation: Specs) -> Iterator[tuple[str, st
             )
 
 
-def specs_of(source: ArraySource | ImageDataset, size: Size = None) -> Specs:
+def specs_of(source: Examples, size: Size = None) -> Specs:
     """Returns the shape of an example and the type of each array, by dotted path.
 
     `size` is the height, width and channels that images are resized to, or None.
     """
+    if isinstance(source, StreamSource):
+        return source.specs
     if isinstance(source, ImageDataset):
         return {X: (source.spec(size)[0], "float32"), Y: ((), "int32")}
     return {
@@ -360,7 +381,7 @@ def _weights(array: np.ndarray, name: str) -> np.ndarray:
 
 
 @cache_source(maxsize=4)
-def _call_function(function: str, arguments: str) -> ArraySource:
+def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
     if "tensorflow" not in sys.modules:  # The function may import it.
         prepare_environment(RuntimeConfig())
     importlib.invalidate_caches()
@@ -378,6 +399,8 @@ def _call_function(function: str, arguments: str) -> ArraySource:
     except OSError as error:
         reason = f"{function}: {type(error).__name__}: {first_line(error)}"
         raise DataError(reason, field="function") from error
+    if is_tf_dataset(returned):
+        return StreamSource(function, lambda: loaded(**kwargs))
     return arrays_of(returned, function)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ from orbit_runner.tasks.keras.outputs import (
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.sources import (
+    Examples,
     W,
     X,
     Y,
@@ -45,6 +47,7 @@ from orbit_runner.tasks.keras.sources import (
     section_source,
     specs_of,
 )
+from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.trained_arrays import (
     Labels,
     TrainedArrays,
@@ -89,6 +92,17 @@ class KerasTask(Task):
         self._loss = make_loss(config.loss, self._labels, self._outputs)
         return model
 
+    @functools.cached_property
+    def starts_at_step(self) -> bool:
+        """Whether the training data can start at any step; tf.data datasets cannot."""
+        if not self.task_config.train_data.function:
+            return True
+        try:
+            source = section_source(self.task_config, SECTIONS[0])
+        except DataError:  # Of an evaluation, which does not need them.
+            return True
+        return not isinstance(source, StreamSource)
+
     def describe_example(self, inputs: Tensors, index: int) -> dict[str, str | int | float]:
         """Returns the label of an example of the validation data."""
         source = section_source(self.task_config, SECTIONS[1], self._trained_arrays.classes)
@@ -108,6 +122,9 @@ class KerasTask(Task):
         source = self._source(params)
         if isinstance(source, ImageDataset):
             return self._image_inputs(params, source, input_context, start_step)
+        if isinstance(source, StreamSource):
+            make = source.train if params.is_training else source.evaluate
+            return make(params, input_context)
         if params.is_training:
             excluded = self.excluded_examples(params)
             mixture = self._mixture(params, source, excluded)
@@ -144,6 +161,8 @@ class KerasTask(Task):
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
         source = self._source(params)
+        if isinstance(source, StreamSource):
+            return None
         excluded = self.excluded_examples(params)
         if isinstance(source, ImageDataset):
             size = self.task_config.input_size
@@ -157,9 +176,12 @@ class KerasTask(Task):
         mixture = self._mixture(params, source, excluded)
         return _INPUTS.chunks(source, params, replicas, excluded, mixture)
 
-    def num_examples(self, params: KerasDataConfig) -> int:
-        """Returns the number of examples of a section that are used."""
-        return self._source(params).size - len(self.excluded_examples(params))
+    def num_examples(self, params: KerasDataConfig) -> int | None:
+        """Returns the number of examples of a section that are used, None if it is not known."""
+        source = self._source(params)
+        if isinstance(source, StreamSource):
+            return self._trained_arrays.size if params.is_training else None
+        return source.size - len(self.excluded_examples(params))
 
     def full_batches(self, params: KerasDataConfig) -> int:
         """Returns the number of batches of an evaluation in which each row is an example.
@@ -300,7 +322,7 @@ class KerasTask(Task):
             raise RuntimeError("build_model must be called first")
         return self._loss
 
-    def _source(self, params: KerasDataConfig) -> ArraySource | ImageDataset:
+    def _source(self, params: KerasDataConfig) -> Examples:
         section = _section_name(params)
         try:
             source = section_source(self.task_config, section, self._trained_arrays.classes)

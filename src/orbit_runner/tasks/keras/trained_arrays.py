@@ -19,6 +19,7 @@ from orbit_runner.tasks.keras.sources import (
     section_source,
     specs_of,
 )
+from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.table_source import ClassNames, W, Y, class_names
 
 ARRAYS_FILE = "arrays.json"  # An asset of the run.
@@ -58,11 +59,13 @@ class TrainedArrays:
         specs: The shape of an example and the type of each array, by dotted path.
         labels: The labels of all sections.
         classes: The names of the classes of labels that are texts, by the path of their array.
+        size: The number of training examples, if it had to be counted.
     """
 
     specs: Specs
     labels: Labels
     classes: ClassNames = dataclasses.field(default_factory=dict)
+    size: int | None = None
 
     def check(self, specs: Specs, section: str) -> None:
         """Raises `SettingError` if the arrays of a section do not fit those of the run."""
@@ -103,7 +106,7 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
         specs = {path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()}
         labels = content["labels"] | {"shape": tuple(content["labels"]["shape"])}
         classes = {path: tuple(names) for path, names in content.get("classes", {}).items()}
-        return TrainedArrays(specs, Labels(**labels), classes)
+        return TrainedArrays(specs, Labels(**labels), classes, content.get("size"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, repr(error)) from None
 
@@ -131,9 +134,10 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         names = train.labels
         classes = {Y: tuple(map(str, names))} if names else {}
         return TrainedArrays(specs_of(train, config.input_size), labels, classes)
-    if indexed_arrays(train):
-        shape, dtype = specs_of(train)[Y]
-        return TrainedArrays(specs_of(train), Labels(shape, dtype))
+    if isinstance(train, StreamSource) or indexed_arrays(train):
+        labels = Labels(*specs_of(train)[Y])
+        size = train.count_examples() if isinstance(train, StreamSource) else None
+        return TrainedArrays(specs_of(train), labels, size=size)
     arrays = [labels_of_source(source) for source in sources if source is not None]
     return TrainedArrays(specs_of(train), labels_of(arrays, ignored), classes)
 
