@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 VOCABULARIES_FILE = "layer_vocabularies.json"  # An asset of the run.
 
 _BUILD = "task.model.build"
+# Methods of a model that `fit` and `evaluate` of Keras call.
+_STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics", "make_train_function")
 
 
 def build_model(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
@@ -38,6 +40,7 @@ def build_model(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
         return _build_sequential(config, inputs)
     with keras_3.configured_scope():
         model = _call_function(config)
+    _require_no_own_steps(model)
     if is_keras_3_model(model):
         model = _adapt_keras_3_model(model, inputs)
     elif not isinstance(model, tf_keras.Model):
@@ -82,6 +85,21 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
     except Exception as error:  # The code of the model may raise any error.
         raise call_error(inputs, error) from error
     return Keras3Model(model)
+
+
+def _require_no_own_steps(model: object) -> None:
+    """Raises `SettingError` if a model redefines how `fit` trains it, which would be ignored."""
+    for cls in type(model).__mro__:
+        if cls.__module__.startswith(("keras.", "tf_keras.", "orbit_runner.")):
+            return
+        own = [name for name in _STEPS if name in vars(cls)]
+        if own:
+            raise SettingError(
+                _BUILD,
+                f"{cls.__qualname__} defines {own[0]}, which a run does not call, because it trains "
+                "every model in the same way\nuse task.loss and add_loss; for another way, such as "
+                "that of a GAN, write a task of your own (docs/own_task.md)",
+            )
 
 
 def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
