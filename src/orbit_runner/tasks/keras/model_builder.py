@@ -96,9 +96,9 @@ def _require_no_own_steps(model: object) -> None:
         if own:
             raise SettingError(
                 _BUILD,
-                f"{cls.__qualname__} defines {own[0]}, which a run does not call, because it trains "
-                "every model in the same way\nuse task.loss and add_loss; for another way, such as "
-                "that of a GAN, write a task of your own (docs/own_task.md)",
+                f"{cls.__qualname__} defines {own[0]}, which a run does not call, because it "
+                "trains every model in the same way\nuse task.loss and add_loss; for another way, "
+                "such as that of a GAN, write a task of your own (docs/own_task.md)",
             )
 
 

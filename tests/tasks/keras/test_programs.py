@@ -1,0 +1,104 @@
+"""Twelve kinds of programs as users of Keras 3 write them: exact after a stop and on replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.errors import SettingError
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.images import write_folder
+from tests.support.keras_models import keras_config
+from tests.support.toy import run
+
+_HERE = "tests.support.keras_programs"
+_LOGITS = "{name: sparse_categorical_crossentropy, from_logits: true}"
+# The model, the data and the loss of each program, and other settings.
+_PROGRAMS: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {
+    "images of a folder": ("image_classifier", "", _LOGITS, {"task__image_size": "[16, 16]"}),
+    "two inputs and outputs": (
+        "two_by_two",
+        "tickets",
+        f"{{priority: mse, department: {_LOGITS}}}",
+        {"task__loss_weights": "{priority: 0.2, department: 1.0}"},
+    ),
+    "text vectorization": ("text_classifier", "reviews", "binary_crossentropy", {}),
+    "recurrent": ("bidirectional", "sequences", "binary_crossentropy", {}),
+    "siamese": ("siamese", "pairs", f"{_HERE}:contrastive", {}),
+    "autoencoder": ("autoencoder", "digits", "binary_crossentropy", {}),
+    "transfer learning": ("fine_tuned", "photos", _LOGITS, {}),
+    "preprocessing of columns": ("of_features", "people", "binary_crossentropy", {}),
+    "own layer": ("of_own_layers", "points", _LOGITS, {}),
+    "own loss": ("regression_network", "sums", f"{_HERE}:Asymmetric", {}),
+    "mixed precision": (
+        "small_network",
+        "points",
+        _LOGITS,
+        {"runtime__mixed_precision_dtype": "bfloat16"},
+    ),
+}
+
+
+def _config(name: str, folder: Path, **changes: Any) -> Any:
+    model, data, loss, settings = _PROGRAMS[name]
+    source: dict[str, Any] = {
+        "task__validation_data__source": "''",
+        "task__validation_data__function": "''",
+        "task__validation_data__arguments": "{}",
+        "task__validation_split": 0.25,
+    }
+    if data:
+        source["task__train_data__function"] = f"{_HERE}:{data}"
+    else:
+        for part in ("train", "test"):
+            write_folder(folder / part, {"cat": 9, "dog": 8, "owl": 10})
+        source = {
+            f"task__{section}__{key}": value
+            for section in ("train_data", "validation_data")
+            for key, value in {
+                "source": "image_folder", "data_dir": str(folder), "function": "''"
+            }.items()
+        } | {"task__validation_data__arguments": "{}"}  # fmt: skip
+    base = {"task__model": f"{_HERE}:{model}", "task__loss": loss}
+    return keras_config(
+        **base, **source, **settings, trainer__train_steps=8, trainer__validation_interval=4,
+        **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_stopped_program_ends_with_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, name: str, strategy: str
+) -> None:
+    config = _config(name, tmp_path / "images")
+    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=5)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_logical_replicas_of_a_program_have_the_weights_of_devices(
+    tmp_path: Path, name: str
+) -> None:
+    fingerprints = set()
+    for strategy in ("one_device", "mirrored2"):
+        config = _config(name, tmp_path / "images", runtime__logical_replicas=2)
+        model, _ = run(config, tmp_path / strategy, strategy=strategy)
+        fingerprints.add(weights_fingerprint(model))
+
+    assert len(fingerprints) == 1
+
+
+def test_gan_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="Gan defines train_step, which a run does not call"):
+        run(keras_config(task__model=f"{_HERE}:gan"), tmp_path)
