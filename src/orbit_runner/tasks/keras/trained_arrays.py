@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.keras.by_output import ByOutput, losses_by_output
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig
-from orbit_runner.tasks.keras.keras_names import split_item
+from orbit_runner.tasks.keras.keras_names import Item, split_item
 from orbit_runner.tasks.keras.sources import W, Y, section_source, specs_of
 
 ARRAYS_FILE = "arrays.json"  # An asset of the run.
@@ -50,11 +52,11 @@ class TrainedArrays:
 
     Attributes:
         specs: The shape of an example and the type of each array, by dotted path.
-        labels: The labels of all sections.
+        labels: The labels of all sections; by name, if an example has several.
     """
 
     specs: Specs
-    labels: Labels
+    labels: Labels | Mapping[str, Labels]
 
     def check(self, source: ArraySource, section: str) -> None:
         """Raises `SettingError` if the arrays of a section do not fit those of the run."""
@@ -94,8 +96,10 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
     content = assets.get_json(ARRAYS_FILE, lambda: dataclasses.asdict(_describe(config)))
     try:
         specs = {path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()}
-        labels = content["labels"] | {"shape": tuple(content["labels"]["shape"])}
-        return TrainedArrays(specs, Labels(**labels))
+        labels = content["labels"]
+        if Y in specs:
+            return TrainedArrays(specs, _read_labels(labels))
+        return TrainedArrays(specs, {name: _read_labels(part) for name, part in labels.items()})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, repr(error)) from None
 
@@ -111,13 +115,45 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         specs = {
             path: (tuple(spec["shape"]), spec["dtype"]) for path, spec in data.features.items()
         }
-        return TrainedArrays(specs, Labels(*specs[Y]))
+        if Y in specs:
+            return TrainedArrays(specs, Labels(*specs[Y]))
+        start = f"{Y}."
+        by_name = {
+            path[len(start) :]: Labels(*spec)
+            for path, spec in specs.items()
+            if path.startswith(start)
+        }
+        return TrainedArrays(specs, by_name)
     train = sources[0]
     if train is None:
         raise DataError("is not set", field="source")
     arrays = [source.arrays[Y] for source in sources if source is not None]
-    labels = labels_of(arrays, split_item(config.loss)[1].get("ignore_class"))
-    return TrainedArrays(specs_of(train), labels)
+    losses = losses_by_output(config.loss)
+    # Other sections with other arrays are an error when they are read.
+    are_named = isinstance(arrays[0], Mapping)
+    alike = [array for array in arrays if isinstance(array, Mapping) == are_named]
+    if not are_named:
+        return TrainedArrays(specs_of(train), labels_of(alike, _ignored_class(losses, Y, 0)))
+    described = {
+        name: labels_of(
+            [part[name] for part in alike if name in part], _ignored_class(losses, name, number)
+        )
+        for number, name in enumerate(arrays[0])
+    }
+    return TrainedArrays(specs_of(train), described)
+
+
+def _read_labels(values: Mapping[str, Any]) -> Labels:
+    return Labels(**{**values, "shape": tuple(values["shape"])})
+
+
+def _ignored_class(losses: ByOutput[Item | None], name: str, number: int) -> object:
+    """Returns the class number that the loss of a label ignores; None if it ignores none."""
+    item = losses.get(name, number)
+    if item is None and len(losses.values) > 1:
+        # The model is not built yet, so it is not known which loss gets these labels.
+        item = next((item for item in losses.values.values() if isinstance(item, Mapping)), None)
+    return split_item(item)[1].get("ignore_class") if item else None
 
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
