@@ -543,6 +543,17 @@ def nested_outputs(model: tf_keras.Model) -> Any:
     return _get(model, "_nested_outputs")
 
 
+def output_layers(model: tf_keras.Model) -> list[Any]:
+    """Returns the layer that computes each output of a `Functional`, of Keras 2 or Keras 3.
+
+    Their order is that of `tf.nest.flatten`.
+    """
+    keras_3_model = _keras_3_layer(model)
+    name = "layer" if keras_3_model is None else "operation"
+    tensors = (model if keras_3_model is None else keras_3_model).outputs
+    return [_get(_get(tensor, "_keras_history"), name) for tensor in tensors]
+
+
 def is_legacy_optimizer(optimizer: object) -> bool:
     """Returns whether an optimizer is of Keras' older kind."""
     import tf_keras

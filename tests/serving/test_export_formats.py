@@ -334,7 +334,7 @@ def test_lookup_layers_are_in_saved_models_and_keras_files(name: str, tmp_path: 
     model = tf_keras.Model(inputs, _LAYERS.Dense(2)(hidden))
     expected = model(features)
 
-    serving = make_serving(model, {"x": ((1,), features.dtype.name)}, "", from_logits=False)
+    serving = make_serving(model, {"x": ((1,), features.dtype.name)}, {"": ("", False)})
     saved_model.write(model, serving, tmp_path / "saved")
     loaded = tf.saved_model.load(str(tmp_path / "saved")).signatures["predict"]
     np.testing.assert_allclose(loaded(x=features)["outputs"], expected, rtol=1e-5)
@@ -350,7 +350,7 @@ def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path: Pa
     table = tf.lookup.StaticHashTable(keys, 0.0)
     inputs = tf_keras.Input([1], dtype="string", name="x")
     model = tf_keras.Model(inputs, _LAYERS.Lambda(table.lookup)(inputs))
-    serving = make_serving(model, {"x": ((1,), "string")}, "", from_logits=False)
+    serving = make_serving(model, {"x": ((1,), "string")}, {"": ("", False)})
 
     with pytest.raises(RunnerError, match=r"^saved_model: the model cannot be saved: .*$"):
         saved_model.write(model, serving, tmp_path / "saved")

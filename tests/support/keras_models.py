@@ -114,12 +114,6 @@ def wrong_input() -> tf_keras.Model:
     return tf_keras.Sequential([tf_keras.layers.Input([5]), tf_keras.layers.Dense(3)])
 
 
-def two_outputs() -> tf_keras.Model:
-    """Returns a model with two outputs."""
-    inputs = tf_keras.Input([4])
-    return tf_keras.Model(inputs, [tf_keras.layers.Dense(3)(inputs) for _ in range(2)])
-
-
 def not_a_model() -> int:
     """Returns a number."""
     return 3

@@ -186,6 +186,8 @@ def _names(structure: Tensors, declared: Sequence[str], usual: str) -> list[str]
     paths = _paths(structure)
     if paths == [""]:
         paths = [*declared] if len(declared) == 1 else [usual]
+    elif isinstance(structure, (list, tuple)) and len({*declared}) == len(structure) == len(paths):
+        paths = [*declared]
     names = ["".join(c if c.isascii() and c.isalnum() else "_" for c in path) for path in paths]
     return [name if name.isidentifier() else f"{usual}_{name}" for name in names]
 

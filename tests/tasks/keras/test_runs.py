@@ -150,7 +150,6 @@ def test_several_inputs_are_passed_by_name(tmp_path: Path) -> None:
          "returns builtins.int, expected a Keras model"),
         ({"task__model": f"{_HERE}:Adversarial"}, "task.model.build",
          "Adversarial defines train_step, which a run does not call"),
-        ({"task__model": f"{_HERE}:two_outputs"}, "task.model", "returns a list of 2 tensors"),
         ({"task__loss": "mse"}, "task.loss", "for class numbers, use sparse_categorical"),
         ({"task__metrics": "[f1_score]"}, "task.metrics[0]", "set average: macro"),
         ({"task__model": "{build: '', layers: [{Dense: {units: 3, bias: 1}}]}"},

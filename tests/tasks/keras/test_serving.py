@@ -274,7 +274,7 @@ def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(
 ) -> None:
     inputs = tf_keras.Input([2], dtype="int32", name="x")
     model = tf_keras.Model(inputs, tf_keras.layers.Embedding(5, 3)(inputs))
-    serving = make_serving(model, {"x": ((2,), "int32")}, "other", from_logits=False)
+    serving = make_serving(model, {"x": ((2,), "int32")}, {"": ("other", False)})
     signatures: Any = serving.signatures
     if where == "export":
         tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
@@ -288,7 +288,7 @@ def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(
 
 def test_output_that_is_nan_is_reported_in_its_place() -> None:
     model = tf_keras.Sequential([tf_keras.Input([1]), tf_keras.layers.Lambda(tf.math.log)])
-    serving = make_serving(model, {"x": ((1,), "float32")}, "binary", from_logits=True)
+    serving = make_serving(model, {"x": ((1,), "float32")}, {"": ("binary", True)})
     rows = _predicted(ArrayPredictor(serving.signatures), "[1]", "[-1]")
     assert rows == [
         {"row": 0, "outputs": [0.0], "probabilities": [0.5]},
@@ -308,7 +308,7 @@ def test_inputs_keep_names_that_are_no_identifiers(tmp_path: Path) -> None:
     left, right = tf_keras.Input([1], name="left-eye"), tf_keras.Input([1], name="class")
     model = tf_keras.Model({"left-eye": left, "class": right}, left - right)
     specs = {"x.left-eye": ((1,), "float32"), "x.class": ((1,), "float32")}
-    signatures = make_serving(model, specs, "", from_logits=False).signatures
+    signatures = make_serving(model, specs, {"": ("", False)}).signatures
     np.savez(tmp_path / "rows.npz", **{"left-eye": [[5.0]], "input_1": [[2.0]]})
     rows = _predicted(
         ArrayPredictor(signatures), '{"left-eye": [5], "input_1": [2]}', str(tmp_path / "rows.npz")
@@ -338,9 +338,8 @@ def test_model_that_selects_by_index_needs_the_cpu(
 ) -> None:
     inputs = tf_keras.Input([2, 2], name="x")
     model = tf_keras.Model(inputs, layer()(inputs))
-    signatures: Any = make_serving(
-        model, {"x": ((2, 2), "float32")}, "", from_logits=False
-    ).signatures
+    specs = {"x": ((2, 2), "float32")}
+    signatures: Any = make_serving(model, specs, {"": ("", False)}).signatures
     if where == "export":
         tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
         signatures = tf.saved_model.load(str(tmp_path)).signatures

@@ -31,12 +31,12 @@ from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
     value_problems,
 )
-from orbit_runner.tasks.keras.keras_names import (
-    is_passed_function,
-    item_problems,
-    layer_problems,
-    metric_problems,
+from orbit_runner.tasks.keras.by_output import (
+    loss_problems,
+    output_metric_problems,
+    weight_problems,
 )
+from orbit_runner.tasks.keras.keras_names import is_passed_function, layer_problems
 from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
@@ -243,17 +243,26 @@ class KerasConfig(TaskConfig):
         help="fraction of the training data that is held out for a test, in the same way; "
         "`runner evaluate RUN --split=test` uses it",
     )
-    loss: str | Mapping[str, Any] = field(
+    loss: str | list[str | Mapping[str, Any] | None] | Mapping[str, Any] = field(
         "",
-        help="loss of Keras, such as mse, {name: huber, delta: 0.5} or my_package:loss; by default "
-        "from labels and outputs, if they leave no choice",
+        help="loss of Keras, such as mse, {name: huber, delta: 0.5} or my_package:loss, or one for "
+        "each output: {price: mse, count: poisson}; by default from labels and outputs, if they "
+        "leave no choice",
+    )
+    loss_weights: list[float] | Mapping[str, Any] = field(
+        (),
+        added_later=True,
+        help="weight of the loss of each output in the sum: {price: 0.5}, or a list; by default 1",
     )
     class_weights: str | Mapping[str, Any] = class_weights_field()
-    metrics: list[str | Mapping[str, Any]] = field(
-        (),
-        weights=METRICS,
-        added_later=True,
-        help="metrics of Keras, such as accuracy, {name: f1_score, average: macro}, or classes",
+    metrics: list[str | Mapping[str, Any] | list[str | Mapping[str, Any]]] | Mapping[str, Any] = (
+        field(
+            (),
+            weights=METRICS,
+            added_later=True,
+            help="metrics of Keras, such as accuracy, {name: f1_score, average: macro}, or "
+            "classes; or a list for each output: {kind: [accuracy]}",
+        )
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -268,11 +277,10 @@ class KerasConfig(TaskConfig):
             yield "validation_data.global_batch_size", "got 0, allowed: at least 1"
         yield from self._split_problems()
         yield from self._column_problems()
-        if self.loss:
-            for message in item_problems("losses", self.loss):
-                yield "loss", message
+        yield from loss_problems(self.loss)
+        yield from weight_problems(self.loss_weights)
         yield from value_problems("class_weights", self.class_weights)
-        yield from metric_problems(self.metrics)
+        yield from output_metric_problems(self.metrics)
 
     @property
     def kind(self) -> str:

@@ -31,6 +31,8 @@ _RESERVED = {"losses": ("reduction", "name"), "metrics": ("dtype", "name"), "lay
 _KINDS = {"losses": "loss", "metrics": "metric", "layers": "layer"}
 NAME, ALIAS = "name", "as"
 
+Item = str | Mapping[str, Any]  # A loss or metric: its name, or its name with arguments.
+
 
 @functools.cache
 def keras_classes(kind: str) -> Mapping[str, str]:

@@ -49,12 +49,19 @@ class ExampleLoss:
         kind: `sparse`, `categorical`, `binary`, or "" for all other losses.
         from_logits: Whether the outputs of the model are logits.
         is_of_user: Whether it is a function or class of the user.
+        path: The setting that names it, for messages.
     """
 
     def __init__(
-        self, loss: tf_keras.losses.Loss, from_logits: bool, *, is_of_user: bool = False
+        self,
+        loss: tf_keras.losses.Loss,
+        from_logits: bool,
+        *,
+        is_of_user: bool = False,
+        path: str = _PATH,
     ) -> None:
         self._loss = loss
+        self.path = path
         self.from_logits = from_logits
         self.is_of_user = is_of_user
         name = type(loss).__name__
@@ -83,7 +90,7 @@ class ExampleLoss:
         try:
             losses = self._values(labels, outputs)
         except CALL_ERRORS as error:
-            raise SettingError(_PATH, f"{self.name}: {reason_of(error)}") from error
+            raise SettingError(self.path, f"{self.name}: {reason_of(error)}") from error
         mask = _both(mask, keras_mask(losses))
         losses = tf.cast(losses, tf.float32)
         rank = losses.shape.rank
@@ -114,7 +121,7 @@ class ExampleLoss:
     def _spread(self, loss: tf.Tensor, outputs: tf.Tensor, counts: tf.Tensor | None) -> tf.Tensor:
         if counts is not None:
             raise SettingError(
-                _PATH,
+                self.path,
                 f"{self.name} returns one number for the whole batch, which may have rows that are "
                 "no examples\nreturn one number per example, such as a mean over axis -1",
             )
@@ -125,7 +132,7 @@ class ExampleLoss:
         rank = mask.shape.rank
         if rank > losses.shape.rank or not mask.shape.is_compatible_with(losses.shape[:rank]):
             raise SettingError(
-                _PATH,
+                self.path,
                 f"{self.name} returns values {losses.shape}, but the outputs of the model have a "
                 f"mask {mask.shape}\nreturn one value for each step of a sequence",
             )
@@ -156,15 +163,19 @@ def _masked_means(losses: tf.Tensor, mask: tf.Tensor, counts: tf.Tensor | None) 
     return tf.math.divide_no_nan(values * examples, tf.reduce_sum(included))
 
 
-def make_loss(item: str | Mapping[str, object], labels: Labels, outputs: Outputs) -> ExampleLoss:
-    """Returns the loss of a config. Raises `SettingError` if it does not fit labels and outputs."""
-    name, arguments = split_item(item or _default_loss(labels, outputs))
-    loss = _build_loss(name, arguments)
-    example_loss = ExampleLoss(
-        loss, bool(arguments.get("from_logits", False)), is_of_user=":" in name
-    )
+def make_loss(
+    item: str | Mapping[str, object], labels: Labels, outputs: Outputs, path: str = _PATH
+) -> ExampleLoss:
+    """Returns the loss of a config, which the setting `path` names.
+
+    Raises `SettingError` if it does not fit labels and outputs.
+    """
+    name, arguments = split_item(item or _default_loss(labels, outputs, path))
+    loss = _build_loss(name, arguments, path)
+    from_logits = bool(arguments.get("from_logits", False))
+    example_loss = ExampleLoss(loss, from_logits, is_of_user=":" in name, path=path)
     if ":" not in name:
-        _check_axis(name, arguments, outputs)
+        _check_axis(name, arguments, outputs, path)
     check_fit(example_loss, labels, outputs)
     return example_loss
 
@@ -185,20 +196,20 @@ def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
         if low < 0 or labels.high > 1:
             problem = f"got labels {labels}, expected 0 to 1"
     if problem:
-        raise SettingError(_PATH, f"{loss.name} does not fit: {problem}")
+        raise SettingError(loss.path, f"{loss.name} does not fit: {problem}")
     if loss.kind and not loss.from_logits and outputs.activation == "linear":
         note(
-            f"warning: {_PATH}: {loss.name} expects probabilities, but the last layer of the model "
-            "has no activation; set from_logits: true, or add a softmax or sigmoid"
+            f"warning: {loss.path}: {loss.name} expects probabilities, but the last layer of the "
+            "model has no activation; set from_logits: true, or add a softmax or sigmoid"
         )
 
 
-def _check_axis(name: str, arguments: Mapping[str, object], outputs: Outputs) -> None:
+def _check_axis(name: str, arguments: Mapping[str, object], outputs: Outputs, path: str) -> None:
     axis = arguments.get("axis", -1)
     rank = len(outputs.shape) + 1
     if isinstance(axis, int) and not (0 < axis < rank or -rank < axis < 0):
         raise SettingError(
-            _PATH,
+            path,
             f"{name}: got axis: {axis}, expected an axis of one example: outputs are {outputs}\n"
             f"allowed: 1 to {rank - 1}, -{rank - 1} to -1",
         )
@@ -245,7 +256,7 @@ def _matches(shape: tuple[int, ...], other_shape: tuple[int | None, ...]) -> boo
     return all(size is None or size == own for own, size in zip(shape, other_shape, strict=True))
 
 
-def _default_loss(labels: Labels, outputs: Outputs) -> str | dict[str, str | bool]:
+def _default_loss(labels: Labels, outputs: Outputs, path: str) -> str | dict[str, str | bool]:
     """Returns the loss that labels and outputs require."""
     activation = outputs.activation
     if labels.are_integers and not _sparse_problem(labels, outputs) and (outputs.width or 0) > 1:
@@ -260,42 +271,44 @@ def _default_loss(labels: Labels, outputs: Outputs) -> str | dict[str, str | boo
     else:
         candidates = f"{_REGRESSION_LOSSES}, binary_crossentropy, categorical_crossentropy"
     raise SettingError(
-        _PATH,
+        path,
         f"is not set, and labels {labels} with outputs {outputs} do not determine it\n"
         f"candidates: {candidates}",
     )
 
 
-def _build_loss(name: str, arguments: Mapping[str, object]) -> tf_keras.losses.Loss:
+def _build_loss(name: str, arguments: Mapping[str, object], path: str) -> tf_keras.losses.Loss:
     if ":" in name:
-        return _build_user_loss(name, arguments)
+        return _build_user_loss(name, arguments, path)
     reference = find_class("losses", name)
     cls = getattr(tf_keras.losses, (reference or "").partition(":")[2], None)
     if cls is None:
-        raise SettingError(_PATH, f"unknown loss {name!r}")
+        raise SettingError(path, f"unknown loss {name!r}")
     try:
         return cls(**arguments, reduction="none")
     except (TypeError, ValueError) as error:
-        raise SettingError(_PATH, f"{name}: {first_line(error)}") from error
+        raise SettingError(path, f"{name}: {first_line(error)}") from error
 
 
-def _build_user_loss(reference: str, arguments: Mapping[str, object]) -> tf_keras.losses.Loss:
-    loaded = load_function(reference, _PATH)
+def _build_user_loss(
+    reference: str, arguments: Mapping[str, object], path: str
+) -> tf_keras.losses.Loss:
+    loaded = load_function(reference, path)
     loss: tf_keras.losses.Loss
     if isinstance(loaded, base_classes("losses", "Loss")):
         loss = copy.copy(loaded)
     elif not isinstance(loaded, type):
         return FunctionLoss(loaded, arguments)
     elif not issubclass(loaded, base_classes("losses", "Loss")):
-        raise SettingError(_PATH, f"{reference} is not a subclass of keras.losses.Loss")
+        raise SettingError(path, f"{reference} is not a subclass of keras.losses.Loss")
     else:
         try:
             loss = loaded(**arguments)
         except TypeError as error:
-            raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
+            raise SettingError(path, f"{reference}: {first_line(error)}") from error
     if loss.reduction == "sum":
         raise SettingError(
-            _PATH,
+            path,
             f"{reference} adds the losses of a batch (reduction: sum), so that the loss depends on "
             "the batch size; only means are supported\nleave its reduction at the default",
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import SettingError, first_line
-from orbit_runner.tf_internals import is_functional, keras_mask
+from orbit_runner.tf_internals import is_functional, keras_mask, output_layers
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -45,28 +45,83 @@ class Outputs:
         return f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
 
 
-def outputs_of(model: tf_keras.Model, inputs: Tensors) -> Outputs:
+def outputs_of(
+    model: tf_keras.Model, inputs: Tensors, names: Sequence[str] = ()
+) -> Outputs | dict[str, Outputs]:
     """Returns the description of a model's output for inputs such as `symbolic_inputs` returns.
 
+    Of a model that returns a list or a dict of tensors, it returns those of all outputs by name.
+    `names` are the names of the outputs of a model that does not name them itself, in order.
+
     Creates the variables of the model if it has none yet. Raises `SettingError` if the model does
-    not accept the inputs or does not return a single tensor.
+    not accept the inputs or returns anything else.
     """
     try:
         output = model(inputs, training=False)
     except Exception as error:  # The code of the model may raise any error.
         raise call_error(inputs, error) from error
     _require_no_strings_as_numbers(model, inputs)
-    if isinstance(output, (dict, list, tuple)) or not tf_keras.backend.is_keras_tensor(output):
-        shown = f"a {type(output).__name__} of {len(tf.nest.flatten(output))} tensors"
+    if not isinstance(output, (dict, list, tuple)):
+        return _describe_output(output, last_activation(model), "")
+    by_name = outputs_by_name(output, _output_names(model, output, names))
+    layers = output_layers(model) if is_functional(model) else []
+    # Keras has the layers in the order of `tf.nest.flatten`, which sorts the keys of a dict.
+    order = sorted(by_name) if isinstance(output, dict) else list(by_name)
+    activations = {
+        name: _activation(layer)
+        for name, layer in zip(order, layers, strict=False)
+        if len(getattr(layer, "outputs", None) or [layer]) == 1
+    }
+    return {
+        name: _describe_output(tensor, activations.get(name, ""), f"the output {name!r} is ")
+        for name, tensor in by_name.items()
+    }
+
+
+def _describe_output(output: Tensors, activation: str, where: str) -> Outputs:
+    is_nested = isinstance(output, (dict, list, tuple, type(None)))
+    if is_nested or not tf_keras.backend.is_keras_tensor(output):
+        kind = type(output).__name__
         raise SettingError(
             _MODEL,
-            f"got a model that returns {shown}, expected a single tensor\n"
-            "for several outputs, write a task of your own (docs/own_task.md)",
+            f"{where or 'got a model that returns '}a {kind}, expected a tensor, or a list or a "
+            "dict of tensors",
         )
     if output.shape.rank == 0:
-        raise SettingError(_MODEL, "got a model that returns a scalar, expected one per example")
+        returns = where or "got a model that returns "
+        raise SettingError(_MODEL, f"{returns}a scalar, expected one per example")
     masked = keras_mask(output) is not None
-    return Outputs(tuple(output.shape[1:]), output.dtype.name, last_activation(model), masked)
+    return Outputs(tuple(output.shape[1:]), output.dtype.name, activation, masked)
+
+
+def outputs_by_name(outputs: Tensors, names: Sequence[str]) -> dict[str, tf.Tensor]:
+    """Returns what a model with several outputs has returned, by the names of the outputs."""
+    if isinstance(outputs, dict):
+        return {name: outputs[name] for name in names}
+    return dict(zip(names, outputs, strict=True))
+
+
+def _output_names(model: tf_keras.Model, output: Tensors, names: Sequence[str]) -> list[str]:
+    if isinstance(output, dict):
+        return [*output]
+    own = list(getattr(model, "output_names", None) or ()) if is_functional(model) else []
+    if len(own) == len(output):
+        return _unique_names(own)
+    if len(names) == len(output):
+        return list(names)
+    return [f"output_{number}" for number in range(1, len(output) + 1)]  # As in Keras.
+
+
+def _unique_names(names: Sequence[str]) -> list[str]:
+    unique: list[str] = []
+    for name in names:
+        number = 1
+        proposal = name
+        while proposal in unique:
+            proposal = f"{name}_{number}"
+            number += 1
+        unique.append(proposal)
+    return unique
 
 
 def call_error(inputs: Tensors, error: Exception) -> SettingError:
@@ -112,10 +167,12 @@ def last_activation(model: tf_keras.Model) -> str:
         layer = model.layers[-1]
     except (AttributeError, IndexError, ValueError):
         return ""
+    return _activation(layer) if hasattr(layer, "layers") or is_functional(model) else ""
+
+
+def _activation(layer: tf_keras.layers.Layer) -> str:
     if hasattr(layer, "layers"):
         return last_activation(layer)
-    if not is_functional(model):
-        return ""
     if type(layer).__name__ == "Softmax":
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", "")

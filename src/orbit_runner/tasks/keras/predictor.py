@@ -128,7 +128,7 @@ class ArrayPredictor:
         outputs = {name: value.numpy() for name, value in self._signature(**stacked).items()}
         return [
             "an output of the model is NaN"
-            if np.isnan(outputs[OUTPUTS][index]).any()
+            if any(np.isnan(outputs[name][index]).any() for name in outputs if _is_output(name))
             else {name: values[index] for name, values in outputs.items()}
             for index in range(len(rows))
         ]
@@ -273,13 +273,27 @@ def _show(value: object) -> str:
 
 def _prediction(index: int, answer: Mapping[str, np.ndarray | np.generic]) -> Prediction:
     data = {name: _round_values(value) for name, value in answer.items()}
-    if CLASS in data and np.ndim(data[CLASS]) == 0:
-        best = float(np.max(answer[PROBABILITIES]))
-        text = f"{index}: class {data[CLASS]} ({best:.4f})"
-    else:
-        shown = data.get(PROBABILITIES, data[OUTPUTS])
-        text = f"{index}: {json.dumps(shown)}"
-    return Prediction(text, {"row": index, **data})
+    prefixes = [name.removesuffix(OUTPUTS) for name in data if _is_output(name)]
+    texts = [
+        f"{prefix.removesuffix('_')} {_text(prefix, answer, data)}".strip() for prefix in prefixes
+    ]
+    return Prediction(f"{index}: {', '.join(texts)}", {"row": index, **data})
+
+
+def _is_output(name: str) -> bool:
+    """Returns whether a result of the signature is an output of the model."""
+    return name == OUTPUTS or name.endswith(f"_{OUTPUTS}")
+
+
+def _text(
+    prefix: str, answer: Mapping[str, np.ndarray | np.generic], data: Mapping[str, Any]
+) -> str:
+    """Returns the text of an output whose results begin with a prefix."""
+    number = data.get(f"{prefix}{CLASS}")
+    if number is not None and np.ndim(number) == 0:
+        best = float(np.max(answer[f"{prefix}{PROBABILITIES}"]))
+        return f"class {number} ({best:.4f})"
+    return json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
 
 
 def _round_values(value: Any) -> Any:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.tasks.keras.outputs import outputs_by_name
 from orbit_runner.tasks.serving import Serving, named_function
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import Tensors
 
 PREDICT = "predict"
 OUTPUTS, PROBABILITIES, CLASS = "outputs", "probabilities", "class"
@@ -19,15 +24,16 @@ _X = "x"
 def make_serving(
     model: tf_keras.Model,
     specs: Mapping[str, tuple[tuple[int, ...], str]],
-    kind: str,
-    *,
-    from_logits: bool,
+    kinds: Mapping[str, tuple[str, bool]],
 ) -> Serving:
     """Returns the signature `predict` of a model.
 
     It takes `x`, or the inputs by their names, and returns `outputs`. If the loss is for classes,
-    it also returns `probabilities`, and `class`, the number of the most probable class. `specs` are
-    the shapes and types of the arrays, and `kind` is that of the loss.
+    it also returns `probabilities`, and `class`, the number of the most probable class. Of a model
+    with several outputs, it returns these for each output: `NAME_outputs`, `NAME_class`.
+
+    `specs` are the shapes and types of the arrays. `kinds` are the kind of the loss of each output,
+    by name, and whether the output is logits; the name of a single tensor is "".
     """
     inputs = {path: spec for path, spec in specs.items() if path.partition(".")[0] == _X}
     names = [path.partition(".")[2] or _X for path in inputs]
@@ -35,14 +41,24 @@ def make_serving(
 
     def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         features = values[0] if single else dict(zip(names, values, strict=True))
-        outputs = tf.cast(model(features, training=False), tf.float32)
-        return {OUTPUTS: outputs, **_class_outputs(outputs, kind, from_logits)}
+        return _answers(model(features, training=False), kinds)
 
     arguments = [
         tf.TensorSpec([None, *shape], dtype, name=name)
         for name, (shape, dtype) in zip(argument_names(names), inputs.values(), strict=True)
     ]
     return Serving({PREDICT: named_function(predict, arguments)}, default=PREDICT)
+
+
+def _answers(returned: Tensors, kinds: Mapping[str, tuple[str, bool]]) -> dict[str, tf.Tensor]:
+    by_name = {"": returned} if "" in kinds else outputs_by_name(returned, [*kinds])
+    answers: dict[str, tf.Tensor] = {}
+    for name, output in by_name.items():
+        outputs = tf.cast(output, tf.float32)
+        results = {OUTPUTS: outputs, **_class_outputs(outputs, *kinds[name])}
+        prefix = f"{name}_" if name else ""
+        answers |= {f"{prefix}{key}": value for key, value in results.items()}
+    return answers
 
 
 def _class_outputs(outputs: tf.Tensor, kind: str, from_logits: bool) -> dict[str, tf.Tensor]:

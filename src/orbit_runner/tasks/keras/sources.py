@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -153,15 +153,34 @@ def example_classes(source: Examples) -> Classes:
             "training; return arrays, or set class_weights to a weight for each class",
             field="source",
         )
-    return classes_of_labels(source.arrays[Y], source.labels)
+    labels = source.arrays[Y]
+    if isinstance(labels, Mapping):
+        raise DataError(
+            f"an example has several labels, {', '.join(labels)}, so it has no single class\n"
+            "give y as one array, or weights w of the examples"
+        )
+    return classes_of_labels(labels, source.labels)
 
 
 def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
-    """Returns the label of an example if it is a number or a text, or else nothing."""
+    """Returns the labels of an example that are a number or a text, by `label` or `label.NAME`.
+
+    A class that has a name also has `class`.
+    """
     if isinstance(source, StreamSource):
         return {}
-    names = source.labels
-    label = source.place(row).label if isinstance(source, ImageDataset) else source.arrays[Y][row]
+    if isinstance(source, ImageDataset):
+        return _describe_label(source.place(row).label, "label", source.labels)
+    labels = source.arrays[Y]
+    if not isinstance(labels, Mapping):
+        return _describe_label(labels[row], "label", source.labels)
+    parts = [_describe_label(array[row], f"label.{name}") for name, array in labels.items()]
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _describe_label(
+    label: Any, key: str, names: Sequence[str] | None = None
+) -> dict[str, str | int | float]:
     if label is None:
         return {}
     if np.size(label) != 1:
@@ -170,10 +189,10 @@ def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, float):
-        return {"label": float(f"{value:.6g}")}
+        return {key: float(f"{value:.6g}")}
     if names and isinstance(value, int) and 0 <= value < len(names):
-        return {"label": value, "class": str(names[value])}
-    return {"label": value}
+        return {key: value, "class": str(names[value])}
+    return {key: value}
 
 
 def example_mixture(
@@ -198,6 +217,8 @@ def arrays_of(returned: object, name: str) -> ArraySource:
         return indexed_source(reader)
     if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
         returned = dict(zip((X, Y, W), returned, strict=False))
+    if isinstance(returned, Mapping) and Y not in returned:
+        returned = _join_labels(returned)
     if not isinstance(returned, Mapping) or Y not in returned or len(returned) < 2:
         got = (
             f"keys {', '.join(map(str, returned))}"
@@ -215,10 +236,46 @@ def arrays_of(returned: object, name: str) -> ArraySource:
             raise DataError(f"{name}: got no inputs, {_EXPECTED}", field="function")
     else:
         inputs = _array(features, X, name)
-    tree = {X: inputs, Y: _labels(_array(returned[Y], Y, name), name)}
+    size = len(next(leaves({X: inputs}))[1])
+    tree = {X: inputs, Y: _all_labels(returned[Y], size, name)}
     if returned.get(W) is not None:
         tree[W] = _weights(_array(returned[W], W, name), name)
-    return ArraySource(name, tree, parts=((name, len(tree[Y])),), part_kind="ARRAY")
+    return ArraySource(name, tree, parts=((name, size),), part_kind="ARRAY")
+
+
+def _join_labels(arrays: Mapping[str, object]) -> Mapping[str, object]:
+    """Returns arrays with those named `y.NAME`, as in an .npz file, as the labels by output."""
+    start = f"{Y}."
+    labels = {
+        str(name)[len(start) :]: array
+        for name, array in arrays.items()
+        if str(name).startswith(start)
+    }
+    if not labels:
+        return arrays
+    rest = {name: array for name, array in arrays.items() if not str(name).startswith(start)}
+    return {**rest, Y: labels}
+
+
+def _all_labels(value: object, size: int, name: str) -> np.ndarray | dict[str, np.ndarray]:
+    """Returns the labels: an array, or arrays by output; a list of arrays has them in order."""
+    if isinstance(value, (list, tuple)) and _is_list_of_outputs(value, size):
+        value = {str(number): array for number, array in enumerate(value)}
+    if not isinstance(value, Mapping):
+        return _labels(_array(value, Y, name), Y, name)
+    if not value:
+        raise DataError(f"{name}: got no labels, {_EXPECTED}", field="function")
+    return {
+        str(key): _labels(_array(array, f"{Y}.{key}", name), f"{Y}.{key}", name)
+        for key, array in value.items()
+    }
+
+
+def _is_list_of_outputs(values: Sequence[object], size: int) -> bool:
+    """Returns whether a list has an array for each output, rather than a row for each example."""
+    return 0 < len(values) != size and all(
+        isinstance(value, np.ndarray) and value.ndim > 0 and len(value) == size for value in values
+    )
 
 
 def _is_indexable(value: object) -> bool:
@@ -360,11 +417,11 @@ def _require_finite(array: np.ndarray, path: str, name: str) -> None:
         )
 
 
-def _labels(array: np.ndarray, name: str) -> np.ndarray:
+def _labels(array: np.ndarray, path: str, name: str) -> np.ndarray:
     if array.dtype.kind in "SU":
         raise DataError(
-            f"{name}: got y of strings, such as {str(array.flat[0]) if array.size else ''!r:.40}, "
-            "expected numbers\n"
+            f"{name}: got {path} of strings, such as "
+            f"{str(array.flat[0]) if array.size else ''!r:.40}, expected numbers\n"
             "number the classes: classes, y = np.unique(y, return_inverse=True)",
             field="function",
         )
@@ -413,7 +470,7 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
         source = arrays_of(arrays, ", ".join(paths))
-        counts = [len(part[Y]) for part in parts]
+        counts = [len(next(iter(part.values()))) for part in parts]
         named = tuple(zip(paths, counts, strict=True))
         return dataclasses.replace(source, parts=named, part_kind="FILE")
     except DataError as error:

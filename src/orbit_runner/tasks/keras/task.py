@@ -24,16 +24,12 @@ from orbit_runner.tasks.image_classification.inputs import chunks as image_chunk
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
+from orbit_runner.tasks.keras.by_output import named_items
 from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
-from orbit_runner.tasks.keras.keras_names import is_passed_function, split_item
-from orbit_runner.tasks.keras.losses import ExampleLoss, make_loss
-from orbit_runner.tasks.keras.metrics import make_metrics
+from orbit_runner.tasks.keras.keras_names import is_passed_function
 from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
-from orbit_runner.tasks.keras.outputs import (
-    Outputs,
-    outputs_of,
-    symbolic_inputs,
-)
+from orbit_runner.tasks.keras.objective import Objective, OutputLoss, make_objective
+from orbit_runner.tasks.keras.outputs import outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.sources import (
@@ -48,10 +44,7 @@ from orbit_runner.tasks.keras.sources import (
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.trained_arrays import (
-    Labels,
-    TrainedArrays,
-)
+from orbit_runner.tasks.keras.trained_arrays import TrainedArrays
 from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:
@@ -77,9 +70,7 @@ class KerasTask(Task):
         limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
         self.bad_training_images = BadImages(SECTIONS[0], limits[0])
         self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
-        self._loss: ExampleLoss | None = None
-        self._labels = Labels((), "float32")
-        self._outputs = Outputs((), "float32")
+        self._objective: Objective | None = None
 
     def build_model(self) -> tf_keras.Model:
         """Builds the model, and checks that it accepts the data and that the loss fits."""
@@ -87,9 +78,10 @@ class KerasTask(Task):
         specs = self._specs()
         model = build_model(config.model, symbolic_inputs(specs))
         check_vocabularies(model, self.assets)
-        self._labels = self._trained_arrays.labels
-        self._outputs = outputs_of(model, symbolic_inputs(specs))
-        self._loss = make_loss(config.loss, self._labels, self._outputs)
+        labels = self._trained_arrays.labels
+        names = [*labels] if isinstance(labels, Mapping) else []
+        outputs = outputs_of(model, symbolic_inputs(specs), names)
+        self._objective = make_objective(config, labels, outputs)
         return model
 
     @functools.cached_property
@@ -155,8 +147,9 @@ class KerasTask(Task):
 
     def _known_classes(self, source: ImageDataset) -> int | None:
         """Returns the number of classes that labels must be below, None if it is not known."""
-        counts = self._loss is not None and self._loss.kind == "sparse"
-        return source.known_classes() or (self._outputs.width if counts else None)
+        targets = () if self._objective is None else self._objective.targets
+        widths = [target.outputs.width for target in targets if target.loss.kind == "sparse"]
+        return source.known_classes() or (widths[0] if len(widths) == 1 else None)
 
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step."""
@@ -221,7 +214,7 @@ class KerasTask(Task):
         features, labels, counts = inputs
         counts, weights = counts if isinstance(counts, tuple) else (counts, None)
         outputs = self.inference_step(features, model)
-        losses = self._require_loss()(labels, outputs, counts)
+        losses = self._require_objective()(labels, outputs, counts)
         number = tf.cast(tf.shape(losses)[0], tf.float32)
         if weights is not None:
             losses *= weights
@@ -231,13 +224,14 @@ class KerasTask(Task):
         loss = tf.math.divide_no_nan(tf.reduce_sum(losses), number)
         if model.losses:
             loss = tf.add_n([loss, *(tf.cast(term, tf.float32) for term in model.losses)])
-        self.process_metrics(metrics or [], labels, outputs, sample_weight=counts)
+        targets = labels if weights is None else (labels, weights)
+        self.process_metrics(metrics or [], targets, outputs, sample_weight=counts)
         return {self.loss: loss, EXAMPLES: number}
 
     def build_losses(
         self,
         labels: Tensors,
-        model_outputs: tf.Tensor,
+        model_outputs: Tensors,
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
@@ -256,38 +250,36 @@ class KerasTask(Task):
         """Returns the class of each training example."""
         return example_classes(self._source(self.task_config.train_data))
 
-    def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
+    def example_losses(self, labels: Tensors, model_outputs: Tensors) -> tf.Tensor:
         """Returns the loss of each example, float32 [batch]."""
-        return self._require_loss()(labels, model_outputs)
+        return self._require_objective()(labels, model_outputs)
 
     def process_metrics(
         self,
         metrics: Iterable[TaskMetric],
         labels: Tensors,
-        model_outputs: tf.Tensor,
+        model_outputs: Tensors,
         **kwargs: tf.Tensor | None,
     ) -> None:
-        """Updates the metrics, which count each example once, whatever its weight."""
-        labels = labels[0] if isinstance(labels, tuple) else labels
-        super().process_metrics(metrics, labels, model_outputs, **kwargs)
+        """Updates the metrics, which count each example once, whatever its weight.
+
+        The losses of outputs are weighted.
+        """
+        labels, weights = labels[:2] if isinstance(labels, tuple) else (labels, None)
+        losses = [metric for metric in metrics if isinstance(metric, OutputLoss)]
+        for metric in losses:
+            metric.update_state(labels, model_outputs, loss_weight=weights, **kwargs)
+        others = [metric for metric in metrics if metric not in losses]
+        super().process_metrics(others, labels, model_outputs, **kwargs)
 
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the metrics of the config."""
-        loss = self._require_loss()
-        return make_metrics(
-            self.task_config.metrics,
-            kind=loss.kind,
-            from_logits=loss.from_logits,
-            label_shape=self._labels.shape,
-            output_shape=self._outputs.shape,
-            masked=self._outputs.masked,
-        )
+        return self._require_objective().build_metrics(self.task_config)
 
     def inexact_reasons(self) -> list[str]:
         """Returns why the config alone does not reproduce a run: code that it cannot name."""
         config = self.task_config
-        items = [("task.model", config.model.build), ("task.loss", split_item(config.loss)[0])]
-        items += [("task.metrics", split_item(item)[0]) for item in config.metrics]
+        items = [("task.model", config.model.build), *named_items(config.loss, config.metrics)]
         return [
             f"{path}: {name} is not in a module that can be imported"
             for path, name in items
@@ -296,10 +288,9 @@ class KerasTask(Task):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which maps inputs to outputs."""
-        if self._loss is None:  # `model` is the network of an exported file.
+        if self._objective is None:  # `model` is the network of an exported file.
             self.build_model()
-        loss = self._require_loss()
-        return make_serving(model, self._specs(), loss.kind, from_logits=loss.from_logits)
+        return make_serving(model, self._specs(), self._require_objective().kinds)
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
@@ -317,10 +308,10 @@ class KerasTask(Task):
         except DataError as error:
             raise SettingError(f"task.train_data.{error.field}", str(error)) from error
 
-    def _require_loss(self) -> ExampleLoss:
-        if self._loss is None:
+    def _require_objective(self) -> Objective:
+        if self._objective is None:
             raise RuntimeError("build_model must be called first")
-        return self._loss
+        return self._objective
 
     def _source(self, params: KerasDataConfig) -> Examples:
         section = _section_name(params)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,9 @@ from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.keras.by_output import ByOutput, losses_by_output
 from orbit_runner.tasks.keras.config import SECTIONS, TABLE, KerasConfig
-from orbit_runner.tasks.keras.keras_names import split_item
+from orbit_runner.tasks.keras.keras_names import Item, split_item
 from orbit_runner.tasks.keras.sources import (
     Specs,
     labels_of_source,
@@ -57,13 +59,13 @@ class TrainedArrays:
 
     Attributes:
         specs: The shape of an example and the type of each array, by dotted path.
-        labels: The labels of all sections.
+        labels: The labels of all sections; by name, if an example has several.
         classes: The names of the classes of labels that are texts, by the path of their array.
         size: The number of training examples, if it had to be counted.
     """
 
     specs: Specs
-    labels: Labels
+    labels: Labels | Mapping[str, Labels]
     classes: ClassNames = dataclasses.field(default_factory=dict)
     size: int | None = None
 
@@ -104,9 +106,14 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
     content = assets.get_json(ARRAYS_FILE, lambda: dataclasses.asdict(_describe(config)))
     try:
         specs = {path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()}
-        labels = content["labels"] | {"shape": tuple(content["labels"]["shape"])}
+        labels: Any = content["labels"]
+        labels = (
+            _read_labels(labels)
+            if Y in specs
+            else {name: _read_labels(part) for name, part in labels.items()}
+        )
         classes = {path: tuple(names) for path, names in content.get("classes", {}).items()}
-        return TrainedArrays(specs, Labels(**labels), classes, content.get("size"))
+        return TrainedArrays(specs, labels, classes, content.get("size"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, repr(error)) from None
 
@@ -122,24 +129,60 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         specs = {
             path: (tuple(spec["shape"]), spec["dtype"]) for path, spec in data.features.items()
         }
-        return TrainedArrays(specs, Labels(*specs[Y]))
+        return TrainedArrays(specs, _labels_of_specs(specs))
     train = sources[0]
     if train is None:
         raise DataError("is not set", field="source")
-    ignored = split_item(config.loss)[1].get("ignore_class")
-    classes: ClassNames = class_names(config) if config.kind == TABLE else {}
     if isinstance(train, ImageDataset):
         count = train.known_classes()
         labels = Labels((), "int32", *(() if count is None else (0.0, count - 1.0)))
-        names = train.labels
-        classes = {Y: tuple(map(str, names))} if names else {}
+        classes = {Y: tuple(map(str, train.labels))} if train.labels else {}
         return TrainedArrays(specs_of(train, config.input_size), labels, classes)
     if isinstance(train, StreamSource) or indexed_arrays(train):
-        labels = Labels(*specs_of(train)[Y])
         size = train.count_examples() if isinstance(train, StreamSource) else None
-        return TrainedArrays(specs_of(train), labels, size=size)
+        read = specs_of(train)
+        return TrainedArrays(read, _labels_of_specs(read), size=size)
+    names: ClassNames = class_names(config) if config.kind == TABLE else {}
     arrays = [labels_of_source(source) for source in sources if source is not None]
-    return TrainedArrays(specs_of(train), labels_of(arrays, ignored), classes)
+    losses = losses_by_output(config.loss)
+    # Other sections with other arrays are an error when they are read.
+    are_named = isinstance(arrays[0], Mapping)
+    alike = [array for array in arrays if isinstance(array, Mapping) == are_named]
+    if not are_named:
+        labels = labels_of(alike, _ignored_class(losses, Y, 0))
+        return TrainedArrays(specs_of(train), labels, names)
+    described = {
+        name: labels_of(
+            [part[name] for part in alike if name in part], _ignored_class(losses, name, number)
+        )
+        for number, name in enumerate(arrays[0])
+    }
+    return TrainedArrays(specs_of(train), described, names)
+
+
+def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
+    """Returns the labels of examples whose values are not known before they are read."""
+    if Y in specs:
+        return Labels(*specs[Y])
+    start = f"{Y}."
+    return {
+        path.removeprefix(start): Labels(*spec)
+        for path, spec in specs.items()
+        if path.startswith(start)
+    }
+
+
+def _read_labels(values: Mapping[str, Any]) -> Labels:
+    return Labels(**{**values, "shape": tuple(values["shape"])})
+
+
+def _ignored_class(losses: ByOutput[Item | None], name: str, number: int) -> object:
+    """Returns the class number that the loss of a label ignores; None if it ignores none."""
+    item = losses.get(name, number)
+    if item is None and len(losses.values) > 1:
+        # The model is not built yet, so it is not known which loss gets these labels.
+        item = next((item for item in losses.values.values() if isinstance(item, Mapping)), None)
+    return split_item(item)[1].get("ignore_class") if item else None
 
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:

@@ -1,0 +1,402 @@
+"""Models with several outputs: losses, weights and metrics of each, as in `compile` of Keras."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.errors import DataError, SettingError
+from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.sources import arrays_of, label_of, specs_of
+from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.keras_models import keras_config
+from tests.support.toy import run
+
+_HERE = "tests.tasks.keras.test_several_outputs"
+_LOSSES = {"kind": "sparse_categorical_crossentropy", "size": "huber"}
+
+
+def two_labels(count: int = 100, seed: int = 1, form: str = "dict", weighted: bool = False) -> Any:
+    """Returns points with a class and a number for each."""
+    x = np.random.default_rng(seed).normal(size=(count, 4))
+    kind = x[:, :3].argmax(axis=1)
+    size = x.sum(axis=1, keepdims=True)
+    y: Any = {"kind": kind, "size": size}
+    if form == "list":
+        y = [kind, size]
+    elif form == "one":
+        y = size
+    elif form == "typo":
+        y = {"kind": kind, "sise": size}
+    elif form == "part":
+        y = {"kind": kind}
+    return (x, y, np.arange(count) % 3) if weighted else (x, y)
+
+
+def _outputs(inputs: Any, layers: Any, dropout: float) -> tuple[Any, Any]:
+    hidden = layers.Dropout(dropout)(layers.Dense(8, activation="relu")(inputs))
+    kind = layers.Dense(3, activation="softmax", name="kind")(hidden)
+    return kind, layers.Dense(1, name="size")(hidden)
+
+
+def functional(form: str = "list", dropout: float = 0.0) -> tf_keras.Model:
+    """Returns a functional model of Keras 2."""
+    inputs = tf_keras.Input([4])
+    kind, size = _outputs(inputs, tf_keras.layers, dropout)
+    return tf_keras.Model(inputs, [kind, size] if form == "list" else {"size": size, "kind": kind})
+
+
+def functional_3(form: str = "list", dropout: float = 0.0) -> keras.Model:
+    """Returns the same model of Keras 3."""
+    inputs = keras.Input([4])
+    kind, size = _outputs(inputs, keras.layers, dropout)
+    return keras.Model(inputs, [kind, size] if form == "list" else {"size": size, "kind": kind})
+
+
+class Subclass(tf_keras.Model):
+    """A model whose code alone knows its outputs."""
+
+    def __init__(self, form: str = "list", dropout: float = 0.0) -> None:
+        super().__init__()
+        self._form = form
+        self.kind = tf_keras.layers.Dense(3, activation="softmax")
+        self.size = tf_keras.layers.Dense(1)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> Any:
+        kind, size = self.kind(inputs), self.size(inputs)
+        return (kind, size) if self._form == "list" else {"size": size, "kind": kind}
+
+
+class Nested(Subclass):
+    """A model that returns a tree of tensors."""
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> Any:
+        return {"both": [self.kind(inputs), self.size(inputs)]}
+
+
+def masked() -> tf_keras.Model:
+    """Returns a model one of whose outputs has a mask."""
+    inputs = tf_keras.Input([4])
+    steps = tf_keras.layers.Reshape([4, 1])(inputs)
+    kept = tf_keras.layers.Masking(0.0)(steps)
+    each = tf_keras.layers.Dense(1, name="each")(kept)
+    total = tf_keras.layers.Dense(1, name="total")(inputs)
+    return tf_keras.Model(inputs, [each, total])
+
+
+def _config(model: str = "functional", data: dict[str, Any] | None = None, **changes: Any) -> Any:
+    sections = {
+        f"task__{section}__{name}": value
+        for section, arguments in (
+            ("train_data", {**(data or {})}),
+            ("validation_data", {"count": 37, "seed": 2, **(data or {})}),
+        )
+        for name, value in (
+            ("function", f"{_HERE}:two_labels"),
+            ("arguments", json.dumps(arguments)),
+        )
+    }
+    defaults = {"task__loss": json.dumps(_LOSSES)}
+    return keras_config(task__model=f"{_HERE}:{model}", **{**defaults, **sections, **changes})
+
+
+def _built(*args: Any, **kwargs: Any) -> tuple[KerasTask, tf_keras.Model]:
+    task = KerasTask(_config(*args, **kwargs).task)
+    return task, task.build_model()
+
+
+def _evaluated(task: KerasTask, model: Any, weighted: bool = False) -> dict[str, float]:
+    x, y, *w = two_labels(8, weighted=weighted)
+    features, labels = tf.constant(x, tf.float32), tf.nest.map_structure(tf.constant, y)
+    metrics = task.build_metrics(training=False)
+    weights = (None, tf.constant(w[0], tf.float32)) if weighted else None
+    logs = task.validation_step((features, labels, weights), model, metrics)
+    return {"loss": float(logs["loss"]), **{m.name: float(m.result()) for m in metrics}}
+
+
+@pytest.mark.parametrize("model", ["functional", "functional_3", "Subclass"])
+@pytest.mark.parametrize("form", ["list", "dict"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_and_metrics_are_those_of_keras(model: str, form: str, weighted: bool) -> None:
+    weights = {"kind": 0.25, "size": 2.0}
+    metrics = {"kind": ["accuracy"], "size": ["mae"]}
+    task, built = _built(
+        model,
+        {"weighted": weighted},
+        task__model__arguments__form=form,
+        task__loss_weights=json.dumps(weights),
+        task__metrics=json.dumps(metrics),
+    )
+    values = _evaluated(task, built, weighted)
+
+    x, y, *w = two_labels(8, weighted=weighted)
+    outputs = built(x.astype(np.float32))
+    kind, size = (outputs["kind"], outputs["size"]) if form == "dict" else outputs
+    own = w[0] if weighted else np.ones(8)
+    losses = {
+        "kind_loss": tf_keras.losses.sparse_categorical_crossentropy(y["kind"], kind) * own,
+        "size_loss": tf_keras.losses.huber(y["size"], size) * own,
+    }
+    expected = {name: float(np.mean(loss)) for name, loss in losses.items()}
+    expected["loss"] = 0.25 * expected["kind_loss"] + 2.0 * expected["size_loss"]
+    expected["kind_accuracy"] = float((np.argmax(kind, axis=1) == y["kind"]).mean())
+    expected["size_mae"] = float(np.abs(size - y["size"]).mean())
+    assert values == pytest.approx(expected, rel=1e-5)
+
+
+def test_numbers_are_those_of_evaluate() -> None:
+    weights = {"kind": 0.25, "size": 2.0}
+    task, model = _built(
+        data={"weighted": True},
+        task__loss_weights=json.dumps(weights),
+        task__metrics=json.dumps([["accuracy"], ["mae"]]),
+    )
+    values = _evaluated(task, model, weighted=True)
+
+    x, y, w = two_labels(8, weighted=True)
+    model.compile(loss=_LOSSES, loss_weights=weights, metrics=[["accuracy"], ["mae"]])
+    y = {"kind": y["kind"], "size": y["size"].astype(np.float32)}
+    expected = model.evaluate(x, y, sample_weight=w.astype(float), return_dict=True, verbose=0)
+    assert values == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"form": "list"}},
+        {"model": "Subclass", "data": {"form": "list"},
+         "task__loss": "[sparse_categorical_crossentropy, {name: huber}]"},
+        {"task__loss": "[sparse_categorical_crossentropy, huber]"},
+        {"task__loss": "{size: huber}"},  # That of classes follows from labels and outputs.
+        {"task__loss": "{size: {name: huber, delta: 1.0}}", "model": "functional_3"},
+    ],
+)  # fmt: skip
+def test_other_forms_mean_the_same(changes: dict[str, Any]) -> None:
+    task, model = _built(task__loss_weights="[1, 3]", **changes)
+    x, y = two_labels(8)
+    kind, size = model(x.astype(np.float32))
+    labels = {"data": changes.get("data")} and (
+        {"0": y["kind"], "1": y["size"]} if changes.get("data") else y
+    )
+    losses = task.example_losses(tf.nest.map_structure(tf.constant, labels), [kind, size])
+
+    expected = tf_keras.losses.sparse_categorical_crossentropy(y["kind"], kind)
+    expected += 3 * tf_keras.losses.huber(y["size"], size)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def test_one_array_is_the_label_of_all_outputs_and_one_loss_that_of_all() -> None:
+    task, model = _built("two_numbers", {"form": "one"}, task__loss="mse", task__metrics="[mae]")
+    x, y = two_labels(8, form="one")
+    first, second = model(x.astype(np.float32))
+    losses = task.example_losses(tf.constant(y), [first, second])
+
+    expected = np.square(y - first) + np.square(y - second)
+    np.testing.assert_allclose(losses, expected[:, 0], rtol=1e-5)
+    assert [metric.name for metric in task.build_metrics()] == [
+        "first_loss", "first_mae", "second_loss", "second_mae",
+    ]  # fmt: skip
+
+
+def two_numbers(first: str = "first") -> tf_keras.Model:
+    """Returns a model with two numbers."""
+    inputs = tf_keras.Input([4])
+    names = (first, "second")
+    return tf_keras.Model(inputs, [tf_keras.layers.Dense(1, name=name)(inputs) for name in names])
+
+
+@pytest.mark.parametrize("changes", [{"data": {"form": "part"}}, {"task__loss": "{size: null}"}])
+def test_output_without_labels_or_without_loss_counts_for_nothing(changes: Any) -> None:
+    task, model = _built(**{"task__loss": "{kind: sparse_categorical_crossentropy}", **changes})
+    x, y = two_labels(8)
+    kind, size = model(x.astype(np.float32))
+    losses = task.example_losses(tf.nest.map_structure(tf.constant, y), [kind, size])
+
+    expected = tf_keras.losses.sparse_categorical_crossentropy(y["kind"], kind)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+
+def masked_labels(count: int = 40, **_: Any) -> Any:
+    """Returns sequences with zeros, which are masked, and labels of each step and of the whole."""
+    x = np.random.default_rng(1).integers(0, 3, size=(count, 4)).astype(np.float32)
+    return x, {"each": x[..., None] * 2, "total": x.sum(axis=1, keepdims=True)}
+
+
+def test_mask_of_an_output_is_that_of_its_loss_and_its_metrics() -> None:
+    config = keras_config(
+        task__model=f"{_HERE}:masked",
+        task__loss="mse",
+        task__metrics="{each: [mse]}",
+        **{
+            f"task__{section}__{name}": value
+            for section in ("train_data", "validation_data")
+            for name, value in (("function", f"{_HERE}:masked_labels"), ("arguments", "{}"))
+        },
+    )
+    task = KerasTask(config.task)
+    model = task.build_model()
+    x, y = masked_labels(8)
+    metrics = task.build_metrics()
+    labels = tf.nest.map_structure(tf.constant, y)
+    logs = task.validation_step((tf.constant(x), labels, None), model, metrics)
+    values = {metric.name: float(metric.result()) for metric in metrics}
+
+    each, total = model(x)
+    kept = x != 0
+    error = np.square(each[..., 0] - y["each"][..., 0])[kept].mean()
+    assert values["each_loss"] == pytest.approx(error, rel=1e-5)
+    assert values["each_mse"] == pytest.approx(error, rel=1e-5)
+    sums = np.square(total - y["total"]).mean()
+    assert float(logs["loss"]) == pytest.approx(error + sums, rel=1e-5)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"strategy": "mirrored2"},
+        {"trainer__gradient_accumulation_steps": 2},
+        {"task__train_data__on_device": "false"},
+        {"trainer__optimizer_config__ema__average_decay": 0.9},
+        {"model": "functional_3"},
+        {"model": "functional_3", "strategy": "mirrored2"},
+        {"model": "Subclass", "data": {"weighted": True}},
+    ],
+)
+def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    changes = {"task__metrics": "{kind: [accuracy]}", **changes}
+    strategy = changes.pop("strategy", "one_device")
+    config = _config(task__model__arguments__dropout=0.5, **changes)
+    whole, logs = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    assert logs["validation_examples"] == 37
+    total = logs["kind_loss"] + logs["size_loss"]
+    assert logs["validation_loss"] == pytest.approx(total, rel=1e-5)
+    assert "kind_accuracy" in logs
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"data": {"form": "typo"}}, "task.model",
+         "labels 'sise', but the model has no such output; did you mean 'size'?"),
+        ({"task__loss": "{kind: mse}"}, "task.loss.kind", "for class numbers, use sparse"),
+        ({"task__loss": "{size: mse, knd: mse}"}, "task.loss.knd",
+         "the model has no output 'knd'; did you mean 'kind'?"),
+        ({"task__loss": "[mse]"}, "task.loss", "got 1 values, expected one for each output"),
+        ({"task__loss": "mse"}, "task.loss.kind", "MeanSquaredError does not fit"),
+        ({"task__loss": "{kind: sparse_categorical_crossentropy}"}, "task.loss.size",
+         "do not determine it"),
+        ({"task__loss": "{kind: null, size: null}"}, "task.loss", "no output has a loss"),
+        ({"task__loss_weights": "{sise: 1}"}, "task.loss_weights.sise", "has no output 'sise'"),
+        ({"task__metrics": "{kind: [f1_score]}"}, "task.metrics.kind[0]", "set average: macro"),
+        ({"task__metrics": "{knd: [mae]}"}, "task.metrics.knd", "has no output 'knd'"),
+        ({"task__metrics": "{kind: [{name: accuracy}, {name: mae, as: loss}]}"}, "task.metrics",
+         "another metric is also named 'loss'"),
+        ({"model": "two_numbers", "data": {"form": "one"}, "task__loss": "mse",
+          "task__model__arguments__first": "validation"}, "task.metrics",
+         "the name 'validation_loss' is taken"),
+        ({"model": "Nested"}, "task.model", "the output 'both' is a list, expected a tensor"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_an_error_that_names_the_output(
+    changes: dict[str, Any], path: str, message: str
+) -> None:
+    with pytest.raises((SettingError, ConfigError)) as caught:
+        _built(**changes)[0].build_metrics()
+    if isinstance(caught.value, SettingError):
+        assert caught.value.path == path
+    assert message in str(caught.value)
+
+
+def test_model_with_one_tensor_refuses_several_labels_and_values() -> None:
+    with pytest.raises(SettingError, match="the model returns a single tensor"):
+        KerasTask(_config().task.replace(model=keras_config().task.model)).build_model()
+    with pytest.raises(SettingError, match=r"task.loss: has values for several outputs"):
+        KerasTask(keras_config(task__loss="{a: mse}").task).build_model()
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "message"),
+    [
+        ("task.loss={kind: {delta: 2}}", "task.loss.kind", "has no name"),
+        ("task.loss={delta: 0.5}", "task.loss.delta", "a mapping without the key 'name'"),
+        ("task.loss=[mse, hubber]", "task.loss[1]", "did you mean 'huber'"),
+        ("task.loss_weights={kind: x}", "task.loss_weights.kind", "expected a number"),
+        ("task.metrics={kind: [acuracy]}", "task.metrics.kind[0]", "did you mean 'accuracy'"),
+        ("task.metrics=[[mae], [mae, mae]]", "task.metrics[1][1]", "also named 'mae'"),
+        ("task.metrics={kind: 3}", "task.metrics.kind", "got 3, expected a metric or a list"),
+    ],
+)
+def test_wrong_setting_is_reported_without_the_model(setting: str, path: str, message: str) -> None:
+    flags = (("--set", *setting.split("=", 1)),)
+    request = Request(flags=(("--task.name", "task.name", "keras"), *flags))
+    with pytest.raises(ConfigError) as caught:
+        resolve(request)
+    problems = {problem.path: problem.message for problem in caught.value.problems}
+    assert message in problems[path]
+
+
+def test_class_weights_need_one_label() -> None:
+    task, _ = _built(task__class_weights="balanced")
+    with pytest.raises(DataError, match="an example has several labels, kind, size"):
+        task.training_classes()
+
+
+def test_arrays_by_output() -> None:
+    x, y = two_labels(5)
+    expected = {"x": ((4,), "float32"), "y.kind": ((), "int64"), "y.size": ((1,), "float32")}
+    assert specs_of(arrays_of((x, y), "f")) == expected
+    as_file = {"x": x, "y.kind": y["kind"], "y.size": y["size"]}
+    assert specs_of(arrays_of(as_file, "f")) == expected
+    listed = arrays_of((x, [y["kind"], y["size"]]), "f")
+    assert [*listed.arrays["y"]] == ["0", "1"]
+    assert label_of(listed.arrays["y"], 1) == {
+        "label.0": int(y["kind"][1]),
+        "label.1": pytest.approx(float(y["size"][1, 0]), rel=1e-5),
+    }
+    # As many arrays as examples are the labels of the examples.
+    assert arrays_of((x, [np.arange(2)] * 5), "f").arrays["y"].shape == (5, 2)
+    with pytest.raises(DataError, match=r"got y\.kind of strings"):
+        arrays_of((x, {"kind": ["a"] * 5}), "f")
+    with pytest.raises(DataError, match="expected arrays of the same size"):
+        arrays_of((x, {"kind": np.arange(4)}), "f")
+
+
+@pytest.mark.parametrize("where", ["memory", "export"])
+def test_outputs_and_classes_are_predicted(where: str, tmp_path: Path) -> None:
+    task, model = _built(task__model__arguments__form="dict")
+    signatures: Any = task.serving(model).signatures
+    if where == "export":
+        module = tf.Module()
+        module.model = model
+        tf.saved_model.save(module, str(tmp_path), signatures=dict(signatures))
+        signatures = tf.saved_model.load(str(tmp_path)).signatures
+    predictor = ArrayPredictor(signatures)
+    (prediction,) = predictor.predict(list(predictor.items(["[1, 2, 3, 4]"], [])))
+
+    outputs = model(np.array([[1, 2, 3, 4]], np.float32))
+    number = int(np.argmax(outputs["kind"][0]))
+    assert prediction.data["kind_class"] == number
+    np.testing.assert_allclose(prediction.data["size_outputs"], outputs["size"][0], rtol=1e-4)
+    np.testing.assert_allclose(prediction.data["kind_probabilities"], outputs["kind"][0], rtol=1e-4)
+    assert f"kind class {number} (" in prediction.text
+    assert ", size [" in prediction.text or prediction.text.startswith("0: size [")
