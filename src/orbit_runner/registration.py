@@ -22,6 +22,8 @@ class SourceTraits:
             source, so it accepts the settings of all.
         knows_classes: Whether it knows the number of classes.
         mixes_bad_records: Whether a mixture of such sources can leave out bad records.
+        needs_python: Whether batches are read by Python code, which workers that run only graphs
+            and tf.data services cannot call.
     """
 
     settings: tuple[str, ...] = ()
@@ -30,6 +32,7 @@ class SourceTraits:
     is_generated: bool = False
     knows_classes: bool = True
     mixes_bad_records: bool = True
+    needs_python: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -196,7 +196,7 @@ for _name, _target, _help, _traits in (
         "array_record",
         "data.array_record.source:IMAGES",
         "images in ArrayRecord files of tf.Example, read by index",
-        SourceTraits(settings=_OF_RECORDS, knows_classes=False),
+        SourceTraits(settings=_OF_RECORDS, knows_classes=False, needs_python=True),
     ),
     (
         "image_folder",
@@ -218,6 +218,15 @@ for _name, _target, _help, _traits in (
                 *_OF_FILES,
             ),
             required=(("labels_file", "labels.csv"),),
+        ),
+    ),
+    (
+        "hugging_face",
+        "data.hugging_face.images:IMAGES",
+        "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
+        SourceTraits(
+            settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
+            needs_python=True,
         ),
     ),
     (
@@ -370,6 +379,12 @@ for _name, _target, _help, _traits in (
         "data.tables.parquet:ParquetTable",
         "Parquet files",
         SourceTraits(settings=_OF_ROWS),
+    ),
+    (
+        "hugging_face",
+        "data.hugging_face.tables:HuggingFaceTable",
+        "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
+        SourceTraits(settings=("hugging_face_split", *_OF_ROWS)),
     ),
     (
         "npz",
