@@ -191,7 +191,9 @@ def map_file(path: Path) -> Iterator[pyarrow.MemoryMappedFile]:
 def read_schema(path: Path) -> pyarrow.Schema:
     """Returns the schema of an Arrow file. Raises `DataError` if it cannot be read."""
     with map_file(path) as source:
-        return _open(source).schema
+        schema = _open(source).schema
+        _ = schema.names  # Raises an error for names that are not UTF-8.
+    return schema
 
 
 def read_batches(

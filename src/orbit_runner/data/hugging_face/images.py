@@ -243,7 +243,8 @@ def load(
 def _choose_columns(table: HuggingFaceTable, image: str, label: str) -> tuple[str, str]:
     """Returns the columns with the images and with the classes."""
     features = table.saved.features
-    schema = read_schema(table.saved.files[0])
+    path = table.saved.files[0]
+    schema = read_schema(path)
     images = [name for name, feature in features.items() if feature.get("_type") == "Image"]
     images = images or [field.name for field in schema if _has_bytes(field.type)]
     chosen = {
@@ -255,11 +256,11 @@ def _choose_columns(table: HuggingFaceTable, image: str, label: str) -> tuple[st
         name = given or (candidates[0] if len(candidates) == 1 else "")
         if given and given not in schema.names:
             raise DataError(
-                f"{NAME}: {unknown_name_message('column', given, schema.names)}", field=setting
+                f"{path}: {unknown_name_message('column', given, schema.names)}", field=setting
             )
         if not name or name not in schema.names:
             raise DataError(
-                f"{NAME}: got columns {', '.join(schema.names)}, expected {expected}; "
+                f"{path}: got columns {', '.join(schema.names)}, expected {expected}; "
                 f"set {setting}",
                 field=setting,
             )
