@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Sequence
+import types
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -23,6 +24,8 @@ class SourceTraits:
             source, so it accepts the settings of all.
         knows_classes: Whether it knows the number of classes.
         mixes_bad_records: Whether a mixture of such sources can leave out bad records.
+        needs_python: Whether batches are read by Python code, which workers that run only graphs
+            and tf.data services cannot call.
     """
 
     settings: tuple[str, ...] = ()
@@ -31,6 +34,7 @@ class SourceTraits:
     is_generated: bool = False
     knows_classes: bool = True
     mixes_bad_records: bool = True
+    needs_python: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +84,15 @@ class Registry:
         kind: str,
         *,
         entry_point_group: str | None = None,
-        includes: Sequence[Registry] = (),
+        includes: Mapping[str, Registry] = types.MappingProxyType({}),
     ) -> None:
         self.kind = kind
         self._group = entry_point_group
         self._entries: dict[str, Entry] = {}
-        # Registries whose entries this one has, too, unless it has its own of the name. Those
-        # whose examples are drawn as a task asks are only for that task.
-        self._includes = tuple(includes)
+        # Registries whose entries this one has, too, each with the suffix of names that another
+        # included registry has already. Own entries come first. Sources whose examples are drawn
+        # as a task asks are only for that task.
+        self._includes = includes
 
     def register(
         self,
@@ -135,10 +140,11 @@ class Registry:
         if not self._includes:
             return self._entries
         known = dict(self._entries)
-        for registry in self._includes:
+        for suffix, registry in self._includes.items():
             for name, entry in registry._all_entries().items():
-                if not entry.traits.is_generated:
-                    known.setdefault(name, entry)
+                own_name = f"{name}{suffix}" if name in known else name
+                if not entry.traits.is_generated and name not in self._entries:
+                    known.setdefault(own_name, dataclasses.replace(entry, name=own_name))
         return known
 
     def _load_entry_points(self) -> None:

@@ -49,7 +49,7 @@ TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
 # What the task `keras` reads: arrays, and the tables and images of the other tasks.
-ARRAY_SOURCES = Registry("data source", includes=(TABLE_SOURCES, SOURCES))
+ARRAY_SOURCES = Registry("data source", includes={"": TABLE_SOURCES, "_images": SOURCES})
 # The trackers of this package. A config names those of users by their class.
 TRACKERS = Registry("tracker")
 EXPORT_FORMATS = Registry("format")
@@ -197,7 +197,7 @@ for _name, _target, _help, _traits in (
         "array_record",
         "data.array_record.source:IMAGES",
         "images in ArrayRecord files of tf.Example, read by index",
-        SourceTraits(settings=_OF_RECORDS, knows_classes=False),
+        SourceTraits(settings=_OF_RECORDS, knows_classes=False, needs_python=True),
     ),
     (
         "image_folder",
@@ -219,6 +219,15 @@ for _name, _target, _help, _traits in (
                 *_OF_FILES,
             ),
             required=(("labels_file", "labels.csv"),),
+        ),
+    ),
+    (
+        "hugging_face",
+        "data.hugging_face.images:IMAGES",
+        "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
+        SourceTraits(
+            settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
+            needs_python=True,
         ),
     ),
     (
@@ -379,6 +388,12 @@ for _name, _target, _help, _traits in (
         "data.tables.parquet:ParquetTable",
         "Parquet files",
         SourceTraits(settings=_OF_ROWS),
+    ),
+    (
+        "hugging_face",
+        "data.hugging_face.tables:HuggingFaceTable",
+        "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
+        SourceTraits(settings=("hugging_face_split", *_OF_ROWS)),
     ),
     (
         "npz",

@@ -104,6 +104,7 @@ CASES = [
     ("FeaturesConfig", "task.features.categorical=[sex, age]", "task.features.categorical", "age is listed twice"),
     ("TableDataConfig", "task.train_data.function=a:b", "task.train_data.function", "is read only by source 'arrays', got source 'diabetes'"),
     ("TableSplitConfig", "task.split.column=part", "task.split.column", "got both of column and fractions"),
+    ("ImageSplitConfig", "task.split={fractions: {train: 1}, hash_of: [directory], stratified: true}", "task.split.stratified", "cannot be combined with hash_of"),
     ("TextClassificationConfig", "task.label_column=text", "task.label_column", "'text' is also text.column"),
     ("TextColumnConfig", "task.text={tokenizer: subwords, max_length: 1}", "task.text.max_length", "got 1, expected at least 2"),
     ("TextTransformerConfig", "task.model={name: transformer, num_attention_heads: 7}", "task.model.num_attention_heads", "got 7, expected a divisor"),

@@ -17,7 +17,7 @@ from orbit_runner.tasks.examples import TrainingExamples
 from tests.support.digits import digits_config
 from tests.support.images import write_listed
 from tests.support.keras_models import BASE, classes
-from tests.support.tables import make_rows, table_config, write_csv, write_jsonl, write_parquet
+from tests.support.tables import WRITERS, make_rows, table_config, write_csv
 from tests.support.texts import text_config
 from tests.support.toy import config_of
 
@@ -63,15 +63,11 @@ def check_places(config: ExperimentConfig, label_of: LabelOf) -> None:
 
 
 @pytest.mark.parametrize("split", [{}, _BY_COLUMN])
-@pytest.mark.parametrize(
-    ("source", "write"), [("csv", write_csv), ("jsonl", write_jsonl), ("parquet", write_parquet)]
-)
-def test_row_of_a_table(
-    tmp_path: Path, source: str, write: Callable[..., Path], split: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("source", ["csv", "jsonl", "parquet", "hugging_face"])
+def test_row_of_a_table(tmp_path: Path, source: str, split: dict[str, Any]) -> None:
     parts = ("validation", "train", "train")
     rows = [row | {"part": parts[number % 3]} for number, row in enumerate(make_rows())]
-    path = write(tmp_path / f"rows.{source}", rows)
+    path = WRITERS[source](tmp_path / f"rows.{source}", rows)
     config = table_config(
         path,
         task__train_data__source=source,

@@ -12,6 +12,7 @@ import pyarrow
 from pyarrow import parquet
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from tests.support.hugging_face import write_arrow
 from tests.support.toy import config_of
 
 _BASE: dict[str, Any] = {
@@ -109,4 +110,14 @@ def write_npz(path: Path, rows: Rows) -> Path:
     return path
 
 
-WRITERS = {"csv": write_csv, "jsonl": write_jsonl, "parquet": write_parquet, "npz": write_npz}
+def write_arrow_rows(path: Path, rows: Rows) -> Path:
+    return write_arrow(path, pyarrow.Table.from_pylist([dict(row) for row in rows]), rows=7)
+
+
+WRITERS = {
+    "csv": write_csv,
+    "jsonl": write_jsonl,
+    "parquet": write_parquet,
+    "hugging_face": write_arrow_rows,
+    "npz": write_npz,
+}

@@ -28,7 +28,7 @@ from orbit_runner.tasks.tabular.preprocessing import (
 )
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
-from tests.support.tables import make_rows, table_config, write_csv, write_parquet
+from tests.support.tables import WRITERS, make_rows, table_config, write_csv
 from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
@@ -312,9 +312,9 @@ def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:
     assert found == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
 
 
-@pytest.mark.parametrize("source", ["csv", "parquet"])
+@pytest.mark.parametrize("source", ["csv", "parquet", "hugging_face"])
 def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_path: Path) -> None:
-    write = {"csv": write_csv, "parquet": write_parquet}[source]
+    write = WRITERS[source]
     changes = {f"task__{section}__source": source for section in SECTIONS}
     config = table_config(write(tmp_path / "a", make_rows()), **changes)
     features, targets = _numpy(

@@ -11,11 +11,12 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from orbit_runner.data.array_record import source as array_record
+from orbit_runner.data.hugging_face import images as hugging_face
 from orbit_runner.data.images import csv_labels
 from orbit_runner.data.ratings.interactions import leave_one_out
 from orbit_runner.data.source_cache import source_cache_scope
@@ -37,6 +38,9 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.keras.sources import _read_files as read_keras_files
 from tools.fuzz.target import Seeds, Target
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _ROWS = [
     {"size": 1.5, "color": "red", "age": 3, "y": "a"},
@@ -88,6 +92,8 @@ def _table_targets() -> list[Target]:
         Target("jsonl", "table.jsonl", _fixed_seeds(_JSONL), _table("jsonl")),
         Target("jsonl_gz", "t.jsonl.gz", _fixed_seeds(gzip.compress(_JSONL)), _table("jsonl")),
         Target("parquet", "table.parquet", _parquet, _table("parquet")),
+        Target("arrow", "table.arrow", _arrow_files, _table("hugging_face")),
+        Target("arrow_images", "images.arrow", _arrow_images, _read_arrow_images),
         Target("image_csv", "labels.csv", _image_csv, _read_image_csv),
     ]
 
@@ -247,6 +253,37 @@ def _parquet(folder: Path) -> list[bytes]:
         )
         contents.append((folder / "seed").read_bytes())
     return contents
+
+
+def _arrow_files(folder: Path) -> list[bytes]:
+    import pyarrow
+
+    return _write_arrow(folder, pyarrow.Table.from_pylist(_ROWS))
+
+
+def _arrow_images(folder: Path) -> list[bytes]:
+    import pyarrow
+
+    images = [{"bytes": _png(), "path": "a.png"}, {"bytes": _png(), "path": None}]
+    return _write_arrow(folder, pyarrow.table({"image": images, "label": [0, 1]}))
+
+
+def _write_arrow(folder: Path, table: pyarrow.Table) -> list[bytes]:
+    """Returns the table in Arrow's stream format and in its file format."""
+    from pyarrow import ipc
+
+    contents = []
+    for new in (ipc.new_stream, ipc.new_file):
+        with (folder / "seed").open("wb") as file, new(file, table.schema) as writer:
+            writer.write_table(table)
+        contents.append((folder / "seed").read_bytes())
+    return contents
+
+
+def _read_arrow_images(path: Path) -> None:
+    source = hugging_face.load(input_path=[str(path)])
+    for number in range(min(source.size, 100)):
+        source.place(number)
 
 
 def _image_csv(folder: Path) -> list[bytes]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,10 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         raise DataError(
             f"{path}: cannot be read as .npz: {first_line(error)}", field="input_path"
         ) from None
+
+
+def bytes_keys(rows: Iterable[bytes]) -> np.ndarray:
+    """Returns a key of each row, which equal rows have in common: uint64 [n]."""
+    blake = hashlib.blake2b
+    digests = b"".join(blake(row, digest_size=8).digest() for row in rows)
+    return np.frombuffer(digests, np.uint64)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.arrays import RepeatedArray, TextArray, leaves, stored_rows
-from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.arrays import RepeatedArray, TextArray, bytes_keys, leaves, stored_rows
+from orbit_runner.data.images.dataset import EncodedImages, ImageDataset
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tfrecord.source import RecordDataset
 from orbit_runner.errors import DataError
 
 # Contents are compared up to these limits, which take about a second. Beyond them, only examples
@@ -137,9 +135,9 @@ def shared_images(
         keys = _file_keys(train.paths, validation.paths)
         paths = (train.paths.__getitem__, validation.paths.__getitem__)
         return compare_keys(_without(keys[0], excluded), keys[1], "images", paths, advice)
-    if isinstance(train, RecordDataset) and isinstance(validation, RecordDataset):
+    if isinstance(train, EncodedImages) and isinstance(validation, EncodedImages):
         keys = _record_keys(train, validation)
-        places = (train.record_name, validation.record_name)
+        places = (train.example_name, validation.example_name)
         return compare_keys(_without(keys[0], excluded), keys[1], "images", places, advice)
     return None
 
@@ -153,13 +151,6 @@ def shared_files(
         return None
     paths = (train.__getitem__, validation.__getitem__)
     return compare_keys(keys[0], keys[1], "files", paths, advice)
-
-
-def bytes_keys(rows: Iterable[bytes]) -> np.ndarray:
-    """Returns the key of each row, uint64 [n]."""
-    blake = hashlib.blake2b
-    digests = b"".join(blake(row, digest_size=8).digest() for row in rows)
-    return np.frombuffer(digests, np.uint64)
 
 
 def _without(keys: np.ndarray, excluded: np.ndarray | None) -> np.ndarray:
@@ -243,7 +234,7 @@ def _end_bytes(path: str | Path, size: int) -> bytes:
         return f"{size}:".encode() + content + file.read()
 
 
-def _record_keys(train: RecordDataset, validation: RecordDataset) -> tuple[np.ndarray, np.ndarray]:
+def _record_keys(train: EncodedImages, validation: EncodedImages) -> tuple[np.ndarray, np.ndarray]:
     """Returns the keys of records: of their contents if there are few, else of their places."""
     sources = (train, validation)
     size = sum(os.path.getsize(path) for source in sources for path in source.files)
@@ -254,11 +245,9 @@ def _record_keys(train: RecordDataset, validation: RecordDataset) -> tuple[np.nd
     return _place_keys(train, numbers), _place_keys(validation, numbers)
 
 
-def _place_keys(source: RecordDataset, numbers: dict[bytes, int]) -> np.ndarray:
+def _place_keys(source: EncodedImages, numbers: dict[bytes, int]) -> np.ndarray:
     """Returns a key for the file and the number of each record, int64 [n]."""
     ends = [_end_bytes(path, os.path.getsize(path)) for path in source.files]
     files = np.array([numbers.setdefault(end_bytes, len(numbers)) for end_bytes in ends], np.int64)
-    blocks = source.blocks
-    within = np.arange(source.size) - np.repeat(blocks.first, blocks.records)
-    place = np.repeat(blocks.place, blocks.records) + within
-    return np.repeat(files[blocks.file], blocks.records) * 2**40 + place
+    file, place = source.stored_places()
+    return files[file] * 2**40 + place

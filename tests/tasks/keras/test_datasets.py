@@ -15,6 +15,7 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.errors import DataError
+from orbit_runner.registry import ARRAY_SOURCES
 from orbit_runner.tasks.keras.data import KerasData
 from orbit_runner.tasks.keras.sources import section_source, specs_of
 from orbit_runner.tasks.keras.stream import StreamSource
@@ -454,3 +455,35 @@ def test_what_needs_an_index_is_refused_for_a_tf_data_dataset(
     problems = dict(KerasData(keras_config(**changes).task).problems())
 
     assert setting in problems
+
+
+def test_images_are_split_by_their_paths_with_each_in_one_part(tmp_path: Path) -> None:
+    write_folder(tmp_path / "images", {"cat": 19, "dog": 18, "owl": 20})
+    config = keras_config(
+        **_NO_ARRAYS,
+        task__train_data__source="image_folder",
+        task__train_data__data_dir=str(tmp_path / "images"),
+        task__image_size="[12, 12]",
+        task__validation_split=0.25,
+        task__test_split=0.2,
+    ).task
+    test = config.replace(validation_data=config.validation_data.replace(split="test"))
+    parts = [
+        section_source(config, "train_data"),
+        section_source(config, "validation_data"),
+        section_source(test, "validation_data"),
+    ]
+
+    paths = [path for part in parts for path in part.paths]
+    assert len(paths) == len(set(paths)) == 57
+    assert all(4 < part.size < 45 for part in parts)
+
+
+def test_hugging_face_dataset_is_a_table_or_images(tmp_path: Path) -> None:
+    sources = [entry.name for entry in ARRAY_SOURCES.entries()]
+
+    assert {"hugging_face", "hugging_face_images", "tfds", "tfds_images"} <= {*sources}
+    assert keras_config(**_NO_ARRAYS, task__train_data__source="hugging_face",
+                        task__outputs="kind").task.kind == "table"  # fmt: skip
+    assert keras_config(**_NO_ARRAYS, task__train_data__source="hugging_face_images",
+                        task__train_data__image_column="picture").task.kind == "images"  # fmt: skip

@@ -42,6 +42,8 @@ files (--task.validation_data.NAME=VALUE). The results are printed and written t
 RUN/evaluations. The records of training, the best checkpoint and the curves do not change, and the
 run may still be in progress. The exit code is 3 if a result is NaN or infinite."""
 _VALIDATION = "task.validation_data"
+# The settings of a task that split its data into parts.
+_PARTS = ("split", "validation_split", "test_split")
 # What else decides how a run evaluates.
 _SETTINGS = (
     "trainer.validation_steps",
@@ -89,10 +91,18 @@ def _split_setting(run: Path, flags: argparse.Namespace) -> list[tuple[str, str,
     if flags.split is None:
         return []
     changes = dict(flags.dotted)
-    source = changes.get(f"{_VALIDATION}.source") or read_setting(run, f"{_VALIDATION}.source")
-    tfds = changes.get(f"{_VALIDATION}.tfds_name") or read_setting(run, f"{_VALIDATION}.tfds_name")
-    is_tfds = source == "tfds" if source else bool(tfds)
-    return [("--split", f"{_VALIDATION}.{'tfds_split' if is_tfds else 'split'}", flags.split)]
+
+    def setting(path: str) -> object:
+        return changes.get(path) or read_setting(run, path)
+
+    name = "split"
+    if not any(setting(f"task.{parts}") for parts in _PARTS):
+        source = str(setting(f"{_VALIDATION}.source") or "")
+        if source.startswith("tfds") or (not source and setting(f"{_VALIDATION}.tfds_name")):
+            name = "tfds_split"
+        elif source.startswith("hugging_face"):
+            name = "hugging_face_split"
+    return [("--split", f"{_VALIDATION}.{name}", flags.split)]
 
 
 @contextlib.contextmanager

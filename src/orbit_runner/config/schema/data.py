@@ -204,13 +204,13 @@ class DataConfig(Config):
         """What is declared about the source; of an unknown source, nothing."""
         if not self._is_source_known:
             return SourceTraits()
-        traits: SourceTraits = _source_registry(self).get(self.source).traits
+        traits: SourceTraits = source_registry(self).get(self.source).traits
         return traits
 
     @property
     def _is_source_known(self) -> bool:
         """Whether the source is one of the task's; the task reports a source that is not."""
-        registry = _source_registry(self)
+        registry = source_registry(self)
         return registry is not None and self.source in registry
 
     def _source_problems(self) -> Iterator[tuple[str, str]]:
@@ -228,13 +228,14 @@ class DataConfig(Config):
         if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for source_traits in traits for name in source_traits.settings}
-        for name, readers in _source_settings(_source_registry(self)).items():
+        for name, readers in _source_settings(source_registry(self)).items():
             if name not in read and getattr(self, name) != default_setting(self, name):
                 by = " or ".join(map(repr, readers))
                 yield name, f"is read only by source {by}, got source {self.source!r}"
 
 
-def _source_registry(section: DataConfig) -> Any:
+def source_registry(section: DataConfig) -> Any:
+    """Returns the registry of the sources that a section can name."""
     return section.__dataclass_fields__["source"].metadata["registry"]
 
 

@@ -334,10 +334,11 @@ def _asynchronous_problems(config: ExperimentConfig) -> Problems:
             "workers run only graphs, which cannot count bad images\n"
             "allowed: 0 under `parameter_server`",
         )
-    if getattr(config.task.train_data, "source", "") == "array_record":
+    traits = getattr(config.task.train_data, "traits", None)
+    if traits is not None and traits.needs_python:
         yield (
             "task.train_data.source",
-            "workers run only graphs, which cannot read ArrayRecord files\n"
+            f"workers run only graphs, which cannot read source {config.task.train_data.source}\n"
             "use TFRecord files, or another strategy than `parameter_server`",
         )
     if config.task.train_data.enable_tf_data_service:

@@ -34,7 +34,9 @@ def add_records(source: ArrayRecordSource, columns: tf.data.Dataset) -> tf.data.
             problems = (
                 (n, example_problem(r, expected)) for n, r in zip(numbers, records, strict=True)
             )
-            problem = next((f"{source.record_name(n)}: {text}" for n, text in problems if text), "")
+            problem = next(
+                (f"{source.example_name(n)}: {text}" for n, text in problems if text), ""
+            )
         return np.array(records, object), problem.encode()
 
     def add(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

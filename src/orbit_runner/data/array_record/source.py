@@ -48,6 +48,8 @@ class ArrayRecordSource(RecordDataset):
     label_offset: int = 0
     labels: tuple[str, ...] | None = None
     part: tuple[int, int] | None = None
+    # The records of this part that are used, ascending, int64 [n]; None for all.
+    rows: np.ndarray | None = None
     survey: ImageSurvey | None = None
 
     stored = "in ArrayRecord files"
@@ -65,7 +67,12 @@ class ArrayRecordSource(RecordDataset):
 
     @functools.cached_property
     def blocks(self) -> Blocks:  # type: ignore[override]
-        """The used records of each file, as one block, whose `offset` and `length` are 0."""
+        """The used records that follow each other, as blocks, whose `offset` and `length` are 0."""
+        blocks = self._file_blocks()
+        return blocks if self.rows is None else _blocks_of(self.rows, blocks)
+
+    def _file_blocks(self) -> Blocks:
+        """Returns the records of each file that are in the part, as one block."""
         counts = np.array(self.record_files.counts, np.int64)
         firsts = np.cumsum(counts) - counts
         start, stop = self.part or (0, int(counts.sum()))
@@ -95,6 +102,10 @@ class ArrayRecordSource(RecordDataset):
                 ordered_records[row] = record
         return ordered_records
 
+    def select(self, rows: np.ndarray) -> ArrayRecordSource:
+        """Returns some of the records."""
+        return dataclasses.replace(self, rows=rows if self.rows is None else self.rows[rows])
+
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files."""
         return describe_files(self.files, content_digest)
@@ -114,7 +125,7 @@ class ArrayRecordSource(RecordDataset):
         for start in range(0, len(numbers), _RECORDS_AT_ONCE):
             part = numbers[start : start + _RECORDS_AT_ONCE]
             for number, record in zip(part, self.read(part), strict=True):
-                yield self.record_name(number), record
+                yield self.example_name(number), record
 
     def join(self, datasets: Sequence[ArrayRecordSource]) -> JoinedArrayRecords:
         """Returns the ArrayRecord files of several datasets."""
@@ -142,6 +153,24 @@ class JoinedArrayRecords(ArrayRecordSource):
     def blocks(self) -> Blocks:  # type: ignore[override]
         """The records of each file that are used, as one block."""
         return join_blocks([(source.blocks, len(source.files)) for source in self.sources])
+
+
+def _blocks_of(rows: np.ndarray, blocks: Blocks) -> Blocks:
+    """Returns some records of blocks, as blocks of those that follow each other in a file."""
+    block = np.searchsorted(blocks.first, rows, side="right") - 1
+    file = blocks.file[block]
+    place = rows - blocks.first[block] + blocks.place[block]
+    follows = (np.diff(file) == 0) & (np.diff(place) == 1)
+    first = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(~follows) + 1])
+    zeros = np.zeros(len(first), np.int64)
+    return Blocks(
+        file=file[first],
+        offset=zeros,
+        length=zeros,
+        records=np.diff(first, append=len(rows)),
+        first=first,
+        place=place[first],
+    )
 
 
 def load(

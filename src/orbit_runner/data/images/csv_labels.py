@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,12 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder
 from orbit_runner.data.images.dataset import ImageUse
-from orbit_runner.data.images.files import FileSource, first_image_shape, format_others
+from orbit_runner.data.images.files import (
+    DIRECTORY,
+    FileSource,
+    first_image_shape,
+    format_others,
+)
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.cell_texts import equal_numbers
 from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart, TableSource
@@ -44,6 +49,7 @@ def load(
     path_column: str = "",
     label_column: str = "",
     row_split: RowSplit | None = None,
+    split_columns: Sequence[tuple[str, str]] = (),
 ) -> FileSource:
     """Returns the images that a CSV file lists, in the order of its rows.
 
@@ -58,6 +64,7 @@ def load(
             by default the first column.
         label_column: The column with the name of the class; by default the second column.
         row_split: How the rows are split; None for all rows. By default, by the hash of the path.
+        split_columns: More columns to read, each with its kind, by which images can be split.
 
     Raises:
         DataError: A file, a directory or a column is missing, or a row is invalid.
@@ -65,7 +72,7 @@ def load(
     root = os.path.normpath(_image_folder(data_dir, input_path))
     reader = _open_table(data_dir, labels_file, "labels_file")
     paths_in, labels_in = _choose_columns(reader, path_column, label_column)
-    table = _read_columns(reader, (paths_in, labels_in), row_split)
+    table = _read_columns(reader, (paths_in, labels_in), row_split, dict(split_columns))
     classes = table.columns[labels_in].vocabulary
     files = table.files
     if classes_file:
@@ -88,6 +95,7 @@ def load(
         _class_numbers(listed, labels_in, classes),
         classes,
         first_image_shape(paths[0]),
+        root=root,
         directories=((root, len(paths)),),
         listed=listed,
         label_files=tuple(dict.fromkeys(files)),
@@ -143,9 +151,23 @@ def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
 
 
 def _read_columns(
-    reader: TableDataset, columns: tuple[str, str], row_split: RowSplit | None
+    reader: TableDataset,
+    columns: tuple[str, str],
+    row_split: RowSplit | None,
+    split_columns: Mapping[str, str],
 ) -> TableSource:
-    kinds = dict.fromkeys(columns, CATEGORY)
+    # Image files have a column of their own.
+    kinds = {
+        name: kind
+        for name, kind in split_columns.items()
+        if name != DIRECTORY or name in reader.kinds
+    }
+    for name, kind in kinds.items():
+        if name not in reader.kinds:
+            problem = unknown_name_message("column", name, [*reader.kinds, DIRECTORY])
+            field = "split.column" if kind == CATEGORY else "split.hash_of"
+            raise DataError(f"{reader.files[0]}: {problem}", field=field)
+    kinds |= dict.fromkeys(columns, CATEGORY)
     if row_split is not None:
         kinds |= {row_split.column: CATEGORY} if row_split.column else {}
         kinds = dict.fromkeys(row_split.hash_of, KEY) | kinds
@@ -243,6 +265,7 @@ def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
         "path_column": section.path_column,
         "label_column": section.label_column,
         "row_split": _row_split(section.labels_split),
+        "split_columns": use.split_columns,
     }
 
 

@@ -1,26 +1,28 @@
 """What a dataset of images is, however it is stored; does not import TensorFlow.
 
 Each way of storing images is a subclass beside its reader: arrays (here), files (`files.py`),
-TFRecord files (`data/tfrecord/`) and ArrayRecord files (`data/array_record/`). Tasks and commands
-ask a dataset, and never which of them it is.
+TFRecord files (`data/tfrecord/`), ArrayRecord files (`data/array_record/`) and Arrow files
+(`data/hugging_face/`). Tasks and commands ask a dataset, and never which of them it is.
 """
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.arrays import RepeatedArray, leaves, stored_rows
+from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surveys
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.columns import Column
+from orbit_runner.data.tables.hashing import mix
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
@@ -39,10 +41,15 @@ class ImageUse(NamedTuple):
     Attributes:
         input_size: Height, width and channels that all images are resized to; None if they are not.
         num_classes: The number of classes; None if it is that of the images.
+        split_columns: The columns of a CSV file that decide on the part of an image, each with its
+            kind.
+        is_split: Whether both sections read parts of the same images.
     """
 
     input_size: Size = None
     num_classes: int | None = None
+    split_columns: tuple[tuple[str, str], ...] = ()
+    is_split: bool = False
 
 
 def place_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
@@ -50,8 +57,15 @@ def place_arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
     return {
         "data_dir": section.data_dir,
         "input_path": input_paths(section),
-        "split": section.split or ("train" if section.is_training else "test"),
+        "split": _split_of(section, use),
     }
+
+
+def _split_of(section: DataConfig, use: ImageUse) -> str:
+    """Returns the split that a section reads; with `task.split`, both read parts of `train`."""
+    if use.is_split:
+        return "train"
+    return section.split or ("train" if section.is_training else "test")
 
 
 class Headers(NamedTuple):
@@ -141,6 +155,27 @@ class ImageDataset(Dataset):
         """
         return self
 
+    def select(self: _Dataset, rows: np.ndarray) -> _Dataset:
+        """Returns some images, as if there were no others; `rows` are ascending, int64 [k].
+
+        Raises `DataError` if the images cannot be read in any order.
+        """
+        raise DataError(f"{self.name}: images {self.stored} cannot be split", field="source")
+
+    def split_hashes(self) -> np.ndarray:
+        """Returns the hash of each image that decides on its part, uint64 [n].
+
+        By default, it is that of its number, so that appended images change no part.
+        """
+        return mix(np.arange(self.size, dtype=np.uint64))
+
+    def split_column(self, name: str, kind: str) -> Column:
+        """Returns values of each image by which images can be split.
+
+        Raises `DataError` if there are none of that name.
+        """
+        raise DataError(f"{self.name}: got {name!r}, but the images have no columns, expected none")
+
     def untrained_class(self, train: ImageDataset) -> str:
         """Returns a message about images of a class that no training image has, or ""."""
         return ""
@@ -151,6 +186,28 @@ class ImageDataset(Dataset):
         Call it once, because it checks every image that is in memory.
         """
         return
+
+
+class EncodedImages(ImageDataset):
+    """Images in files that contain many.
+
+    Attributes:
+        files: The files, in the order in which images are numbered.
+    """
+
+    files: tuple[Path, ...]
+
+    @abc.abstractmethod
+    def example_name(self, number: int) -> str:
+        """Returns the name of an image, such as `train-00: record 3`."""
+
+    @abc.abstractmethod
+    def encoded_images(self) -> Iterator[bytes]:
+        """Yields the bytes of each image."""
+
+    @abc.abstractmethod
+    def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the index of the file of each image, and its number there, int64 [n]."""
 
 
 def spread_numbers(size: int, most: int) -> list[int]:
@@ -257,6 +314,23 @@ class ImageArrays(ArraySource, ImageDataset):
     def join(self, datasets: Sequence[ArraySource]) -> ImageArrays:
         """Returns the images of several datasets."""
         return self.from_source(super().join(datasets))
+
+    def select(self, rows: np.ndarray) -> ImageArrays:
+        """Returns some of the images."""
+        kept = rows if self.rows is None else self.rows[rows]
+        arrays = {name: array[rows] for name, array in self.arrays.items()}
+        return dataclasses.replace(
+            self,
+            arrays=arrays,
+            # A part may lack the last classes.
+            num_classes=self.num_classes or int(self.arrays["label"].max()) + 1,
+            rows=kept if self.parts else None,
+        )
+
+    def split_hashes(self) -> np.ndarray:
+        """Returns the hash of the pixels of each image, so that equal images are in one part."""
+        images: np.ndarray = self.arrays["image"]
+        return bytes_keys(image.tobytes() for image in images)
 
     def class_numbers(self) -> np.ndarray | None:
         """Returns the class of each image."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,9 +34,10 @@ from orbit_runner.data.images.dataset import (
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.tables.columns import TablePart
+from orbit_runner.data.tables.columns import KEY, Column, TablePart
+from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.data.tfrecord.example import image_shape
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, unknown_name_message
 from orbit_runner.utils.log import detail, note
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -50,6 +52,9 @@ _THREADS = 8
 # Where images are resized, the config sets the channels, and these many show the rest.
 _SAMPLED_FILES = 10_000
 _PATIENCE_SECONDS = 2.0
+_HASHED_AT_ONCE = 2**16
+# The column of all image files: the directory that they are in.
+DIRECTORY = "directory"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,6 +69,7 @@ class FileSource(ImageDataset):
     # These map pixel values of 0 to 255 to -1 to 1.
     mean: tuple[float, ...] = (127.5,)
     std: tuple[float, ...] = (127.5,)
+    root: str = ""  # The directory that the names of images start in.
     # Class directories and their numbers of images, in the order of `paths`.
     directories: tuple[tuple[str, int], ...] = ()
     # The rows of a CSV file that list the images, if there is one, and the CSV files.
@@ -144,6 +150,41 @@ class FileSource(ImageDataset):
         """Returns the class of each image."""
         return self.label
 
+    def select(self, rows: np.ndarray) -> FileSource:
+        """Returns some of the images, as if the other files did not exist."""
+        paths = tuple(self.paths[number] for number in rows.tolist())
+        listed = self.listed
+        if listed is not None:
+            listed = dataclasses.replace(
+                listed, rows=rows if listed.rows is None else listed.rows[rows]
+            )
+        return dataclasses.replace(
+            self,
+            paths=paths,
+            label=self.label[rows],
+            image_shape=first_image_shape(paths[0]),
+            directories=_remaining_directories(self, rows),
+            listed=listed,
+        )
+
+    def split_hashes(self) -> np.ndarray:
+        """Returns the hash of the path of each image below `root`."""
+        return _hash_names(path[self._name_start :] for path in self.paths)
+
+    def split_column(self, name: str, kind: str) -> Column:
+        """Returns the column of the CSV file, or the directory of each image below `root`."""
+        if self.listed is not None and name in self.listed.source.columns:
+            return self.listed.column(name)
+        if name != DIRECTORY:
+            raise DataError(f"{self.name}: {unknown_name_message('column', name, [DIRECTORY])}")
+        names = (path[self._name_start :].rpartition("/")[0] for path in self.paths)
+        return Column(name, KEY, _hash_names(names))
+
+    @property
+    def _name_start(self) -> int:
+        """Where the names of images start in their paths, which do not begin with `./`."""
+        return 0 if self.root == "." else len(os.path.join(self.root, ""))
+
     def untrained_class(self, train: ImageDataset) -> str:
         """Returns a message about images of a class that no training image has, or ""."""
         if self.listed is None or not isinstance(train, FileSource) or train.listed is None:
@@ -178,20 +219,17 @@ def _exclude_bad_images(source: FileSource, limit: int) -> FileSource:
     check_bad_records(source.name, bad, limit, source.size, "images")
     if not bad:
         return source
-    kept = np.setdiff1d(np.arange(source.size), list(bad))
-    paths = tuple(source.paths[number] for number in kept.tolist())
-    listed = source.listed
-    if listed is not None:
-        rows = kept if listed.rows is None else listed.rows[kept]
-        listed = dataclasses.replace(listed, rows=rows)
-    return dataclasses.replace(
-        source,
-        paths=paths,
-        label=source.label[kept],
-        image_shape=first_image_shape(paths[0]),
-        directories=_remaining_directories(source, kept),
-        listed=listed,
-    )
+    return source.select(np.setdiff1d(np.arange(source.size), list(bad)))
+
+
+def _hash_names(names: Iterable[str]) -> np.ndarray:
+    """Returns the hash of each name, uint64 [n]."""
+    rest = iter(names)
+    hashes = [np.zeros(0, np.uint64)]
+    # Hashing takes 24 bytes for each byte of a name.
+    while block := [*itertools.islice(rest, _HASHED_AT_ONCE)]:
+        hashes.append(hash_texts(block))
+    return np.concatenate(hashes)
 
 
 def _remaining_directories(source: FileSource, kept: np.ndarray) -> tuple[tuple[str, int], ...]:
@@ -244,6 +282,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         label.astype(np.int32),
         labels,
         first_image_shape(paths[0]),
+        root=str(chosen[0] if len(chosen) == 1 else root),
         directories=tuple((directory, len(part)) for _, directory, part in class_images),
         left_out=left_out,
     )

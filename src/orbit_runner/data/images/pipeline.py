@@ -201,8 +201,8 @@ def eval_images(
 def _check_services(reader: ImageReader[ImageDataset], options: PipelineOptions) -> None:
     if options.services and reader.needs_python:
         raise DataError(
-            f"{reader.dataset.name}: a tf.data service cannot read ArrayRecord files, which need "
-            "Python; remove the service, or use TFRecord files",
+            f"{reader.dataset.name}: a tf.data service cannot read images {reader.dataset.stored}, "
+            "which need Python; remove the service, or use TFRecord files",
             field="enable_tf_data_service",
         )
 

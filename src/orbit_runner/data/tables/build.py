@@ -53,6 +53,8 @@ def build_columns(
     """
     missing = frozenset(text.strip() for text in dataset.options.missing_values)
     builders = {name: _BUILDERS[kind](name, missing) for name, kind in kinds.items()}
+    for name, builder in builders.items():
+        builder.declared = dataset.classes.get(name, ())
     skips = dataset.options.max_bad_records > 0
     bad = BadRows()
     progress = Progress(f"reading {dataset.name}")
@@ -76,7 +78,12 @@ def build_columns(
 
 
 class _Builder(abc.ABC):
-    """Collects the values of a column. The texts in `missing` are missing values."""
+    """Collects the values of a column. The texts in `missing` are missing values.
+
+    `declared` are the texts whose order the files declare.
+    """
+
+    declared: tuple[str, ...] = ()
 
     def __init__(self, name: str, missing: frozenset[str] = frozenset()) -> None:
         self.name = name
@@ -179,7 +186,10 @@ class _Categories(_Builder):
         self.blocks.append(table[indices])
 
     def column(self) -> Column:
-        vocabulary = sort_texts(list(self._codes))
+        # Texts that the files do not declare follow.
+        declared = dict.fromkeys(self.declared)
+        vocabulary = [text for text in declared if text in self._codes]
+        vocabulary += sort_texts([text for text in self._codes if text not in declared])
         table = np.full(len(vocabulary) + 1, MISSING, np.int32)
         table[[self._codes[text] for text in vocabulary]] = np.arange(len(vocabulary))
         return Column(self.name, CATEGORY, table[self.values()], tuple(vocabulary))

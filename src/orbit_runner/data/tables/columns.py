@@ -31,7 +31,8 @@ class Column:
         kind: `number`, `category` or `key`.
         values: [n]. Numbers are float32, NaN if missing. Categories are int32 indices into the
             vocabulary, -1 if missing. Keys are uint64 hashes of the texts.
-        vocabulary: The different texts of a category, sorted; by value if all are integers.
+        vocabulary: The different texts of a category: in the order that the files declare, if they
+            do; else sorted, by value if all are integers.
     """
 
     name: str
@@ -158,7 +159,9 @@ def _join_columns(columns: Sequence[Column]) -> Column:
     first = columns[0]
     if first.kind != CATEGORY:
         return Column(first.name, first.kind, np.concatenate([column.values for column in columns]))
-    texts = sort_texts([*{text: None for column in columns for text in column.vocabulary}])
+    texts = [*first.vocabulary]
+    if any(column.vocabulary != first.vocabulary for column in columns):
+        texts = sort_texts([*{text: None for column in columns for text in column.vocabulary}])
     codes = {text: code for code, text in enumerate(texts)}
     tables = [
         # The last entry is for missing values, whose code is -1.

@@ -41,6 +41,9 @@ class TableOptions:
         tfds_name: The dataset of TensorFlow Datasets.
         tfds_split: Its split; "" for the usual split of validation data.
         tfds_data_dir: The directory of all its datasets.
+        hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the first of
+            `default_splits` that it has.
+        default_splits: The parts that a section usually reads.
     """
 
     delimiter: str = ","
@@ -52,6 +55,8 @@ class TableOptions:
     tfds_name: str = ""
     tfds_split: str = ""
     tfds_data_dir: str = ""
+    hugging_face_split: str = ""
+    default_splits: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,13 +106,14 @@ class TableDataset(abc.ABC):
         files: The files, if any.
         options: The options that the values depend on.
         integers: The columns of numbers that were inferred from texts of integers.
+        classes: The categories whose texts the files declare, with these texts in their order.
         extra: The columns that only some files have, which cannot be used, and the first such file.
         skipped: Other files in the directory of the table, which are not read.
     """
 
     name: ClassVar[str]  # The value of `source`.
     # The first bytes of a file of rows to predict for, if this class reads such files.
-    file_start: ClassVar[bytes] = b""
+    file_start: ClassVar[bytes | tuple[bytes, ...]] = b""
     # Whether values have types. If not, the default of `missing_values` applies.
     is_typed: ClassVar[bool] = True
 
@@ -115,6 +121,7 @@ class TableDataset(abc.ABC):
     files: tuple[Path, ...] = ()
     options: TableOptions = TableOptions()
     integers: frozenset[str] = frozenset()
+    classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     extra: Mapping[str, str] = MappingProxyType({})
     skipped: tuple[str, ...] = ()
 

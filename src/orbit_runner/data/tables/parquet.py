@@ -14,26 +14,23 @@ from orbit_runner.errors import DataError
 if TYPE_CHECKING:
     import pyarrow
 
-_BLOCK_ROWS = 2**16
+BLOCK_ROWS = 2**16
 _NULL = "null"  # A column without any value, which fits any kind.
 
 
-class ParquetTable(TableFiles):
-    """Parquet files."""
+class ArrowTypedFiles(TableFiles):
+    """Files whose columns have Arrow types."""
 
-    name = "parquet"
-    pattern = "*.parquet"
-    file_start = b"PAR1"
+    def read_schema(self, path: Path) -> pyarrow.Schema:
+        """Returns the names and the types of the columns of a file."""
+        raise NotImplementedError
 
     def read_file_kinds(self, path: Path) -> Mapping[str, str]:
         """Returns the kind of each column in a file."""
-        from pyarrow import parquet
         from pyarrow.types import is_null
 
-        with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            names = schema.names  # Raises an error for names that are not UTF-8.
-        check_different_names(path, names)
+        schema = self.read_schema(path)
+        check_different_names(path, schema.names)
         return {
             field.name: _NULL if is_null(field.type) else kind_of(field.type) for field in schema
         }
@@ -51,20 +48,37 @@ class ParquetTable(TableFiles):
             )
         return next(iter(files), CATEGORY)
 
+
+class ParquetTable(ArrowTypedFiles):
+    """Parquet files."""
+
+    name = "parquet"
+    pattern = "*.parquet"
+    file_start = b"PAR1"
+
+    def read_schema(self, path: Path) -> pyarrow.Schema:
+        """Returns the names and the types of the columns of a file."""
+        from pyarrow import parquet
+
+        with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            _ = schema.names  # Raises an error for names that are not UTF-8.
+        return schema
+
     def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of a file."""
         from pyarrow import parquet
 
         first = 1
         with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(_BLOCK_ROWS, columns=list(names)):
+            for batch in file.iter_batches(BLOCK_ROWS, columns=list(names)):
                 for name in names:
-                    _check_utf8(path, first, name, batch.column(name))
+                    check_utf8(path, first, name, batch.column(name))
                 yield Block({name: batch.column(name) for name in names}, str(path), first)
                 first += batch.num_rows
 
 
-def _check_utf8(path: Path, first: int, name: str, array: pyarrow.Array) -> None:
+def check_utf8(path: Path, first: int, name: str, array: pyarrow.Array) -> None:
     """Raises `DataError` with row and column if a text is not UTF-8. `first` is the first row."""
     import pyarrow
     from pyarrow.types import is_dictionary

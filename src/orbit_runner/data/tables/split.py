@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.tables.columns import Column, TablePart, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart, TableSource
 from orbit_runner.data.tables.hashing import hash_rows, mix
 from orbit_runner.errors import DataError, unknown_name_message
 
@@ -24,12 +24,21 @@ class RowSplit:
         fractions: The share of each part; empty if `column` is set.
         hash_of: The columns that are hashed.
         seed: Another seed gives other parts.
+        is_stratified: Whether each part has its share of each class; only images have them.
     """
 
     column: str = ""
     fractions: tuple[tuple[str, float], ...] = ()
     hash_of: tuple[str, ...] = ()
     seed: int = 0
+    is_stratified: bool = False
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns that decide on the part of a row, each with its kind."""
+        if self.column:
+            return ((self.column, CATEGORY),)
+        return tuple((name, KEY) for name in self.hash_of)
 
 
 @cache_source(maxsize=8)
@@ -99,6 +108,27 @@ def rows_of_fraction(places: np.ndarray, fractions: Mapping[str, float], part: s
     if not len(rows):
         raise DataError(f"part {part!r} has no rows of {len(places):,}", field="split")
     return rows
+
+
+def ranks(places: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Returns a number from 0 to 1 (excluded) for each example: its rank within its class.
+
+    So each part gets its share of each class, rounded. Examples of a class with equal places have
+    equal ranks.
+
+    Args:
+        places: The result of `positions`, float64 [n].
+        classes: The class of each example, integers [n].
+
+    Returns:
+        float64 [n].
+    """
+    result = np.zeros(len(places))
+    _, counts = np.unique(classes, return_counts=True)
+    for rows in np.split(np.argsort(classes, kind="stable"), np.cumsum(counts)[:-1]):
+        ordered = np.sort(places[rows])
+        result[rows] = (np.searchsorted(ordered, places[rows]) + 0.5) / len(rows)
+    return result
 
 
 def positions(hashes: np.ndarray, seed: int) -> np.ndarray:

@@ -109,7 +109,10 @@ def _arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
     return {
         "tfds_name": section.tfds_name,
         "split": section.tfds_split,
-        "default_splits": ("train",) if section.is_training else ("validation", "test"),
+        # With `task.split`, both sections read parts of the same images.
+        "default_splits": (
+            ("train",) if section.is_training or use.is_split else ("validation", "test")
+        ),
         "data_dir": section.tfds_data_dir,
         "any_size": use.input_size is not None,
     }

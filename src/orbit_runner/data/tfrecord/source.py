@@ -6,6 +6,7 @@ import abc
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,8 +21,8 @@ from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile, describe_arrays
 from orbit_runner.data.images.dataset import (
+    EncodedImages,
     Headers,
-    ImageDataset,
     ImageUse,
     joined_fields,
     spread_numbers,
@@ -67,7 +68,7 @@ class Blocks:
     place: np.ndarray  # Index of the first record in its own file.
 
 
-class RecordDataset(ImageDataset):
+class RecordDataset(EncodedImages):
     """Images in records that are tf.Examples.
 
     Attributes:
@@ -84,6 +85,7 @@ class RecordDataset(ImageDataset):
     label_key: str
     label_offset: int
     part: tuple[int, int] | None
+    rows: np.ndarray | None = None  # The records that `select` chose.
 
     id_forms = ", or FILE:RECORD"
 
@@ -116,7 +118,14 @@ class RecordDataset(ImageDataset):
         block = int(np.searchsorted(blocks.first, number, side="right")) - 1
         return int(blocks.file[block]), number - int(blocks.first[block]) + int(blocks.place[block])
 
-    def record_name(self, number: int) -> str:
+    def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the index of the file of each record, and its number there, int64 [n]."""
+        blocks = self.blocks
+        within = np.arange(self.size) - np.repeat(blocks.first, blocks.records)
+        file = np.repeat(blocks.file, blocks.records)
+        return file, np.repeat(blocks.place, blocks.records) + within
+
+    def example_name(self, number: int) -> str:
         """Returns the name of a record, such as `train-00: record 3`."""
         file, record = self.location(number)
         return f"{self.files[file]}: record {record}"
@@ -148,6 +157,8 @@ class RecordDataset(ImageDataset):
     def headers(self, *, sampled: bool) -> Headers:
         """Returns how the headers of the images are read."""
         settings = ["survey", self.image_key, str(self.part), str(sampled), str(self.size)]
+        if self.rows is not None:
+            settings.append(hashlib.sha256(self.rows.tobytes()).hexdigest())
         return Headers(self.files, settings, self._headers(sampled))
 
     def _headers(self, sampled: bool) -> Iterator[tuple[str, ImageHeader | None]]:
@@ -228,6 +239,15 @@ class RecordSource(RecordDataset):
         if self.left_out_records:
             return _exclude_records(blocks, self.files, self.left_out_records)
         return blocks if self.part is None else _select_records(blocks, self.files, *self.part)
+
+    def select(self, rows: np.ndarray) -> RecordSource:
+        """Raises `DataError`, because records are read in blocks."""
+        raise DataError(
+            f"{self.name}: TFRecord files are read in blocks, so that task.split cannot divide "
+            "them; use ArrayRecord files, or name other files or another tfds_split in each "
+            "section",
+            field="source",
+        )
 
     def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
         """Returns the order of the records in training, without a mixture."""
@@ -534,7 +554,7 @@ def _records_from(path: Path, offset: int, count: int) -> Iterator[bytes]:
 def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:
     """Returns the arguments of `load` for a section, without `max_bad_records`."""
     return {
-        "split": section.split,
+        "split": "" if use.is_split else section.split,
         "data_dir": section.data_dir,
         "input_path": input_paths(section),
         "image_key": section.image_field_key,

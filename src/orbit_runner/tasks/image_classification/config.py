@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
@@ -11,7 +11,9 @@ from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
+    ImageSplitConfig,
     enabled_augmentations,
+    part_problems,
     training_images,
     validation_images,
 )
@@ -22,6 +24,9 @@ from orbit_runner.tasks.imbalance.config import (
     value_problems,
 )
 from orbit_runner.tasks.keras.keras_names import metric_problems
+
+if TYPE_CHECKING:
+    from orbit_runner.data.tables.split import RowSplit
 
 SECTIONS = ("train_data", "validation_data")
 
@@ -50,6 +55,12 @@ class ImageClassificationConfig(TaskConfig):
 
     model: ImageModelConfig = field(
         factory=ImageModelConfig, help="the model", variants=IMAGE_MODELS
+    )
+    split: ImageSplitConfig | None = field(
+        None,
+        added_later=True,
+        help="how images are split into parts, of which each section reads one; null: each section "
+        "reads all images of its source",
     )
     train_data: ImageDataConfig = field(factory=training_images, help="training data")
     validation_data: ImageDataConfig = field(factory=validation_images, help="validation data")
@@ -81,6 +92,7 @@ class ImageClassificationConfig(TaskConfig):
             data = getattr(self, section)
             known_sources = [entry.name for entry in SOURCES.entries()]
             yield from source_problems(section, data, known_sources)
+            yield from part_problems(section, data, self.split)
         source = self.train_data.source
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
             yield (
@@ -89,6 +101,11 @@ class ImageClassificationConfig(TaskConfig):
             )
         yield from self._split_problems()
         yield from self._augmentation_problems()
+
+    @property
+    def row_split(self) -> RowSplit | None:
+        """How images are split into parts, None if they are not."""
+        return None if self.split is None else self.split.row_split()
 
     def _split_problems(self) -> Iterator[tuple[str, str]]:
         names = ("source", "data_dir", "labels_file")

@@ -18,8 +18,8 @@ from orbit_runner.tasks.image_classification.sources import (
     classes_of,
     image_notes,
     image_rows,
-    load_source,
     mismatch_problems,
+    section_source,
     size_problems,
 )
 from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
@@ -28,12 +28,14 @@ from orbit_runner.utils.log import note_once
 
 # How to evaluate on other images, by source.
 _SEPARATE = {
-    "image_folder": "put the images of each class into train/ and val/ in data_dir",
-    "image_csv": "set labels_split in both sections",
+    "image_folder": "put the images of each class into train/ and val/ in data_dir, or set "
+    "task.split",
+    "image_csv": "set labels_split in both sections, or task.split",
+    "tfrecord": "name other files in validation_data",
     "synthetic": "set another seed in validation_data",
     "tfds": "set tfds_split in both sections, such as train[:90%] and train[90%:]",
 }
-_OTHER_DATA = "name other data in validation_data"
+_OTHER_DATA = "set task.split, or name other data in validation_data"
 
 
 class ImageData(TaskData):
@@ -43,8 +45,7 @@ class ImageData(TaskData):
 
     def source(self, section: str) -> ImageDataset:
         """Returns the images of a section, loaded once per process."""
-        model = self.config.model
-        return load_source(getattr(self.config, section), model.input_size, model.num_classes)
+        return section_source(self.config, getattr(self.config, section))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files of the datasets."""
@@ -92,6 +93,12 @@ class ImageData(TaskData):
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
         """Returns which examples are in the batch of each training step."""
         return ImageExamples(self.config, section)
+
+    def setting_of_error(self, section: str, error: DataError) -> str:
+        """Returns the path, below `task`, of the setting that an error is about."""
+        if error.field.startswith("split."):
+            return error.field
+        return super().setting_of_error(section, error)
 
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
@@ -11,6 +13,9 @@ from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
 from orbit_runner.tasks.table_split import TableSplitConfig
+
+if TYPE_CHECKING:
+    from orbit_runner.data.tables.split import RowSplit
 
 _RESIZE_METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
@@ -126,14 +131,50 @@ class LabelsSplitConfig(TableSplitConfig):
 
 
 @config_class
+class ImageSplitConfig(TableSplitConfig):
+    """How the images of both sections are split: by a column, or by a hash."""
+
+    column: str = field(
+        "",
+        help="`source: image_csv` and `hugging_face`: column whose values are the names of the "
+        "parts",
+    )
+    fractions: Mapping[str, Any] | None = field(
+        None, help="share of the images of each part, such as {train: 0.8, validation: 0.2}"
+    )
+    hash_of: list[str] = field(
+        (),
+        help="`fractions`: what keeps images in one part: columns of `source: image_csv` and "
+        "`hugging_face`, such as the ID of a person, or `directory`, the directory of a file; by "
+        "default the path of a file, the pixels of an array, or the number of a record",
+    )
+    stratified: bool = field(
+        False,
+        help="`fractions`: give each part its share of each class, by the rank of the hash in the "
+        "class; then new images may move others",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that contradict each other or have no effect."""
+        yield from super().problems()
+        if self.stratified and (self.column or self.hash_of):
+            other = "column" if self.column else "hash_of"
+            yield "stratified", f"cannot be combined with {other}, which may join classes"
+
+    def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
+        """Returns the split; by default, it depends on the name of each image."""
+        return dataclasses.replace(super().row_split(hash_of), is_stratified=self.stratified)
+
+
+@config_class
 class ImageDataConfig(MixedDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
     source: str = source_field(SOURCES)
     split: str = field(
         "",
-        help="split of the dataset: train, test or all, by default depending on is_training; "
-        "`source: image_csv`: part that labels_split defines, by default train or validation",
+        help="split of the dataset: train, test or all, by default depending on is_training; or a "
+        "part that task.split or labels_split defines, by default train or validation",
     )
     augment: str = field(
         "none",
@@ -148,6 +189,12 @@ class ImageDataConfig(MixedDataConfig):
     tfds_data_dir: str = field(
         "",
         help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
+    )
+    hugging_face_split: str = field(
+        "",
+        added_later=True,
+        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
+        "depending on is_training",
     )
     labels_file: str = field(
         "",
@@ -170,7 +217,13 @@ class ImageDataConfig(MixedDataConfig):
     label_column: str = field(
         "",
         added_later=True,
-        help="`source: image_csv`: column with the name of the class; by default the second",
+        help="`source: image_csv` and `hugging_face`: column with the class; by default the "
+        "second, or the only ClassLabel",
+    )
+    image_column: str = field(
+        "",
+        added_later=True,
+        help="`source: hugging_face`: column with JPEG or PNG files; by default the only Image",
     )
     labels_split: LabelsSplitConfig | None = field(
         None,
@@ -256,20 +309,27 @@ class ImageDataConfig(MixedDataConfig):
         mixes = all(section.traits.mixes_bad_records for section in self.sources)
         if self.max_bad_records and self.mixture and not mixes:
             yield "max_bad_records", "not supported for a mixture of TFRecord files; remove one"
-        if "labels_split" in self.traits.settings:
-            yield from self._part_problems()
-        elif not self.traits.is_generated and self.split not in _SPLITS:
-            yield "split", unknown_name_message("value", self.split, _SPLITS[1:])
-
-    def _part_problems(self) -> Iterator[tuple[str, str]]:
-        if self.labels_split is None and self.split:
-            yield "split", f"got {self.split!r}, but labels_split is not set"
-        parts = self.labels_split.parts if self.labels_split else ()
-        if parts and self.part not in parts:
-            yield "split", unknown_name_message("part", self.part, parts)
 
 
 _SPLITS = ("", "train", "test", "all")
+
+
+def part_problems(
+    section: str, data: ImageDataConfig, split: ImageSplitConfig | None
+) -> Iterator[tuple[str, str]]:
+    """Yields a split or a part of a section that its source, or `split` of the task, lacks."""
+    if data.traits.is_generated:
+        return
+    if split is not None and data.labels_split is not None:
+        yield f"{section}.labels_split", "task.split is set, too; remove one"
+        return
+    parts = split or data.labels_split
+    if parts is None and "labels_split" in data.traits.settings and data.split:
+        yield f"{section}.split", f"got {data.split!r}, but labels_split is not set"
+    elif parts is None and data.split not in _SPLITS:
+        yield f"{section}.split", unknown_name_message("value", data.split, _SPLITS[1:])
+    elif parts is not None and parts.parts and data.part not in parts.parts:
+        yield f"{section}.split", unknown_name_message("part", data.part, parts.parts)
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

@@ -12,7 +12,11 @@ from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.augmentation_draws import AugmentationDraws
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.sources import image_mixture, load_source
+from orbit_runner.tasks.image_classification.sources import (
+    image_mixture,
+    load_source,
+    section_source,
+)
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -25,8 +29,8 @@ class ImageExamples(DatasetExamples):
         size = config.model.input_size
         classes = config.model.num_classes
         if classes is None:
-            classes = load_source(config.train_data, size).known_classes()
-        dataset = load_source(data, size, classes)
+            classes = section_source(config, config.train_data).known_classes()
+        dataset = load_source(data, size, classes, config.row_split)
         self._labels = dataset.labels
         self._draws = AugmentationDraws(data, dataset, size)
         super().__init__(

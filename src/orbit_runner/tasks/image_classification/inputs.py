@@ -17,6 +17,7 @@ from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
@@ -41,6 +42,7 @@ def train_inputs(
     bad: BadImages | None = None,
     excluded: np.ndarray = NO_EXAMPLES,
     channels: int | None = None,
+    split: RowSplit | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's endless training batches of `(image, label)`.
 
@@ -48,9 +50,10 @@ def train_inputs(
     is the step of the first batch. `num_classes` is the largest label plus one, or None to accept
     all labels. `input_size` is height, width and channels that images are resized to, or None to
     keep their size. `excluded`, int64 [k], are the examples to leave out. `channels` are those of
-    the network's input, which images are converted to; None to keep their own.
+    the network's input, which images are converted to; None to keep their own. `split` divides the
+    images into parts.
     """
-    source = load_source(params, input_size, num_classes)
+    source = load_source(params, input_size, num_classes, split)
     if channels is not None:
         source = source.with_channels(channels)
     mixture = image_mixture(params, source, num_classes, excluded)
@@ -91,12 +94,13 @@ def chunks(
     input_size: Size,
     replicas: int,
     excluded: np.ndarray = NO_EXAMPLES,
+    split: RowSplit | None = None,
 ) -> Chunks | None:
     """Returns the batches of `train_inputs` or `eval_inputs` by step; None for streamed data.
 
     For the arguments, see `train_inputs`.
     """
-    source = load_source(params, input_size, num_classes)
+    source = load_source(params, input_size, num_classes, split)
     if not is_ready(source, params, input_size):
         return None
     if not params.is_training:
@@ -122,12 +126,13 @@ def eval_inputs(
     input_size: Size = None,
     bad: BadImages | None = None,
     channels: int | None = None,
+    split: RowSplit | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's evaluation batches of `(image, label, weight)`, each example once.
 
     For the arguments, see `train_inputs`.
     """
-    source = load_source(params, input_size, num_classes)
+    source = load_source(params, input_size, num_classes, split)
     if channels is not None:
         source = source.with_channels(channels)
     settings: dict[str, Any] = {

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from orbit_runner.config.schema.data import source_registry
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.images.dataset import (
     ImageArrays,
@@ -17,13 +18,14 @@ from orbit_runner.data.images.dataset import (
     join_images,
 )
 from orbit_runner.data.images.headers import survey_notes, survey_rows
+from orbit_runner.data.images.split import part_of_images
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, first_line
-from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -39,18 +41,22 @@ def _load_cached(load: Callable[..., Any], **arguments: Any) -> ImageDataset:
 
 
 def load_source(
-    config: ImageDataConfig, input_size: Size = None, num_classes: int | None = None
+    config: ImageDataConfig,
+    input_size: Size = None,
+    num_classes: int | None = None,
+    split: RowSplit | None = None,
 ) -> ImageDataset:
     """Returns the dataset of one section, loaded once per process.
 
-    Synthetic images have `input_size` (height, width, channels) and `num_classes`. Raises
-    `DataError` if the dataset is missing or invalid.
+    Synthetic images have `input_size` (height, width, channels) and `num_classes`. `split` divides
+    the images of each source into parts, of which the section names one. Raises `DataError` if the
+    dataset is missing or invalid.
     """
     try:
         if not config.mixture:
-            return _load(config, input_size, num_classes)
+            return _load(config, input_size, num_classes, split)
         parts = [
-            _load_mixed(number, part, input_size, num_classes)
+            _load_mixed(number, part, input_size, num_classes, split)
             for number, part in enumerate(config.sources)
         ]
         return join_images(tuple(parts), resized=input_size is not None)
@@ -60,20 +66,38 @@ def load_source(
         ) from None
 
 
+def section_source(config: ImageClassificationConfig, data: ImageDataConfig) -> ImageDataset:
+    """Returns the dataset of a section of a config, as `load_source` does."""
+    model = config.model
+    return load_source(data, model.input_size, model.num_classes, config.row_split)
+
+
 def _load_mixed(
-    number: int, config: ImageDataConfig, input_size: Size, num_classes: int | None
+    number: int,
+    config: ImageDataConfig,
+    input_size: Size,
+    num_classes: int | None,
+    split: RowSplit | None,
 ) -> ImageDataset:
     """Returns a source of a mixture; errors name its setting."""
     try:
-        return _load(config, input_size, num_classes)
+        return _load(config, input_size, num_classes, split)
     except DataError as error:
         raise DataError(str(error), field=setting_of_source(number, error.field)) from error
 
 
-def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> ImageDataset:
-    reader: Reader = SOURCES.get(config.source).load()
-    arguments = reader.arguments(config, ImageUse(input_size, num_classes))
-    dataset = _load_cached(reader.load, **arguments)
+def _load(
+    config: ImageDataConfig, input_size: Size, num_classes: int | None, split: RowSplit | None
+) -> ImageDataset:
+    reader: Reader = source_registry(config).get(config.source).load()
+    if config.traits.is_generated:
+        split = None
+    columns = () if split is None else split.columns
+    use = ImageUse(input_size, num_classes, columns, is_split=split is not None)
+    dataset = _load_cached(reader.load, **reader.arguments(config, use))
+    # Before bad images are left out, because sections may leave out different ones.
+    if split is not None:
+        dataset = part_of_images(dataset, split, config.part)
     if config.max_bad_records:
         dataset = dataset.without_bad_images(config.max_bad_records)
     return _survey(dataset, input_size is not None)

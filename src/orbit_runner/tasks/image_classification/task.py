@@ -24,7 +24,7 @@ from orbit_runner.tasks.image_classification.serving import (
     image_serving,
     make_decoder,
 )
-from orbit_runner.tasks.image_classification.sources import classes_of, load_source
+from orbit_runner.tasks.image_classification.sources import classes_of, section_source
 from orbit_runner.tasks.image_classification.trained_images import TrainedImages
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
@@ -93,9 +93,10 @@ class ImageClassificationTask(Task):
         classes = self.images.num_classes
         size = self.task_config.model.input_size
         channels = self.images.shape[2]
+        split = self.task_config.row_split
         if not params.is_training:
             bad = self.bad_validation_images
-            return eval_inputs(params, input_context, classes, size, bad, channels)
+            return eval_inputs(params, input_context, classes, size, bad, channels, split)
         return train_inputs(
             params,
             input_context,
@@ -105,6 +106,7 @@ class ImageClassificationTask(Task):
             self.bad_training_images,
             self.excluded_examples(params),
             channels,
+            split,
         )
 
     def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
@@ -116,12 +118,12 @@ class ImageClassificationTask(Task):
             self.task_config.model.input_size,
             replicas,
             self.excluded_examples(params),
+            self.task_config.row_split,
         )
 
     def num_examples(self, params: ImageDataConfig) -> int:
         """Returns the number of examples of a section that are used."""
-        model = self.task_config.model
-        source = load_source(params, model.input_size, model.num_classes)
+        source = section_source(self.task_config, params)
         return source.size - len(self.excluded_examples(params))
 
     def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
@@ -262,14 +264,12 @@ class ImageClassificationTask(Task):
         return classification_examples(model, batches, names=self.class_names, total=total)
 
     def _check_images(self, params: ImageDataConfig) -> None:
-        model = self.task_config.model
         section = "train_data" if params.is_training else "validation_data"
-        source = load_source(params, model.input_size, model.num_classes)
-        self.images.check(source, section, model.input_size)
+        source = section_source(self.task_config, params)
+        self.images.check(source, section, self.task_config.model.input_size)
 
     def _training_source(self) -> ImageDataset:
-        model = self.task_config.model
-        return load_source(self.task_config.train_data, model.input_size, model.num_classes)
+        return section_source(self.task_config, self.task_config.train_data)
 
 
 def _add_weight_decay(model: tf_keras.Model, rate: float) -> None:

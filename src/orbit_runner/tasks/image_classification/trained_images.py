@@ -10,7 +10,7 @@ from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.errors import DataError, SettingError, shorten
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
-from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
+from orbit_runner.tasks.image_classification.sources import pixel_statistics, section_source
 
 # The asset of a run.
 IMAGES_FILE = "images.json"
@@ -79,7 +79,7 @@ def trained_images(config: ImageClassificationConfig, assets: Assets) -> Trained
 def _describe(config: ImageClassificationConfig) -> TrainedImages:
     model = config.model
     try:
-        source = load_source(config.train_data, model.input_size, model.num_classes)
+        source = section_source(config, config.train_data)
         shape, dtype = source.spec(model.input_size)
     except DataError as error:
         raise SettingError(f"task.train_data.{error.field}", str(error)) from error

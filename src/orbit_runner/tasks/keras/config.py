@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from orbit_runner.config.schema.base import (
     NO_ARGUMENTS,
@@ -25,7 +25,12 @@ from orbit_runner.config.signatures import (
 )
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import ARRAY_SOURCES, SOURCES, TABLE_SOURCES
-from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, MixupAndCutmix
+from orbit_runner.tasks.image_classification.data_config import (
+    ImageDataConfig,
+    ImageSplitConfig,
+    MixupAndCutmix,
+    part_problems,
+)
 from orbit_runner.tasks.imbalance.config import (
     MixedDataConfig,
     class_weights_field,
@@ -37,8 +42,10 @@ from orbit_runner.tasks.keras.by_output import (
     weight_problems,
 )
 from orbit_runner.tasks.keras.keras_names import is_passed_function, layer_problems
-from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
+
+if TYPE_CHECKING:
+    from orbit_runner.data.tables.split import RowSplit
 
 SECTIONS = ("train_data", "validation_data")
 # The kinds of sources.
@@ -51,9 +58,8 @@ _NO_SYNTHETIC = "name a function that returns random arrays"
 _NO_PARTS = "none of task.split, task.validation_split and task.test_split is set"
 # The settings that say what a section reads, and not which of its rows.
 PLACES = (
-    *("source", "data_dir", "input_path", "function", "arguments", "files"),
-    *("tfds_name", "tfds_split", "tfds_data_dir"),
-    *("delimiter", "column_names", "missing_values", "max_bad_records", "digest", "features"),
+    *("source", "data_dir", "input_path"),
+    *sorted({name for entry in ARRAY_SOURCES.registered() for name in entry.traits.settings}),
 )
 _COLUMNS_HELP = "{name: column}, or {name: {columns: […], kind: number}}"
 # Settings that only images have, besides those that only some of their sources read.
@@ -162,9 +168,9 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     @property
     def kind(self) -> str:
         """What the source contains: `arrays`, `table` or `images`."""
-        target = ARRAY_SOURCES.get(self.source)
+        target = ARRAY_SOURCES.get(self.source).target
         for kind, registry in ((TABLE, TABLE_SOURCES), (IMAGES, SOURCES)):
-            if target in registry.registered():
+            if target in (entry.target for entry in registry.registered()):
                 return kind
         return ARRAYS
 
@@ -225,15 +231,15 @@ class KerasConfig(TaskConfig):
         help="images: height and width, and optionally channels, that all are resized to; null: "
         "those of the images",
     )
-    split: TableSplitConfig | None = field(
-        None, added_later=True, help="tables: how the rows are split into parts"
+    split: ImageSplitConfig | None = field(
+        None, added_later=True, help="tables and images: how they are split into parts"
     )
     validation_split: float = field(
         0.0,
         ge=0.0,
         lt=1.0,
         help="fraction of the training data that is held out for validation, chosen by a hash: of "
-        "the index of arrays, of the inputs of a row of a table",
+        "the index of arrays, of the inputs of a row of a table, of the path of an image",
     )
     test_split: float = field(
         0.0,
@@ -319,6 +325,19 @@ class KerasConfig(TaskConfig):
         data: KerasDataConfig = getattr(self, name)
         return data.part if is_part else ""
 
+    def row_split(self, section: str, hash_of: Sequence[str] = ()) -> RowSplit | None:
+        """Returns how a section is split into parts, None if it reads all examples.
+
+        By default, rows are split by a hash of the columns `hash_of`, and images by their paths.
+        """
+        if not self.part_of(section):
+            return None
+        if self.split is not None:
+            return self.split.row_split(hash_of)
+        from orbit_runner.data.tables.split import RowSplit
+
+        return RowSplit(fractions=tuple(self.fractions.items()), hash_of=tuple(hash_of))
+
     @property
     def _validates_on_part(self) -> bool:
         """Whether the validation data are a part of the training data."""
@@ -336,13 +355,15 @@ class KerasConfig(TaskConfig):
         if self.split is not None and self.fractions:
             name = "validation_split" if self.validation_split else "test_split"
             yield "split", f"{name} is set, too; remove one"
-        if self.kind == IMAGES:
-            for name in ("split", "validation_split", "test_split"):
-                if getattr(self, name):
-                    yield name, "is not supported for images; name their split in both sections"
-            return
         if self.kind == ARRAYS and self.split is not None:
-            yield "split", "splits the rows of tables; set validation_split and test_split"
+            yield "split", "is for tables and images; set validation_split and test_split"
+            return
+        if self.kind == TABLE and self.split is not None and self.split.stratified:
+            yield "split.stratified", "is for images"
+        if self.kind == IMAGES and not self.fractions:
+            for name in SECTIONS:
+                if (data := self.section(name)) is not None:
+                    yield from part_problems(name, data, self.split)
             return
         for name in SECTIONS:
             split = getattr(self, name).split

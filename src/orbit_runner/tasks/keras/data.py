@@ -124,6 +124,8 @@ class KerasData(TaskData):
             return error.setting
         if error.field == "columns":
             return "inputs"
+        if error.field.startswith("split."):
+            return error.field
         if not self._own_source(section):
             section = SECTIONS[0]
         return f"{section}.{error.field}"

@@ -78,7 +78,7 @@ def section_source(
     if data.kind == TABLE:
         return table_source(config, section, classes)
     if data.kind == IMAGES:
-        return load_images(data, config.input_size)
+        return load_images(data, config.input_size, None, config.row_split(section))
     source = load_source(data)
     part = config.part_of(section)
     if not part:
@@ -109,7 +109,7 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     if data.kind == TABLE:
         return table_files(data)
     if data.kind == IMAGES:
-        return load_images(data, config.input_size).data_files()
+        return load_images(data, config.input_size, None, config.row_split(section)).data_files()
     return [row for part in data.sources for row in _array_files(part)]
 
 

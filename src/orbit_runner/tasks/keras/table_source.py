@@ -22,7 +22,7 @@ from orbit_runner.data.tables.columns import CATEGORY, INTEGER, KEY, TablePart, 
 from orbit_runner.data.tables.columns import NUMBER as NUMBERS
 from orbit_runner.data.tables.dataset import TableDataset, TableUse
 from orbit_runner.data.tables.hashing import value_bits
-from orbit_runner.data.tables.split import RowSplit, part_of_table
+from orbit_runner.data.tables.split import part_of_table
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks.keras.config import (
     CLASS,
@@ -89,9 +89,9 @@ def load_part(config: KerasConfig, section: str) -> TablePart:
     data = config.section(section)
     assert data is not None
     part = config.part_of(section)
-    split = _row_split(config) if part else None
+    split = config.row_split(section, _input_names(config)) if part else None
     parts = []
-    for number, dataset in enumerate(_datasets(data)):
+    for number, dataset in enumerate(_datasets(data, is_split=split is not None)):
         try:
             source = _load(dataset, tuple(_column_kinds(config, dataset).items()))
         except CellError as error:
@@ -110,10 +110,9 @@ def _join(parts: tuple[TablePart, ...]) -> TablePart:
     return parts[0].join(parts)
 
 
-def _datasets(data: KerasDataConfig) -> list[TableDataset]:
-    return [
-        section.format.of_section(section, section.options, TableUse()) for section in data.sources
-    ]
+def _datasets(data: KerasDataConfig, *, is_split: bool = False) -> list[TableDataset]:
+    use = TableUse(is_split=is_split)
+    return [section.format.of_section(section, section.options, use) for section in data.sources]
 
 
 @cache_source(maxsize=8)
@@ -121,13 +120,9 @@ def _load(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSou
     return read_table(dataset, dict(kinds))
 
 
-def _row_split(config: KerasConfig) -> RowSplit:
-    """Returns how the rows are split: by default, by a hash of all inputs."""
-    dataset = _training_dataset(config)
-    names = [name for columns in _inputs(config, dataset).values() for name in columns.names]
-    if config.split is not None:
-        return config.split.row_split(names)
-    return RowSplit(fractions=tuple(config.fractions.items()), hash_of=tuple(names))
+def _input_names(config: KerasConfig) -> list[str]:
+    inputs = _inputs(config, _training_dataset(config)).values()
+    return [name for columns in inputs for name in columns.names]
 
 
 def _training_dataset(config: KerasConfig) -> TableDataset:

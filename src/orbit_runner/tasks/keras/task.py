@@ -133,16 +133,17 @@ class KerasTask(Task):
         size = self.task_config.input_size
         data = self._section(params)
         channels = self._specs()[X][0][2]
+        split = self.task_config.row_split(_section_name(params))
         classes = self._known_classes(source)
         if params.is_training:
             excluded = self.excluded_examples(params)
             bad = self.bad_training_images
             batches = train_inputs(
-                data, input_context, start_step, classes, size, bad, excluded, channels
+                data, input_context, start_step, classes, size, bad, excluded, channels, split
             )
         else:
             bad = self.bad_validation_images
-            batches = eval_inputs(data, input_context, classes, size, bad, channels)
+            batches = eval_inputs(data, input_context, classes, size, bad, channels, split)
         return batches.map(_with_float_pixels, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _known_classes(self, source: ImageDataset) -> int | None:
@@ -160,7 +161,8 @@ class KerasTask(Task):
         if isinstance(source, ImageDataset):
             size = self.task_config.input_size
             classes = self._known_classes(source)
-            images = image_chunks(self._section(params), classes, size, replicas, excluded)
+            split = self.task_config.row_split(_section_name(params))
+            images = image_chunks(self._section(params), classes, size, replicas, excluded, split)
             return images and dataclasses.replace(
                 images, make=lambda steps: _with_float_pixels(*images.make(steps))
             )

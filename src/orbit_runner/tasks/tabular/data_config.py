@@ -62,6 +62,12 @@ class TableDataConfig(MixedDataConfig):
         "",
         help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
     )
+    hugging_face_split: str = field(
+        "",
+        added_later=True,
+        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
+        "depending on is_training",
+    )
     augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
     augment_padding: int = field(
         4, help="pixels of padding around an image", unsupported=_NO_IMAGES

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orbit_runner.data.arrays import bytes_keys
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.shared_examples import (
     SharedExamples,
-    bytes_keys,
     compare_keys,
     shared_files,
 )

@@ -1,0 +1,216 @@
+"""Images that Hugging Face's `datasets` saved on disk: by index, in order, with their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+import tensorflow as tf
+from pyarrow import feather
+
+from orbit_runner.data.example_ids import UnknownExample
+from orbit_runner.data.hugging_face.images import HuggingFaceImages, load
+from orbit_runner.data.images.dataset import join_images
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.images.survey import add_survey
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.order.epochs import ShuffledOrder
+from orbit_runner.data.shared_examples import shared_images
+from orbit_runner.errors import DataError
+from tests.support.batches import global_batches
+from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
+from tests.support.images import GARBAGE
+from tests.support.tfrecords import SHAPE, pixels
+
+SIZES = (23, 4, 33)
+COUNT = sum(SIZES)
+NAMES = ("pear", "apple", "fig")
+FEATURES = {"image": {"_type": "Image"}, "kind": class_label(*NAMES)}
+Decode = Callable[[int], np.ndarray]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def encoded(number: int) -> bytes:
+    image: bytes = tf.io.encode_png(pixels(number)).numpy()
+    return image
+
+
+def kinds_of(count: int) -> pyarrow.Array:
+    return pyarrow.array([number % 3 for number in range(count)], pyarrow.int64())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    table = image_table([encoded(n) for n in range(COUNT)], kind=kinds_of(COUNT))
+    save_to_disk(tmp_path / "fruit", table, FEATURES, sizes=SIZES)
+    return tmp_path / "fruit"
+
+
+def open_images(folder: Path, **settings: Any) -> HuggingFaceImages:
+    return load(**{"data_dir": str(folder), **settings})
+
+
+def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
+    source = open_images(folder)
+    assert (source.size, source.image_shape, source.labels) == (COUNT, SHAPE, NAMES)
+    numbers = [59, 0, 22, 23, 26, 27, 5, 5]
+    assert source.read(numbers) == [encoded(number) for number in numbers]
+    assert source.label.tolist() == [number % 3 for number in range(COUNT)]
+    assert [*source.encoded_images()] == [encoded(number) for number in range(COUNT)]
+
+
+def test_images_have_places_and_ids(folder: Path) -> None:
+    source = open_images(folder)
+    place = source.place(24)
+    assert place.names["place"] == f"{folder / 'data-00001-of-00003.arrow'}, row 2"
+    assert (place.label, place.size) == (0, SHAPE[:2])
+    for text in ("24", "data-00001-of-00003.arrow:2", str(place.names["place"])):
+        assert source.number_of(text) == 24
+    with pytest.raises(UnknownExample, match="allowed: an index"):
+        source.number_of("data-00001-of-00003.arrow:5")
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 2)])
+def test_batches_are_those_of_the_order(folder: Path, replicas: int, pipelines: int) -> None:
+    source = open_images(folder)
+
+    def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return train_images(
+            source, shape=SHAPE, resize=False, global_batch_size=12, seed=5, start_step=7,
+            bad=BadImages("train_data", 0), shuffle_buffer_size=9, input_context=context,
+        )  # fmt: skip
+
+    order = ShuffledOrder(COUNT, 5, shuffle=True)
+    for step, batch in enumerate(global_batches(make, replicas, pipelines, 4), 7):
+        ids = order(tf.range(step * 12, step * 12 + 12, dtype=tf.int64)).examples.numpy()
+        np.testing.assert_array_equal(batch["label"], ids % 3)
+        np.testing.assert_array_equal(batch["image"], [pixels(number) for number in ids])
+
+
+def evaluate(source: HuggingFaceImages, most: int = 0) -> list[Any]:
+    batches = eval_images(
+        source, shape=SHAPE, resize=False, global_batch_size=8,
+        bad=BadImages("validation_data", most),
+    )  # fmt: skip
+    return [*batches.as_numpy_iterator()]
+
+
+def test_a_selection_is_evaluated_in_order(folder: Path) -> None:
+    rows = np.array([2, 3, 25, 40, 58])
+    source = open_images(folder).select(rows)
+    (batch,) = evaluate(source)
+    np.testing.assert_array_equal(batch["image"][:5], [pixels(number) for number in rows])
+    assert batch["weight"].tolist() == [1] * 5 + [0] * 3
+    assert source.number_of("data-00001-of-00003.arrow:3") == 2
+    with pytest.raises(UnknownExample, match="is in another part of the data"):
+        source.number_of("data-00001-of-00003.arrow:2")
+    assert source.select(np.array([1, 4])).read([1]) == [encoded(58)]
+
+
+def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
+    table = image_table([encoded(n) for n in (70, 71)], kind=kinds_of(2))
+    save_to_disk(tmp_path / "more", table, FEATURES)
+    chosen = open_images(folder).select(np.array([1, 30]))
+    joined = join_images((chosen, open_images(tmp_path / "more")), resized=False)
+    assert isinstance(joined, HuggingFaceImages)
+    (batch,) = evaluate(joined)
+    np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
+    assert joined.origins is not None
+    assert joined.origins.tolist() == [0, 0, 1, 1]
+    assert joined.number_of("data-00000-of-00001.arrow:2") == 3
+
+
+def test_headers_are_surveyed(folder: Path) -> None:
+    survey = add_survey(open_images(folder), resized=False).survey
+    assert survey is not None
+    assert (survey.surveyed, survey.smallest, survey.channels) == (COUNT, SHAPE[:2], SHAPE[2])
+
+
+def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
+    images = [encoded(number) for number in range(6)]
+    images[4] = GARBAGE["garbage"]
+    save_to_disk(tmp_path / "fruit", image_table(images, kind=kinds_of(6)), FEATURES, sizes=[3, 3])
+    source = open_images(tmp_path / "fruit")
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        evaluate(source)
+    assert "data-00001-of-00002.arrow, row 2: cannot be decoded; set max_bad" in str(caught.value)
+    (batch,) = evaluate(source, most=1)
+    assert batch["weight"].tolist() == [1, 1, 1, 1, 0, 1, 0, 0]
+
+
+def test_columns_are_found_or_named(tmp_path: Path) -> None:
+    images = [encoded(0), encoded(1)]
+    table = image_table(images, label=["b", "a"], other=[4, 7])
+    save_to_disk(tmp_path / "plain", table)  # No feature is an Image or a ClassLabel.
+    source = open_images(tmp_path / "plain")
+    assert (source.labels, source.label.tolist()) == (("a", "b"), [1, 0])
+    numbered = open_images(tmp_path / "plain", label_column="other")
+    assert (numbered.labels, numbered.label.tolist(), numbered.known_classes()) == (None, [4, 7], 8)
+    with pytest.raises(DataError, match="unknown column 'kin'") as caught:
+        open_images(tmp_path / "plain", label_column="kin")
+    assert caught.value.field == "label_column"
+    two = table.append_column("second", table.column("image"))
+    save_to_disk(tmp_path / "two", two)
+    with pytest.raises(DataError, match="expected one Image; set image_column") as caught:
+        open_images(tmp_path / "two")
+    assert caught.value.field == "image_column"
+    assert open_images(tmp_path / "two", image_column="second").read([1]) == [images[1]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        ([{"bytes": None, "path": "a.png"}], [0], "row 2: .* no bytes, only the path 'a.png'"),
+        ([None], [0], "row 2: column 'image' has no image"),
+        ([{"bytes": b"x", "path": None}], [-1], "row 2: column 'kind' has no class"),
+        ([{"bytes": b"x", "path": None}], [3], "row 2: column 'kind': got class 3, expected 0 to"),
+    ],
+)
+def test_rows_without_an_image_or_a_class_are_named(
+    tmp_path: Path, rows: Sequence[object], labels: Sequence[int], message: str
+) -> None:
+    values = [{"bytes": encoded(0), "path": "0.png"}, *rows]
+    kinds = pyarrow.array([0, *labels], pyarrow.int64())
+    table = pyarrow.table({"image": pyarrow.array(values, IMAGE_TYPE), "kind": kinds})
+    save_to_disk(tmp_path / "fruit", table, FEATURES)
+    with pytest.raises(DataError, match=message):
+        open_images(tmp_path / "fruit")
+
+
+def test_other_files_are_rejected(tmp_path: Path) -> None:
+    table = image_table([encoded(n) for n in range(9)], label=["a"] * 9)
+    feather.write_feather(table, tmp_path / "a.arrow", compression="zstd")
+    with pytest.raises(DataError, match="is compressed, so that images cannot be read by index"):
+        open_images(tmp_path, input_path=["a.arrow"])
+    feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
+    assert open_images(tmp_path, input_path=["a.arrow"]).size == 9
+    (tmp_path / "a.arrow").write_bytes(b"PAR1" + bytes(99))
+    with pytest.raises(DataError, match=r"it is a Parquet file; .*save_to_disk"):
+        open_images(tmp_path, input_path=["a.arrow"])
+
+
+def test_tf_data_services_are_rejected(folder: Path) -> None:
+    with pytest.raises(DataError, match=r"a tf\.data service cannot read images in Arrow files"):
+        train_images(
+            open_images(folder), shape=SHAPE, resize=False, global_batch_size=12, seed=5,
+            bad=BadImages("train_data", 0), options=PipelineOptions(services=("127.0.0.1:1",)),
+        )  # fmt: skip
+
+
+def test_images_of_both_sections_are_found(folder: Path) -> None:
+    train, validation = (open_images(folder).select(np.array(rows)) for rows in ([0, 24], [3, 24]))
+    shared = shared_images(train, validation)
+    assert shared is not None
+    assert (shared.count, shared.size) == (1, 2)
+    assert shared.places[0].endswith("data-00001-of-00003.arrow, row 2")
+    file, row = validation.stored_places()
+    assert (file.tolist(), row.tolist()) == ([0, 1], [3, 1])

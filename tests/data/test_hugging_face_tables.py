@@ -1,0 +1,218 @@
+"""Tables that Hugging Face's `datasets` saved on disk: columns, classes, parts and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import feather, ipc
+
+from orbit_runner.data.hugging_face import tables
+from orbit_runner.data.hugging_face.tables import HuggingFaceTable
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.columns import TablePart
+from orbit_runner.data.tables.dataset import TableOptions
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.tabular.data import TabularData
+from tests.support.hugging_face import class_label, save_dict, save_to_disk, write_arrow
+from tests.support.tables import table_config
+
+NAMES = ("pear", "apple", "fig")  # Not in alphabetical order.
+FEATURES = {"kind": class_label(*NAMES)}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def make_table(rows: int = 45, first: int = 0) -> pyarrow.Table:
+    numbers = range(first, first + rows)
+    return pyarrow.table(
+        {
+            "size": pyarrow.array([None if n % 7 == 3 else n / 4 for n in numbers]),
+            "count": pyarrow.array(numbers, pyarrow.int64()),
+            "text": [f" line {n % 5}" for n in numbers],
+            "ripe": [n % 2 == 0 for n in numbers],
+            "kind": pyarrow.array([n % 4 - 1 for n in numbers], pyarrow.int64()),
+            "many": [[n, n] for n in numbers],
+        }
+    )
+
+
+def open_table(
+    data_dir: Path | str, input_path: Sequence[str] = (), split: str = "", splits: Any = ()
+) -> HuggingFaceTable:
+    options = TableOptions(hugging_face_split=split, default_splits=tuple(splits))
+    return HuggingFaceTable(data_dir=str(data_dir), input_path=input_path, options=options)
+
+
+def test_columns_are_read_exactly_through_all_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "BLOCK_ROWS", 7)
+    paths = save_to_disk(tmp_path / "fruit", make_table(), FEATURES, sizes=(21, 4, 20))
+    dataset = open_table(tmp_path / "fruit")
+    assert dataset.kinds == {
+        "size": "number", "count": "number", "text": "category", "ripe": "category",
+        "kind": "category", "many": "list<item: int64>",
+    }  # fmt: skip
+
+    kinds = {name: kind for name, kind in dataset.kinds.items() if name != "many"}
+    source = read_table(dataset, kinds)
+
+    rows = make_table().to_pydict()
+    assert source.size == 45
+    np.testing.assert_array_equal(source.columns["count"].values, rows["count"])
+    np.testing.assert_array_equal(source.columns["size"].values, np.array(rows["size"], np.float32))
+    texts = {n: [source.columns[n].text(row) for row in range(45)] for n in ("text", "ripe")}
+    assert texts["text"] == [text.strip() for text in rows["text"]]
+    assert texts["ripe"] == [str(value).lower() for value in rows["ripe"]]
+    assert TablePart(source).row_location(24) == f"{paths[1]}, row 4"
+
+
+def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> None:
+    save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
+    source = read_table(open_table(tmp_path / "fruit"), {"kind": "category"})
+    column = source.columns["kind"]
+    assert column.vocabulary == NAMES
+    assert [column.text(row) for row in range(5)] == ["", "pear", "apple", "fig", ""]
+    # The names of a mixture with the same classes keep their order.
+    joined = TablePart(source).join([TablePart(source), TablePart(source)])
+    assert joined.column("kind").vocabulary == NAMES
+
+
+def test_the_cache_keeps_the_order_of_classes_until_their_names_change(tmp_path: Path) -> None:
+    paths = save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
+    for _ in range(2):
+        dataset = open_table(tmp_path / "fruit")
+        column = read_table(dataset, {"kind": "category"}, kept_seconds=0.0).columns["kind"]
+        assert column.vocabulary == NAMES
+    info = paths[0].with_name("dataset_info.json")
+    info.write_text(info.read_text().replace('"pear"', '"grape"'))
+    column = read_table(open_table(tmp_path / "fruit"), {"kind": "category"}).columns["kind"]
+    assert column.vocabulary == ("grape", "apple", "fig")
+
+
+def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
+    save_dict(tmp_path, ["train", "test"])
+    for number, name in enumerate(("train", "test")):
+        save_to_disk(tmp_path / name, make_table(3, first=10 * number), FEATURES)
+
+    def counts(split: str = "", splits: Sequence[str] = ()) -> list[float]:
+        dataset = open_table(tmp_path, split=split, splits=splits)
+        values: list[float] = read_table(dataset, {"count": "number"}).columns["count"].values
+        return [*values]
+
+    assert counts() == counts("train") == counts(splits=["train"]) == [0, 1, 2]
+    assert counts("test") == counts(splits=["validation", "test"]) == [10, 11, 12]
+    with pytest.raises(DataError, match=r"part 'tset'.*test") as caught:
+        open_table(tmp_path, split="tset")
+    assert caught.value.field == "hugging_face_split"
+    with pytest.raises(DataError, match=r"set hugging_face_split to one of train, test"):
+        open_table(tmp_path, splits=["validation"])
+
+
+@pytest.mark.parametrize("kind", ["stream", "file", "feather"])
+def test_arrow_files_are_read_without_their_directory(tmp_path: Path, kind: str) -> None:
+    table = make_table().drop_columns(["many"])
+    path = tmp_path / "rows.arrow"
+    if kind == "feather":
+        feather.write_feather(table, path, compression="zstd", chunksize=8)
+    else:
+        write_arrow(path, table, new=ipc.new_stream if kind == "stream" else ipc.new_file)
+    dataset = open_table(tmp_path, ["*.arrow"])
+    source = read_table(dataset, dict(dataset.kinds))
+    assert source.columns["count"].values.tolist() == [*range(45)]
+    assert dataset.kinds["kind"] == "number"  # Nothing describes its classes.
+
+
+def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path: Path) -> None:
+    save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
+    dataset = open_table(tmp_path, ["fruit/data-*"])
+    assert read_table(dataset, {"kind": "category"}).columns["kind"].vocabulary == NAMES
+
+
+def test_a_run_reads_parts_of_one_dict_as_its_sections(tmp_path: Path) -> None:
+    save_dict(tmp_path, ["train", "validation"])
+    for number, name in enumerate(("train", "validation")):
+        table = make_table(20, first=100 * number).drop_columns(["many"])
+        save_to_disk(tmp_path / name, table, FEATURES)
+    changes: dict[str, Any] = {
+        "task.targets": ["kind"],
+        "task.features": {},
+        "task.split": None,
+    }
+    for section in ("train_data", "validation_data"):
+        changes[f"task.{section}.source"] = "hugging_face"
+        changes[f"task.{section}.data_dir"] = str(tmp_path)
+        changes[f"task.{section}.input_path"] = []
+    config = table_config("", **changes)
+    data = TabularData(config.task)
+    files = {name: [file.path for file in rows] for name, rows in data.files().items()}
+    assert files["train_data"][0].endswith("train/data-00000-of-00001.arrow")
+    assert files["validation_data"][0].endswith("validation/data-00000-of-00001.arrow")
+    assert files["train_data"][-1].endswith("train/dataset_info.json")
+
+
+def _damage(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 4] = b"\xff\xff\xff\x7f"
+    path.write_bytes(content)
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    (path,) = save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
+    content = path.read_bytes()
+    for damaged in (b"", b"x" * 900, content[:200], content[: len(content) // 2], b"FEA1" * 99):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"data-00000-of-00001\.arrow: cannot be read as Arrow"):
+            read_table(open_table(tmp_path / "fruit"), {"text": "category"})
+    path.write_bytes(content)
+    _damage(path, content.index(np.array([0, 7, 14, 21], np.int32).tobytes()) + 8)
+    with pytest.raises(DataError, match="column 'text' is damaged"):
+        read_table(open_table(tmp_path / "fruit"), {"text": "category"})
+    path.write_bytes(content.replace(b" line 3", b" lin\xff 3"))
+    with pytest.raises(DataError, match="arrow, row 4: column 'text' is not valid UTF-8"):
+        read_table(open_table(tmp_path / "fruit"), {"text": "category"})
+
+
+def test_a_class_without_a_name_is_an_error(tmp_path: Path) -> None:
+    table = pyarrow.table({"kind": pyarrow.array([0, 1, 5, 5], pyarrow.int64())})
+    save_to_disk(tmp_path / "fruit", table, FEATURES)
+    with pytest.raises(DataError, match="row 3: column 'kind': got class 5, expected 0 to 2"):
+        read_table(open_table(tmp_path / "fruit"), {"kind": "category"})
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"_indices_files": [{"filename": "indices.arrow"}]}, r"flatten_indices\(\)"),
+        ({"_data_files": []}, "there are no rows"),
+        ({"_data_files": [{"filename": "gone.arrow"}]}, r"gone\.arrow: file not found"),
+        ({"_data_files": "data"}, "has no list of Arrow files"),
+    ],
+)
+def test_states_that_cannot_be_read_are_errors(
+    tmp_path: Path, state: dict[str, object], message: str
+) -> None:
+    save_to_disk(tmp_path / "fruit", make_table(), FEATURES, state=state)
+    with pytest.raises(DataError, match=message):
+        open_table(tmp_path / "fruit")
+
+
+def test_directories_and_settings_that_do_not_fit_are_errors(tmp_path: Path) -> None:
+    save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
+    for arguments, message, field in (
+        ((tmp_path,), "has no state.json; set data_dir to a directory that dataset.save", "source"),
+        ((tmp_path / "gone",), "not found; set data_dir", "source"),
+        ((tmp_path / "fruit", (), "train"), "is one dataset, not", "hugging_face_split"),
+        ((tmp_path, ["fruit/*.arrow"], "train"), "input_path specifies", "hugging_face_split"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=message) as caught:
+            open_table(*arguments)  # type: ignore[misc]
+        assert caught.value.field in (field, "data_dir")

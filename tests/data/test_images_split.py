@@ -1,0 +1,235 @@
+"""Parts of images: by a hash of their names, by columns, and with the share of each class."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.array_record import source as array_record
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.example_ids import UnknownExample
+from orbit_runner.data.hugging_face import images as hugging_face
+from orbit_runner.data.images import csv_labels, files
+from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_images
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.pipeline import eval_images
+from orbit_runner.data.images.split import part_of_images
+from orbit_runner.data.images.survey import add_survey
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tables.split import RowSplit, ranks
+from orbit_runner.data.tfrecord import source as tfrecord
+from orbit_runner.errors import DataError
+from tests.support.array_records import write_array_file
+from tests.support.hugging_face import class_label, image_table, save_to_disk
+from tests.support.images import png, write_folder, write_listed
+from tests.support.tfrecords import SHAPE, SIZES, pixels, write_set
+
+FRACTIONS = (("train", 0.6), ("validation", 0.3), ("test", 0.1))
+PARTS = tuple(name for name, _ in FRACTIONS)
+COUNTS = {"ant": 30, "bee": 10, "cat": 21}
+RECORDS = sum(SIZES)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def parts_of(dataset: ImageDataset, **settings: Any) -> dict[str, Any]:
+    split = RowSplit(fractions=FRACTIONS, **settings)
+    return {part: part_of_images(dataset, split, part) for part in PARTS}
+
+
+def open_folder(root: Path) -> FileSource:
+    return files.load(split="train", data_dir=str(root))
+
+
+def names_of(source: FileSource) -> set[str]:
+    return {str(Path(path).relative_to(source.root)) for path in source.paths}
+
+
+def test_each_file_is_in_one_part_and_keeps_its_order_and_class(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set", COUNTS)
+    whole = open_folder(tmp_path / "set")
+    parts = parts_of(whole)
+    chosen = [path for part in parts.values() for path in part.paths]
+    assert sorted(chosen) == sorted(whole.paths)
+    for part in parts.values():
+        assert [*part.paths] == sorted(part.paths)
+        assert [part.labels[label] for label in part.label] == [
+            Path(path).relative_to(tmp_path / "set").parts[0] for path in part.paths
+        ]
+        assert sum(count for _, count in part.directories) == part.size
+    other = parts_of(open_folder(tmp_path / "set"), seed=1)
+    assert names_of(other["train"]) != names_of(parts["train"])
+
+
+def test_new_files_and_another_directory_move_no_image(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set", COUNTS)
+    before = {
+        part: names_of(source) for part, source in parts_of(open_folder(tmp_path / "set")).items()
+    }
+    moved = tmp_path / "moved" / "train"
+    shutil.copytree(tmp_path / "set", moved)
+    write_folder(moved, {"ant": 40, "dog": 9}, first=500)
+    parts = parts_of(open_folder(moved.parent))
+    after = {part: names_of(source) for part, source in parts.items()}
+    for part in PARTS:
+        assert before[part] <= after[part]
+
+
+def test_each_part_has_its_share_of_each_class(tmp_path: Path) -> None:
+    write_folder(tmp_path / "set", COUNTS)
+    parts = parts_of(open_folder(tmp_path / "set"), is_stratified=True)
+    counts = {part: np.bincount(source.label).tolist() for part, source in parts.items()}
+    assert counts == {"train": [18, 6, 13], "validation": [9, 3, 6], "test": [3, 1, 2]}
+
+
+def test_equal_places_of_a_class_have_equal_ranks() -> None:
+    places = np.array([0.5, 0.1, 0.5, 0.9, 0.5])
+    found = ranks(places, np.array([0, 0, 0, 1, 1]))
+    np.testing.assert_allclose(found, [1.5 / 3, 0.5 / 3, 1.5 / 3, 1.5 / 2, 0.5 / 2])
+
+
+def groups_are_whole(parts: dict[str, FileSource], group_of: Any) -> bool:
+    groups = [{group_of(path) for path in part.paths} for part in parts.values()]
+    return sum(map(len, groups)) == len(set().union(*groups)) and all(groups)
+
+
+def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
+    for number in range(12):
+        write_folder(tmp_path / "set", {f"ant/video{number}": 2, f"bee/video{number}": 2})
+    parts = parts_of(open_folder(tmp_path / "set"), hash_of=("directory",))
+    assert groups_are_whole(parts, lambda path: Path(path).parent)
+    with pytest.raises(DataError, match="unknown column 'folder'\nallowed: directory") as caught:
+        parts_of(open_folder(tmp_path / "set"), hash_of=("folder",))
+    assert caught.value.field == "split.hash_of"
+
+
+def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> FileSource:
+    return csv_labels.load(
+        part="train", data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
+        split_columns=columns,
+    )  # fmt: skip
+
+
+def test_listed_images_are_split_by_their_columns(tmp_path: Path) -> None:
+    listed = write_listed(tmp_path / "set", COUNTS)
+    person = dict(
+        line.split(",")[0::2]
+        for line in listed.read_text().splitlines()[1:]  # File and person.
+    )
+    split = RowSplit(fractions=(("train", 0.5), ("validation", 0.5)), hash_of=("person",))
+    source = open_listed(listed, split.columns)
+    parts = {part: part_of_images(source, split, part) for part in ("train", "validation")}
+    images = tmp_path / "set" / "images"
+    assert groups_are_whole(parts, lambda path: person[str(Path(path).relative_to(images))])  # type: ignore[arg-type]
+
+    by_column = RowSplit(column="part")
+    part = part_of_images(open_listed(listed, by_column.columns), by_column, "validation")
+    assert part.size == sum(COUNTS.values()) // 4
+    assert part.number_of("labels.csv:4") == 0
+    with pytest.raises(DataError, match="unknown column 'persn'") as caught:
+        open_listed(listed, [("persn", "key")])
+    assert caught.value.field == "split.hash_of"
+
+
+def test_a_listed_image_is_in_the_part_of_its_file(tmp_path: Path) -> None:
+    listed = write_listed(tmp_path / "set", COUNTS)
+    of_rows = parts_of(open_listed(listed))
+    of_files = parts_of(open_folder(tmp_path / "set" / "images"))
+    for part in PARTS:
+        assert names_of(of_rows[part]) == names_of(of_files[part])
+
+
+def open_arrays(folder: Path) -> ArrayRecordSource:
+    return array_record.load(data_dir=str(folder), input_path=["train-*"])
+
+
+def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
+    write_set(tmp_path, write=write_array_file)
+    whole = open_arrays(tmp_path)
+    rows = np.array([0, 1, 69, 70, 71, 134, 200, 201, 269])
+    source = whole.select(rows)
+    assert source.size == len(rows)
+    assert source.read(range(9)) == whole.read(rows.tolist())
+    assert [source.location(n) for n in range(9)] == [whole.location(n) for n in rows.tolist()]
+    file, record = whole.location(200)
+    assert source.number_of(f"{whole.files[file].name}:{record}") == 6
+    with pytest.raises(UnknownExample):
+        source.number_of(f"{whole.files[file].name}:{record + 2}")
+    assert source.select(np.array([2, 7])).read([1]) == whole.read([201])
+    (batch,) = eval_images(
+        source, shape=SHAPE, resize=False, global_batch_size=9, bad=BadImages("validation_data", 0)
+    )
+    np.testing.assert_array_equal(batch["image"], [pixels(number) for number in rows])
+    joined = join_images((source, whole.select(np.array([5]))), resized=False)
+    assert isinstance(joined, ArrayRecordSource)
+    assert joined.read([6, 9]) == whole.read([200, 5])
+
+
+def test_the_parts_of_records_are_surveyed_and_named_separately(tmp_path: Path) -> None:
+    write_set(tmp_path, write=write_array_file)
+    parts = parts_of(open_arrays(tmp_path))
+    assert sum(part.size for part in parts.values()) == RECORDS
+    surveys = [add_survey(part, resized=False).survey for part in parts.values()]
+    assert [survey.surveyed for survey in surveys if survey] == [p.size for p in parts.values()]
+    keys = {part.headers(sampled=False).settings[-1] for part in parts.values()}
+    assert len(keys) == 3
+    with pytest.raises(DataError, match="the labels are in the records") as caught:
+        parts_of(open_arrays(tmp_path), is_stratified=True)
+    assert caught.value.field == "split.stratified"
+
+
+def test_tfrecord_files_are_not_split(tmp_path: Path) -> None:
+    write_set(tmp_path)
+    source = tfrecord.load(data_dir=str(tmp_path), input_path=["train-*"])
+    with pytest.raises(DataError, match=r"read in blocks, so that task\.split cannot") as caught:
+        parts_of(source)
+    assert caught.value.field == "source"
+
+
+def test_equal_images_in_memory_are_in_the_same_part() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 1)).astype(np.uint8)
+    labels = np.arange(100, dtype=np.int32) % 7
+    arrays = {"image": np.concatenate([images, images]), "label": labels}
+    source = ArraySource("arrays", arrays, parts=(("a.npz", 60), ("b.npz", 40)))
+    parts = parts_of(ImageArrays.from_source(source))
+    keys = [{image.tobytes() for image in part.arrays["image"]} for part in parts.values()]
+    assert sum(part.size for part in parts.values()) == 100
+    assert sum(map(len, keys)) == 50
+    for part in parts.values():
+        assert part.known_classes() == 7
+        for number in range(part.size):
+            name, index = part.array_location(number).split(", index ")
+            original = int(index) + (60 if name == "b.npz" else 0)
+            np.testing.assert_array_equal(part.arrays["image"][number], images[original % 50])
+            assert part.arrays["label"][number] == original % 7
+
+
+def test_saved_datasets_are_split_by_their_columns(tmp_path: Path) -> None:
+    table = image_table(
+        [png(n, 8, 8) for n in range(60)],
+        label=[n % 2 for n in range(60)],
+        patient=[f"p{n // 4}" for n in range(60)],
+        fold=["train" if n % 3 else "test" for n in range(60)],
+    )
+    save_to_disk(tmp_path / "set", table, {"label": class_label("a", "b")}, sizes=[25, 35])
+    source = hugging_face.load(data_dir=str(tmp_path / "set"))
+    parts = parts_of(source, hash_of=("patient",))
+    patients = [{row // 4 for row in part.rows.tolist()} for part in parts.values()]
+    assert sum(map(len, patients)) == 15
+    by_column = part_of_images(source, RowSplit(column="fold"), "test")
+    assert by_column.rows.tolist() == [*range(0, 60, 3)]  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match="unknown value of column 'fold': 'tset'"):
+        part_of_images(source, RowSplit(column="fold"), "tset")
+    with pytest.raises(DataError, match=r"unknown column 'patent'.*patient"):
+        parts_of(source, hash_of=("patent",))
+    assert tf.io.decode_png(by_column.read([1])[0]).shape == (8, 8, 3)  # type: ignore[attr-defined]
