@@ -18,7 +18,8 @@ NUMBERS, OTHER_NOTATION, DATES = "numbers", "numbers in another notation", "date
 _MOST = 0.9
 # Columns with at most as many different texts are good categories, whatever the texts look like.
 _FEW_TEXTS = 20
-_MISSING_MARKS = frozenset(
+# Texts that usually mean a missing value, in lower case.
+MISSING_MARKS = frozenset(
     {
         "?",
         "??",
@@ -102,7 +103,7 @@ def find_misreading(counts: Mapping[str, int]) -> Misreading | None:
     codes, are categories. Texts that usually mean a missing value do not count.
     """
     texts = {text: count for text, count in counts.items() if text}
-    judged = {text: count for text, count in texts.items() if text.lower() not in _MISSING_MARKS}
+    judged = {text: count for text, count in texts.items() if text.lower() not in MISSING_MARKS}
     if not judged:
         return None
     dates = [text for text in judged if _DATE_OR_TIME.fullmatch(text)]
