@@ -18,7 +18,7 @@ from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource, image_headers
 from orbit_runner.data.images.files import load as load_images
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER, TEXT
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.errors import DataError, RunnerError, format_list
 from orbit_runner.jobs.new_project import check_empty, make_identifier, write_files
@@ -40,6 +40,7 @@ _LARGEST_IMAGE = 96  # Larger images are resized.
 _RESIZED = 64
 # Other parts are tried if a class has no training row.
 _SPLIT_SEEDS = range(10)
+_LISTS = {"numeric": NUMBER, "categorical": CATEGORY, "date": DATE, "text": TEXT}
 _SPLIT = "{train: 0.8, validation: 0.2}"
 _ALLOWED = (
     "allowed: a .csv, .tsv, .jsonl, .parquet or .npz file, a directory with one directory of "
@@ -256,7 +257,7 @@ def _table_task(
 
     def lines(seed: int) -> list[str]:
         listed: list[str] = []
-        for title, kind in (("numeric", NUMBER), ("categorical", CATEGORY), ("text", TEXT)):
+        for title, kind in _LISTS.items():
             of_kind = [use for use in features if use.kind == kind]
             items = [(f"    - {_value(use.name)}", use.about) for use in of_kind]
             width = min(max((len(item) for item, _ in items), default=0), 40)

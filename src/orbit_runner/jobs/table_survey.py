@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError, build_columns
 from orbit_runner.data.tables.cell_texts import (
     DATES,
     MISSING_MARKS,
     NUMBERS,
     OTHER_NOTATION,
+    are_dates,
     find_misreading,
 )
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER, TEXT, Column
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT, Column
 from orbit_runner.data.tables.dataset import FirstRows, TableDataset, TableOptions
 from orbit_runner.data.tables.summary import ColumnSummary, summarize_column
 from orbit_runner.data.text.lines import open_binary
@@ -74,15 +74,13 @@ def survey_table(path: Path, table: type[TableDataset], options: TableOptions) -
     Raises `DataError` if the file cannot be read.
     """
     dataset = FirstRows(table.first_rows(str(path), options, _MOST_ROWS), _MOST_ROWS)
-    kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY)}
-    typed_dates = {n for n, kind in dataset.kinds.items() if is_date_or_time(kind)}
+    kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
     columns = _read_columns(dataset, kinds)
     marks: dict[str, None] = {}
     uses = []
     for name, kind in dataset.kinds.items():
         if name not in kinds:
-            reason = "dates or times" if name in typed_dates else f"has the type {kind}"
-            uses.append(ColumnUse(name, "", reason))
+            uses.append(ColumnUse(name, "", f"has the type {kind}"))
             continue
         use, odd = _use_of(columns[name])
         marks |= odd
@@ -124,10 +122,14 @@ def _use_of(column: Column) -> tuple[ColumnUse, dict[str, None]]:
         if _is_id(column, summary):
             return use("", "all numbers are different, as in an ID")
         return use(NUMBER, f"{summary.low:g} to {summary.high:g}, {distinct}{missing}")
+    if column.kind == DATE:
+        return use(DATE, f"{summary.range}, {distinct}{missing}")
     counts = {text: count for text, count in column.text_counts().items() if text}
     misreading = find_misreading(counts)
     if misreading is not None:
         odd = dict.fromkeys(misreading.odd)
+        if misreading.what == DATES and are_dates(counts):
+            return use(DATE, f"dates as texts, {distinct}{missing}")
         if misreading.what == DATES:
             return use("", f"dates or times, such as {plain_text(misreading.odd[0])}")
         if misreading.what == OTHER_NOTATION:

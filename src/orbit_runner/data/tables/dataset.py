@@ -61,6 +61,7 @@ class TableUse:
     Attributes:
         numeric: The columns that are features and numbers, as far as the config lists them.
         categorical: Those that are features and texts, each a category.
+        date: Those that are features and dates.
         text: Those that are features and texts of several words.
         targets: The columns to predict, each with its kind.
         weight: The column with the weight of each row; "" if there is none.
@@ -69,6 +70,7 @@ class TableUse:
 
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     targets: tuple[tuple[str, str], ...] = ()
     weight: str = ""
@@ -96,8 +98,8 @@ class TableDataset(abc.ABC):
     """A table that is read in blocks of rows.
 
     Attributes:
-        kinds: The kind of each column, inferred from the types in the files or from texts: `number`
-            or `category`. Any other text describes a type that cannot be used.
+        kinds: The kind of each column, inferred from the types in the files or from texts:
+            `number`, `date` or `category`. Any other text describes a type that cannot be used.
         files: The files, if any.
         options: The options that the values depend on.
         integers: The columns of numbers that were inferred from texts of integers.

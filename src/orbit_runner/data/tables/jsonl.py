@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_runner.data.bad_records.result_cache import key_of
 from orbit_runner.data.tables.arrow_types import read_error_scope
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER
+from orbit_runner.data.tables.cell_texts import are_dates
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     SKIP_HINT,
     Block,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 _BLOCK_ROWS = 2**14
+# A column is one of dates if its texts in these rows are.
+_FIRST_ROWS = 1000
 # The kinds of a table that was read faster are not cached.
 _CACHED_SECONDS = 0.2
 _LIST, _OBJECT = "list", "object"
@@ -137,7 +140,8 @@ def _load_or_infer_kinds(
     files: Sequence[Path], skips: bool, missing: Sequence[str]
 ) -> dict[str, str]:
     """Returns the kinds of all columns, from the cache if the files have not changed."""
-    key = key_of(files, [*(["max_bad_records"] if skips else []), *missing])
+    # Caches of earlier versions do not know dates.
+    key = key_of(files, ["dates", *(["max_bad_records"] if skips else []), *missing])
     name = hashlib.sha256(json.dumps([key["files"], key["what"]]).encode()).hexdigest()[:32]
     path = cache_directory("tables") / f"{name}.kinds.json"
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -164,6 +168,7 @@ def _infer_kinds(
 
     # Sets have no order, and the order of the columns is that of their first rows.
     names: dict[str, None] = {}
+    first_texts: dict[str, list[str]] = {}
     pairs: set[tuple[str, type]] = set()
     get_type = type_of if missing else type
     progress = Progress("reading the columns of jsonl")
@@ -174,6 +179,10 @@ def _infer_kinds(
                 values = row.values
                 if not names.keys() >= values.keys():
                     names.update(dict.fromkeys(values))
+                if count < _FIRST_ROWS:
+                    for name, value in values.items():
+                        if get_type(value) is str and value.strip():
+                            first_texts.setdefault(name, []).append(value.strip())
                 pairs.update(zip(values, map(get_type, values.values()), strict=True))
                 count += 1
                 if count % _BLOCK_ROWS == 0:
@@ -181,7 +190,11 @@ def _infer_kinds(
     types: dict[str, set[type]] = {name: set() for name in names}
     for name, kind in pairs:
         types[name].add(kind)
-    return {name: _kind_of_types(types[name] - {type(None)}) for name in names}
+    kinds = {name: _kind_of_types(types[name] - {type(None)}) for name in names}
+    for name, texts in first_texts.items():
+        if types[name] <= {str, type(None)} and are_dates(texts):
+            kinds[name] = DATE
+    return kinds
 
 
 def _kind_of_types(types: set[type]) -> str:
