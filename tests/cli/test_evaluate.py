@@ -189,3 +189,39 @@ def test_training_data_need_not_be_there(
     results = json.loads(capsys.readouterr().out)
     assert results["metrics"]["validation_examples"] == 15
     assert results["data"] == {"task.validation_data.input_path": f"{tmp_path}/new.csv"}
+
+
+def test_details_are_shown_and_written(
+    trained: Path, capsys: pytest.CaptureFixture[str], evaluate: Evaluate
+) -> None:
+    values = evaluate()
+
+    counts = [count for *_, count in values["details"]["confusion"]]
+    assert sum(counts) == values["metrics"]["validation_examples"]
+    assert values["details"]["pictures"] == []
+    right = sum(n for a, b, n in values["details"]["confusion"] if a == b)
+    assert right / sum(counts) == pytest.approx(values["metrics"]["accuracy"], abs=1e-6)
+    assert main(["evaluate", str(trained)]) == 0
+    shown = capsys.readouterr().out
+    assert "\nclasses\n" in shown
+    assert "Expected calibration error 0." in shown
+    assert main(["report", str(trained)]) == 0
+    page = (trained / "report.html").read_text().replace("<wbr>", "")
+    assert ", evaluated at " in page
+
+
+def test_an_evaluation_whose_details_fail_has_its_results(
+    trained: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orbit_runner.reporting import report_collection
+
+    def fail(*arguments: Any) -> None:
+        raise ValueError("no such thing")
+
+    monkeypatch.setattr(report_collection, "collect_details", fail)
+
+    assert main(["evaluate", str(trained)]) == 0
+
+    said = capsys.readouterr()
+    assert "accuracy" in said.out
+    assert "warning: the evaluation has no examples: no such thing" in said.err

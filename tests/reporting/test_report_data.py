@@ -43,6 +43,11 @@ EVALUATION = EvaluationData(
     pictures=(Picture(_PNG, "c → a 0.98\nexample 3"),),
     head=("source", "translation"),
     rows=(("one", "eins"),),
+    calibration=((4, 0.45, 0.5), (5, 0.98, 1.0)),
+    facts=(("largest error", "3.5"),),
+    importance=(("size", 0.25, 0.01),),
+    importance_note="rise of the loss of 9 rows",
+    others=(EvaluationData(step=300, title="price", confusion={(1, 0): 2}),),
 )
 
 
@@ -74,6 +79,11 @@ _FOREIGN: list[tuple[str, str, Any]] = [
     ("evaluation", "confusion", [[0, 1, "many"]]),
     ("evaluation", "confusion", [[0, 10**30, 1]]),
     ("evaluation", "rows", [[1]]),
+    ("evaluation", "calibration", [[1, 0.5]]),
+    ("evaluation", "calibration", [[1, 0.5, 2]]),
+    ("evaluation", "facts", [["name", 1]]),
+    ("evaluation", "others", [{"step": 1}]),
+    ("evaluation", "importance", [["size", "much", 0]]),
     ("evaluation", "classes", [1]),
     ("evaluation", "note", "x" * 1_000_001),
 ]

@@ -8,6 +8,7 @@ import keyword
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError, format_list, shorten
@@ -46,11 +47,20 @@ def write_project(directory: Path, name: str) -> dict[str, str]:
     Raises:
         RunnerError: The directory contains files, or cannot be written.
     """
-    _check_empty(directory)
+    check_empty(directory)
     texts = {
         _fill_placeholders(path, name): _fill_placeholders(_read_template(path), name)
         for path in FILES
     }
+    write_files(directory, texts)
+    return {_fill_placeholders(path, name): purpose for path, purpose in FILES.items()}
+
+
+def write_files(directory: Path, texts: Mapping[str, str]) -> None:
+    """Writes texts by their paths below a directory: all of them, or none.
+
+    Raises `RunnerError` if they cannot be written.
+    """
     try:
         with contextlib.ExitStack() as undo:
             for path, text in texts.items():
@@ -63,7 +73,6 @@ def write_project(directory: Path, name: str) -> dict[str, str]:
             f"DIR: cannot write {error.filename or directory}: {error.strerror}\n"
             "nothing was written; use a directory that can be created or is empty"
         ) from None
-    return {_fill_placeholders(path, name): purpose for path, purpose in FILES.items()}
 
 
 def package_name(directory: Path, name: str | None) -> str:
@@ -71,7 +80,7 @@ def package_name(directory: Path, name: str | None) -> str:
 
     Raises `RunnerError`, with a suggestion, if no package can have the name.
     """
-    candidate = _make_identifier(directory.resolve().name) if name is None else name
+    candidate = make_identifier(directory.resolve().name) if name is None else name
     if name is None and not candidate:
         raise RunnerError(
             f"DIR: got {str(directory)!r}, which has no ASCII letters or digits to name the "
@@ -87,7 +96,8 @@ def package_name(directory: Path, name: str | None) -> str:
     )
 
 
-def _check_empty(directory: Path) -> None:
+def check_empty(directory: Path) -> None:
+    """Raises `RunnerError` if a directory contains files, or is something else."""
     if not os.path.lexists(directory):
         return
     if not os.path.isdir(directory):
@@ -128,14 +138,14 @@ def _class_name(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _make_identifier(text: str) -> str:
+def make_identifier(text: str) -> str:
     """Returns a text as the name of a package; "" if it has no letters and digits."""
     name = re.sub(r"[\W_]+", "_", text.lower(), flags=re.ASCII).strip("_")
     return f"project_{name}" if name[:1].isdigit() else name
 
 
 def _suggest_name(name: str) -> str:
-    suggestion = _make_identifier(name) or "project"
+    suggestion = make_identifier(name) or "project"
     return f"my_{suggestion}" if _name_problem(suggestion) else suggestion
 
 

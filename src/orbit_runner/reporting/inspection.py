@@ -152,7 +152,7 @@ def _table_sections(summary: TableSummary) -> Iterator[Section]:
                 f"{column.missing:,}",
                 f"{column.distinct:,}",
                 *map(number_or_dash, (column.low, column.high, column.mean)),
-                ", ".join(f"{text} ({count:,})" for text, count in column.top) or "-",
+                column.range or ", ".join(f"{text} ({n:,})" for text, n in column.top) or "-",
             )
             for column in columns
         ]

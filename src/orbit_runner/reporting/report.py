@@ -14,7 +14,6 @@ from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.profiling.profile import profile_of
 from orbit_runner.profiling.trace_files import TraceFiles, newest_trace
-from orbit_runner.reporting.confusion_matrix import confusion_matrix
 from orbit_runner.reporting.document import (
     Chart,
     Html,
@@ -25,12 +24,13 @@ from orbit_runner.reporting.document import (
     Table,
     Text,
 )
+from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.exports import export_table
 from orbit_runner.reporting.html import explanation, page, tiles
 from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.profile import profile_sections
-from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData, ReportData
+from orbit_runner.reporting.report_data import InputData, ModelData, ReportData, parse_evaluation
 from orbit_runner.reporting.svg import share_bar
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
@@ -77,7 +77,7 @@ def report_page(
     sections = [
         Section("Curves", [*metric_charts(run.curves), *_partial_records(run.partial_records)]),
         Section("Evaluation", evaluation_parts(data.evaluation)),
-        Section("Evaluations of checkpoints", [_evaluations(run)]),
+        Section("Evaluations of checkpoints", [_evaluations(run), *_newest_evaluation(run)]),
         Section("Inputs", input_parts(data.inputs)),
         Section("Model", model_parts(data.model)),
         Section("Exports", export_parts(_exports(run))),
@@ -239,6 +239,18 @@ def _evaluations(run: RunData) -> Table:
     return Table(rows[-_MOST_EVALUATIONS:], head=("time", "checkpoint", "data", "results"))
 
 
+def _newest_evaluation(run: RunData) -> Iterator[Section]:
+    """Yields what is known of the newest result of `runner evaluate`."""
+    for record in reversed([*read_evaluations(run.summary.path)]):
+        try:
+            details = parse_evaluation(record["details"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue  # An earlier version wrote no details.
+        title = f"{record.get('checkpoint', '')}, evaluated at {record.get('time', '')}"
+        yield Section(title, evaluation_parts(details))
+        return
+
+
 def _exports(run: RunData) -> list[JsonObject]:
     return read_exports(run.summary.path, str(run.settings.get("trainer.export_subdir") or ""))
 
@@ -306,23 +318,6 @@ def _reproducibility(reasons: Sequence[object] | None) -> str:
 def _environment(run: RunData) -> Table:
     rows = [("devices", run.devices)] if run.devices else []
     return Table([*rows, *((name, str(value)) for name, value in run.software.items())])
-
-
-def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
-    """Returns confusion matrix, pictures and a table, or why they are not known."""
-    if evaluation is None:
-        return []
-    if evaluation.problem:
-        return [explanation(f"examples were not collected: {evaluation.problem}")]
-    pictures = Pictures(evaluation.pictures)
-    step = f"step {evaluation.step:,}"
-    matrix = confusion_matrix(evaluation.confusion, evaluation.classes)
-    return [
-        explanation(f"{step}: {evaluation.note}" if evaluation.note else step),
-        Section("Confusion matrix", [Html(matrix)]),
-        Section("Worst mistakes" if matrix else "", [pictures]),
-        Table(evaluation.rows, evaluation.head, sentences=True),
-    ]
 
 
 def model_parts(model: ModelData | None) -> list[Part]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -25,15 +26,17 @@ from orbit_runner.reporting.document import Picture
 from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData
 from orbit_runner.step.batches import batch_summary, pictures, sentences
 from orbit_runner.step.layers import LayerCalls, layer_rows
-from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tf_internals import all_layers, clear_losses, is_keras_layer, own_other_weights
 from orbit_runner.train.evaluator import metrics_of
 from orbit_runner.train.inputs.distribute import own_batches
 from orbit_runner.train.run import Run
+from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
     import tf_keras
 
+    from orbit_runner.serving.evaluation import CheckpointEvaluation
     from orbit_runner.utils.types import Tensors
 
 _MOST_PICTURES = 32
@@ -41,6 +44,9 @@ _MOST_ROWS = 50
 _MOST_TEXT = 2000
 _MOST_FACTS = 200  # of a section
 _MOST_NAMES = 100_000  # characters of the names of all classes
+# What `runner evaluate` adds to an evaluation takes at most as long, in seconds.
+_DETAIL_SECONDS = 10.0
+_IMPORTANCE_SECONDS = 20.0
 _PART_ROWS = 64  # of a part of a validation batch
 
 
@@ -98,7 +104,7 @@ def collect_model(run: Run, features: Tensors | None) -> ModelData | None:
     return ModelData(layer_rows(model, calls), flops)
 
 
-def collect_evaluation(run: Run, seconds: float) -> EvaluationData | None:
+def collect_evaluation(run: Run | CheckpointEvaluation, seconds: float) -> EvaluationData | None:
     """Returns the examples of an evaluation for the report, or None if the task has none.
 
     Takes about as many seconds as are given.
@@ -116,6 +122,45 @@ def collect_evaluation(run: Run, seconds: float) -> EvaluationData | None:
     return None if examples is None else _to_evaluation_data(run.step, examples)
 
 
+def collect_details(evaluation: CheckpointEvaluation) -> EvaluationData | None:
+    """Returns what is known of an evaluation of a checkpoint, without pictures.
+
+    For tables, this includes how much the loss depends on each column. None if the task shows
+    nothing. Takes less than a minute.
+    """
+    details = collect_evaluation(evaluation, _DETAIL_SECONDS)
+    if details is None or details.problem:
+        return None
+    phase("permutation importance", minor=True)
+    ema = evaluation.state.ema
+    averaged = contextlib.nullcontext() if ema is None else ema.applied_scope()
+    batches = validation_parts(evaluation, _DETAIL_SECONDS)
+    with averaged, unchanged_scope(evaluation.model), contextlib.closing(batches):
+        importance = evaluation.adapter.column_importance(
+            evaluation.model,
+            batches,
+            seed=evaluation.config.runtime.seed or 0,
+            seconds=_IMPORTANCE_SECONDS,
+        )
+    details = dataclasses.replace(details, pictures=())
+    if importance is None:
+        return details
+    return dataclasses.replace(
+        details, importance=importance.columns, importance_note=_importance_note(importance)
+    )
+
+
+def _importance_note(importance: ColumnImportance) -> str:
+    times = "once" if importance.repeats == 1 else f"{importance.repeats} times"
+    note = (
+        f"rise of the loss of {importance.rows:,} rows, {importance.loss:.4f}, if the values of a "
+        f"column are permuted, {times} for each column"
+    )
+    if importance.unmeasured:
+        note += f"; there was no time for {importance.unmeasured:,} columns"
+    return note
+
+
 def _to_evaluation_data(step: int, examples: ReportExamples) -> EvaluationData:
     names = [*map(str, examples.classes)]
     return EvaluationData(
@@ -126,10 +171,14 @@ def _to_evaluation_data(step: int, examples: ReportExamples) -> EvaluationData:
         pictures=_encode_pictures(examples.images, examples.captions),
         head=[_cut(name) for name in examples.head],
         rows=[[_cut(cell) for cell in row] for row in examples.rows[:_MOST_ROWS]],
+        title=_cut(examples.title),
+        calibration=[*examples.calibration],
+        facts=[(_cut(name), _cut(text)) for name, text in examples.facts[:_MOST_FACTS]],
+        others=[_to_evaluation_data(step, other) for other in examples.others],
     )
 
 
-def _problem(run: Run) -> str:
+def _problem(run: Run | CheckpointEvaluation) -> str:
     """Returns why nothing can be collected for the report in this process, or ""."""
     if run.workers.count > 1:
         return f"{run.workers.count} processes train together"
@@ -156,12 +205,14 @@ def _cut(text: object) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
 
 
-def batches_of(run: Run, section: str, step: int = 0) -> Iterator[Tensors]:
+def batches_of(run: Run | CheckpointEvaluation, section: str, step: int = 0) -> Iterator[Tensors]:
     """Yields the batches of a section of a run; see `own_batches`."""
     return own_batches(run.adapter, run.config.runtime, run.section(section), step)
 
 
-def validation_parts(run: Run, seconds: float) -> Generator[Tensors, None, None]:
+def validation_parts(
+    run: Run | CheckpointEvaluation, seconds: float
+) -> Generator[Tensors, None, None]:
     """Yields the batches of the validation data in parts of at most 64 rows, for some seconds.
 
     Time counts from the first batch, which has to wait for the pipeline.

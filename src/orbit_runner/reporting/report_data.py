@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -58,6 +59,13 @@ class EvaluationData:
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     problem: str = ""
+    # Earlier versions did not write these.
+    title: str = ""
+    calibration: Sequence[tuple[int, float, float]] = ()  # as in `ReportExamples`
+    facts: Sequence[tuple[str, str]] = ()
+    others: Sequence[EvaluationData] = ()
+    importance: Sequence[tuple[str, float, float]] = ()  # as in `ColumnImportance`
+    importance_note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +82,18 @@ def write_data(run: Path, data: ModelData | InputData | EvaluationData) -> None:
     name = {ModelData: MODEL, InputData: INPUTS, EvaluationData: EVALUATION}[type(data)]
     values = dataclasses.asdict(data)
     if isinstance(data, EvaluationData):
-        # JSON has no keys with two numbers.
-        values["confusion"] = [[*pair, count] for pair, count in data.confusion.items()]
+        values = evaluation_values(data)
     text = json.dumps(to_jsonable(values), ensure_ascii=False, separators=(",", ":"))
     write_atomically(RunDirectory(run).report_data / name, f"{text}\n")
+
+
+def evaluation_values(data: EvaluationData) -> JsonObject:
+    """Returns the data of an evaluation as JSON values, which `parse_evaluation` reads."""
+    values = dataclasses.asdict(data)
+    # JSON has no keys with two numbers.
+    values["confusion"] = [[*pair, count] for pair, count in data.confusion.items()]
+    values["others"] = [evaluation_values(other) for other in data.others]
+    return values
 
 
 def read_data(run: Path) -> ReportData:
@@ -86,7 +102,7 @@ def read_data(run: Path) -> ReportData:
     return ReportData(
         model=_read_file(directory / MODEL, _model),
         inputs=_read_file(directory / INPUTS, _inputs),
-        evaluation=_read_file(directory / EVALUATION, _evaluation),
+        evaluation=_read_file(directory / EVALUATION, parse_evaluation),
     )
 
 
@@ -145,7 +161,8 @@ def _tensor(
     )
 
 
-def _evaluation(values: JsonObject) -> EvaluationData:
+def parse_evaluation(values: JsonObject) -> EvaluationData:
+    """Returns the data of `evaluation_values`. Raises an error of Python if they are invalid."""
     return EvaluationData(
         step=_count(values["step"]),
         note=_text(values["note"]),
@@ -155,7 +172,29 @@ def _evaluation(values: JsonObject) -> EvaluationData:
         head=tuple(_text(name) for name in values["head"]),
         rows=tuple(tuple(_text(cell) for cell in row) for row in values["rows"] if row),
         problem=_text(values["problem"]),
+        title=_text(values.get("title", "")),
+        calibration=tuple(
+            (_count(n), _share(a), _share(b)) for n, a, b in values.get("calibration", ())
+        ),
+        facts=tuple((_text(a), _text(b)) for a, b in values.get("facts", ())),
+        others=tuple(parse_evaluation(other) for other in values.get("others", ())),
+        importance=tuple(
+            (_text(name), _finite(mean), _finite(deviation))
+            for name, mean, deviation in values.get("importance", ())
+        ),
+        importance_note=_text(values.get("importance_note", "")),
     )
+
+
+def _finite(value: object) -> float:
+    number = _number(value)
+    return math.nan if number is None else number
+
+
+def _share(value: object) -> float:
+    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise TypeError(f"got {value!r}, expected a share")
+    return value
 
 
 def _pictures(values: Any) -> tuple[Picture, ...]:

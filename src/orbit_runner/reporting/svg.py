@@ -305,7 +305,7 @@ def _series(line: Series, chart: Chart, x_axis: Axis, y_axis: Axis) -> Iterator[
         for step, value in points:
             if is_drawn(value):
                 x, y = x_axis.position(step), y_axis.position(value)
-                place = chart.places[step] if chart.places else f"step {step:,}"
+                place = chart.places[step] if chart.places else f"{chart.x_label} {step:,}"
                 hint = escape(f"{line.name}, {place}: {value:.5g}")
                 yield f'<circle class="dot c{color}" cx="{x:.1f}" cy="{y:.1f}" r="2.5">'
                 yield f"<title>{hint}</title></circle>"

@@ -17,7 +17,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.multitask import JointTask, is_multitask
-from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tf_internals import own_other_weights, set_own_other_weights
 
 if TYPE_CHECKING:
@@ -100,6 +100,13 @@ class TaskAdapter:
         return (
             classification_examples(model, batches) if _is_official_classifier(self.task) else None
         )
+
+    def column_importance(
+        self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
+    ) -> ColumnImportance | None:
+        """Returns how much the loss depends on each column, or None if the task has no columns."""
+        own = getattr(self.task, "column_importance", None)
+        return own(model, batches, seed=seed, seconds=seconds) if callable(own) else None
 
     def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
         """Returns where an example of the validation data comes from, {} if it is not known."""

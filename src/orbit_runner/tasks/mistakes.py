@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 _MAX_EXAMPLES = 10_000
 
 
+_BINS = 10
+Calibration = Sequence[tuple[int, float, float]]
+
+
 @dataclasses.dataclass(frozen=True)
 class Mistake:
     """An example whose label is not the most probable class."""
@@ -45,11 +49,13 @@ class Mistakes:
         confusion: The count of each pair (label, prediction) that occurs.
         worst: The mistakes in which the label is the least probable, from the worst.
         num_examples: The number of examples.
+        calibration: See `ReportExamples`.
     """
 
     confusion: Counter[tuple[int, int]]
     worst: Sequence[Mistake]
     num_examples: int
+    calibration: Calibration = ()
 
     def note(self, total: int | None) -> str:
         """Returns how many predictions are correct, out of `total` examples; None if unknown."""
@@ -79,11 +85,15 @@ def find_mistakes(
     confusion: Counter[tuple[int, int]] = Counter()
     worst: list[Mistake] = []
     num_examples = 0
+    probabilities: list[np.ndarray] = []
+    correct: list[np.ndarray] = []
     for features, labels, shares, numbers in _predictions(model, batches):
         remaining = _MAX_EXAMPLES - num_examples
         predicted = shares.argmax(axis=-1)[:remaining]
         labels = labels[:remaining]
         confusion.update(zip(labels.tolist(), predicted.tolist(), strict=True))
+        probabilities.append(shares.max(axis=-1)[:remaining])
+        correct.append(predicted == labels)
         rows = np.flatnonzero(predicted != labels)
         rows = rows[np.argsort(shares[rows, labels[rows]], kind="stable")][:max_mistakes]
         mistakes = [_mistake(features, labels, shares, numbers, row) for row in rows.tolist()]
@@ -93,7 +103,31 @@ def find_mistakes(
         num_examples += len(labels)
         if num_examples == _MAX_EXAMPLES:
             break
-    return Mistakes(confusion, worst, num_examples)
+    calibration = calibration_of(probabilities, correct)
+    return Mistakes(confusion, worst, num_examples, calibration)
+
+
+def calibration_of(
+    probabilities: Sequence[np.ndarray], correct: Sequence[np.ndarray]
+) -> Calibration:
+    """Returns the bins of `ReportExamples.calibration`.
+
+    Args:
+        probabilities: The probability of each prediction, in parts.
+        correct: Whether each prediction is the label, in parts.
+    """
+    if not probabilities:
+        return ()
+    shares = np.concatenate(probabilities)
+    finite = np.isfinite(shares)
+    shares = shares[finite]
+    hits = np.concatenate(correct)[finite]
+    places = np.minimum((shares * _BINS).astype(np.int64), _BINS - 1)
+    bins = []
+    for place in np.unique(places).tolist():
+        inside = places == place
+        bins.append((int(inside.sum()), float(shares[inside].mean()), float(hits[inside].mean())))
+    return bins
 
 
 def _mistake(

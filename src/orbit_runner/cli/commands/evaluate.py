@@ -8,6 +8,7 @@ import dataclasses
 import json
 import math
 import shlex
+import shutil
 import sys
 import tempfile
 import time
@@ -22,25 +23,33 @@ from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.errors import first_line
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import check_evaluation, setting_error_scope
 from orbit_runner.jobs.reference_run import convert_to_single_process
 from orbit_runner.jobs.remote_runs import local_run_scope
+from orbit_runner.reporting.evaluation import evaluation_sections
+from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.log import note
 from orbit_runner.utils.text_table import table_lines
 
 if TYPE_CHECKING:
     from orbit_runner.config.resolve import ResolvedConfig
+    from orbit_runner.serving.evaluation import CheckpointEvaluation
     from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Evaluate a checkpoint of a run on its validation data, or on other data: another split, or other
 files (--task.validation_data.NAME=VALUE). The results are printed and written to a file in
-RUN/evaluations. The records of training, the best checkpoint and the curves do not change, and the
-run may still be in progress. The exit code is 3 if a result is NaN or infinite."""
+RUN/evaluations, with what the report shows of an evaluation, such as the confusion matrix, and for
+tables the importance of each column. The records of training, the best checkpoint and the curves do
+not change, and the run may still be in progress. The exit code is 3 if a result is NaN or
+infinite."""
 _VALIDATION = "task.validation_data"
 # The settings of a task that split its data into parts.
 _PARTS = ("split", "validation_split", "test_split")
@@ -67,6 +76,10 @@ def main(flags: argparse.Namespace) -> int:
         print(json.dumps(to_jsonable(values), indent=2, allow_nan=False))
     else:
         print("\n".join(_lines(values)))
+        if values["details"]:
+            sections = evaluation_sections(parse_evaluation(values["details"]))
+            lines = [*section_lines(sections, shutil.get_terminal_size((120, 24)).columns)]
+            print("\n".join(["", *lines] if lines else []))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
     return 0 if is_finite else exit_codes.DIVERGED
 
@@ -162,7 +175,20 @@ def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> JsonObject:
             return {
                 "metrics": evaluation.evaluate(),
                 "weights_sha256": evaluation.fingerprint(),
+                "details": _details(evaluation),
             }
+
+
+def _details(evaluation: CheckpointEvaluation) -> JsonObject | None:
+    """Returns what is known of the evaluation besides its metrics, or None."""
+    from orbit_runner.reporting.report_collection import collect_details
+
+    try:
+        details = collect_details(evaluation)
+    except Exception as error:
+        note(f"warning: the evaluation has no examples: {first_line(error)}")
+        return None
+    return None if details is None else evaluation_values(details)
 
 
 def _write(place: str, selected: SelectedModel, values: JsonObject) -> str:

@@ -1,45 +1,95 @@
-"""`runner init`: writes a project with a task of the user's own."""
+"""`runner init`: writes a project with a task of the user's own, or an experiment for data."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import DIRECTORY
+from orbit_runner.cli.flags.values import DATASET, DIRECTORY
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.new_project import package_name, write_project
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
-Write a project with a task of your own: a Python package, an experiment, a small CSV file to train
-on, and a test. It trains as it is; its README.md says what to change."""
+Write an experiment for a dataset, or a project with a task of your own.
+
+With --from, DIR gets an experiment.yaml that trains on a table (CSV, JSON lines, Parquet, .npz), on
+a directory with one directory of images per class, or on one with a text file per class. Its
+comments say what was found in the data and what was decided; change what is wrong.
+
+Without --from, DIR gets a Python package, an experiment, a small CSV file to train on, and a test.
+It trains as it is; its README.md says what to change."""
 
 
 def main(flags: argparse.Namespace) -> int:
-    """Writes a project and prints its files. Returns 0."""
+    """Writes a project or an experiment, and prints its files. Returns 0."""
     if not flags.project:
         raise RunnerError("DIR: is empty; specify the directory of the new project")
+    if flags.data is not None:
+        return _write_experiment(flags)
+    if flags.label:
+        raise RunnerError("--label: has an effect only with --from, which names the data")
     directory = Path(flags.project)
     name = package_name(directory, flags.name)
     files = write_project(directory, name)
     commands = [f"cd {shlex.quote(flags.project)}", "make test", "make run"]
-    if flags.json:
-        summary = {"directory": flags.project, "name": name, "files": files, "next": commands}
-        print(json.dumps(summary, indent=2))
-        return 0
-    print(
-        "\n".join(
-            [*table_lines(files.items()), "", "next:", *(f"  {command}" for command in commands)]
-        )
-    )
+    summary = {"directory": flags.project, "name": name, "files": files, "next": commands}
+    _print(flags, summary, files.items(), commands)
     return 0
+
+
+def _write_experiment(flags: argparse.Namespace) -> int:
+    from orbit_runner.jobs.new_experiment import write_experiment
+
+    if not flags.data:
+        raise RunnerError("--from: is empty; specify a file or a directory")
+    written = write_experiment(Path(flags.project), flags.data, label=flags.label, name=flags.name)
+    file = shlex.quote(str(written.file))
+    commands = [f"runner inspect {file}", f"runner --experiment={file}"]
+    summary = {
+        "directory": flags.project,
+        "files": written.files,
+        "facts": [list(fact) for fact in written.facts],
+        "problems": written.problems,
+        "next": commands,
+    }
+    _print(flags, summary, [*written.facts, *written.files.items()], commands)
+    if written.problems:
+        print(f"warning: a run would report {written.problems}", file=sys.stderr)
+    return 0
+
+
+def _print(
+    flags: argparse.Namespace,
+    summary: dict[str, object],
+    rows: Iterable[tuple[str, str]],
+    commands: Sequence[str],
+) -> None:
+    if flags.json:
+        print(json.dumps(summary, indent=2))
+        return
+    print("\n".join([*table_lines(rows), "", "next:", *(f"  {line}" for line in commands)]))
 
 
 def _add_flags(parser: Parser) -> None:
     parser.add_argument("project", type=DIRECTORY, help="directory to create, or an empty one")
+    parser.add_argument(
+        "--from",
+        dest="data",
+        type=DATASET,
+        help="write an experiment for this file or directory, instead of a project",
+    )
+    parser.add_argument(
+        "--label",
+        metavar="COLUMN",
+        default="",
+        help="with --from: column of a table to predict; by default chosen by its name and values",
+    )
     parser.add_argument(
         "--name",
         metavar="NAME",
@@ -48,4 +98,4 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-COMMAND = Command("init", _DESCRIPTION, _add_flags, ["my_project"], main)
+COMMAND = Command("init", _DESCRIPTION, _add_flags, ["flowers --from=iris.csv", "my_project"], main)

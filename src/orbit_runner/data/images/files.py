@@ -202,7 +202,7 @@ class FileSource(ImageDataset):
         """Returns how the headers of the images are read."""
         numbers = spread_numbers(self.size, _SAMPLED_FILES if sampled else self.size)
         paths = [self.paths[number] for number in numbers]
-        return Headers(paths, ["survey", str(self.size)], _file_headers(paths))
+        return Headers(paths, ["survey", str(self.size)], image_headers(paths))
 
     def without_bad_images(self, limit: int) -> FileSource:
         """Returns the images that can be decoded, as if the other files did not exist."""
@@ -452,7 +452,8 @@ def first_image_shape(path: str) -> tuple[int, int, int]:
         return (0, 0, 0)
 
 
-def _file_headers(paths: Sequence[str]) -> Iterator[tuple[str, ImageHeader | None]]:
+def image_headers(paths: Sequence[str]) -> Iterator[tuple[str, ImageHeader | None]]:
+    """Yields each path with the header of its image, None if it cannot be read."""
     with ThreadPoolExecutor(_THREADS) as pool:
         yield from zip(paths, pool.map(_file_header, paths, chunksize=64), strict=True)
 

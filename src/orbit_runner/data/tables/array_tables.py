@@ -12,7 +12,7 @@ import numpy as np
 
 from orbit_runner.data.arrays import read_npz
 from orbit_runner.data.tables.arrow_types import kind_of
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
     TableDataset,
@@ -107,7 +107,9 @@ class FunctionTable(ArrayTable):
 
 
 def _kind_of_array(where: str, name: str, array: np.ndarray) -> str:
-    if array.dtype.kind in "mMcV":  # Times, complex numbers, records.
+    if array.dtype.kind == "M":
+        return DATE
+    if array.dtype.kind in "mcV":  # Durations, complex numbers, records.
         return str(array.dtype)
     if array.dtype.kind == "O":
         return kind_of(_to_arrow(where, name, array).type)

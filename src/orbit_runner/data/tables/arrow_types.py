@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.errors import DataError, first_line
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def kind_of(kind: pyarrow.DataType, *, from_text: bool = False) -> str:
-    """Returns `number`, `category`, or the name of a type that cannot be used.
+    """Returns `number`, `category`, `date`, or the name of a type that cannot be used.
 
     With `from_text`, the type was inferred from texts, which can always be used as a category.
     """
@@ -28,6 +28,8 @@ def kind_of(kind: pyarrow.DataType, *, from_text: bool = False) -> str:
         kind = kind.value_type
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return NUMBER
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return DATE
     if from_text or is_text(kind) or types.is_boolean(kind) or types.is_null(kind):
         return CATEGORY
     return str(kind)
@@ -42,7 +44,7 @@ def is_text(kind: pyarrow.DataType) -> bool:
 
 def is_date_or_time(kind: str) -> bool:
     """Returns whether the description of a type is that of dates, times or durations."""
-    return kind.startswith(("date", "time", "duration"))
+    return kind.startswith((DATE, "time", "duration"))
 
 
 def leading_zeros(array: pyarrow.Array) -> np.ndarray:

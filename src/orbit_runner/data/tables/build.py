@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orbit_runner.data.tables.arrow_types import is_text, leading_zeros
-from orbit_runner.data.tables.cell_texts import parse_number
-from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, sort_texts
+from orbit_runner.data.tables.cell_texts import parse_date, parse_number
+from orbit_runner.data.tables.columns import (
+    CATEGORY,
+    DATE,
+    MISSING,
+    MISSING_DATE,
+    NUMBER,
+    Column,
+    sort_texts,
+)
 from orbit_runner.data.tables.dataset import SKIP_HINT, Block, TableDataset
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, shorten
@@ -200,6 +208,47 @@ class _Categories(_Builder):
         return self._codes.setdefault(text, len(self._codes))
 
 
+class _Dates(_Builder):
+    def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
+        import pyarrow
+
+        if pyarrow.types.is_dictionary(array.type):
+            array = array.cast(array.type.value_type)
+        if is_text(array.type):
+            array = to_texts(array)
+            try:
+                seconds = array.cast(pyarrow.timestamp("s"))
+            except pyarrow.ArrowInvalid:
+                texts = array.to_pylist()
+                values = [self._parse(text, row, block, bad) for row, text in enumerate(texts)]
+                self.blocks.append(np.array(values, np.int64))
+                return
+        else:
+            # Rounds down, also before 1970. Times with a zone are stored as those of UTC.
+            exact = array.cast(pyarrow.timestamp("us"), safe=False).cast(pyarrow.int64())
+            missing = exact.is_null().to_numpy(zero_copy_only=False)
+            values = exact.fill_null(0).to_numpy(zero_copy_only=False) // 1_000_000
+            self.blocks.append(np.where(missing, MISSING_DATE, values))
+            return
+        self.blocks.append(
+            seconds.cast(pyarrow.int64()).fill_null(MISSING_DATE).to_numpy(zero_copy_only=False)
+        )
+
+    def column(self) -> Column:
+        return Column(self.name, DATE, self.values())
+
+    def _parse(self, text: str | None, row: int, block: Block, bad: BlockBadRows) -> int:
+        if not text or text in self.missing:
+            return MISSING_DATE
+        try:
+            return parse_date(text)
+        except ValueError:
+            got = repr(shorten(text, 80))
+            expected = "a date such as 2024-01-31 or 2024-01-31T10:30"
+            _add_mismatch(bad, block, row, self.name, got, expected, text)
+            return MISSING_DATE
+
+
 class _Keys(_Builder):
     def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
         self.blocks.append(hash_texts([text or "" for text in to_texts(array).to_pylist()]))
@@ -211,6 +260,7 @@ class _Keys(_Builder):
 _BUILDERS: dict[str, type[_Builder]] = {
     "number": _Numbers,
     "category": _Categories,
+    "date": _Dates,
     "key": _Keys,
     "integer": _Integers,
 }

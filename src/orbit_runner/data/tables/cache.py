@@ -45,7 +45,7 @@ def read_table(
 
     Args:
         dataset: The table.
-        kinds: The kind of each column: `number`, `integer`, `category` or `key`.
+        kinds: The kind of each column: `number`, `integer`, `category`, `date` or `key`.
         kept_seconds: Columns are cached if reading them took longer.
 
     Raises:

@@ -7,6 +7,7 @@ its cells, so that one odd cell among numbers does not make the column a categor
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import math
 import re
 from collections import Counter
@@ -18,7 +19,8 @@ NUMBERS, OTHER_NOTATION, DATES = "numbers", "numbers in another notation", "date
 _MOST = 0.9
 # Columns with at most as many different texts are good categories, whatever the texts look like.
 _FEW_TEXTS = 20
-_MISSING_MARKS = frozenset(
+# Texts that usually mean a missing value, in lower case.
+MISSING_MARKS = frozenset(
     {
         "?",
         "??",
@@ -71,6 +73,42 @@ _DATE_OR_TIME = re.compile(
 )
 
 
+# A date, or a date with a time and a zone, by ISO 8601.
+_ISO = re.compile(
+    r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2})(?::(\d{2})(?::(\d{2})(?:[.,]\d{1,9})?)?)?"
+    r"\s?(?:(Z)|([+-])(\d{2}):?(\d{2})?)?)?"
+)
+_FIRST_DAY = datetime.date(1970, 1, 1).toordinal()
+
+
+def parse_date(text: str) -> int:
+    """Returns the seconds since 1970 of a date, as training and prediction read it.
+
+    A time with a zone is that of UTC. Fractions of seconds are dropped. Raises ValueError if it is
+    not a date, or a date with a time, as in ISO 8601.
+    """
+    match = _ISO.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    date, hour, minute, second, _, sign, zone_hour, zone_minute = match.groups()
+    days = datetime.date.fromisoformat(date).toordinal() - _FIRST_DAY
+    time = datetime.time(int(hour or 0), int(minute or 0), int(second or 0))
+    offset = int(zone_hour or 0) * 60 + int(zone_minute or 0)
+    minutes = time.hour * 60 + time.minute - (-offset if sign == "-" else offset)
+    return days * 86_400 + minutes * 60 + time.second
+
+
+def are_dates(texts: Iterable[str]) -> bool:
+    """Returns whether texts are dates that `parse_date` reads; false if there are none."""
+    texts = [*texts]
+    try:
+        for text in texts:
+            parse_date(text)
+    except ValueError:
+        return False
+    return bool(texts)
+
+
 def parse_number(text: str) -> float:
     """Returns the number in a text, as training and prediction read it; NaN for "nan".
 
@@ -102,7 +140,7 @@ def find_misreading(counts: Mapping[str, int]) -> Misreading | None:
     codes, are categories. Texts that usually mean a missing value do not count.
     """
     texts = {text: count for text, count in counts.items() if text}
-    judged = {text: count for text, count in texts.items() if text.lower() not in _MISSING_MARKS}
+    judged = {text: count for text, count in texts.items() if text.lower() not in MISSING_MARKS}
     if not judged:
         return None
     dates = [text for text in judged if _DATE_OR_TIME.fullmatch(text)]

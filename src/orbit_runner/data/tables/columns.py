@@ -15,9 +15,13 @@ from orbit_runner.errors import DataError, unknown_name_message
 # The kinds of columns. A key is only hashed, to determine the part that a row belongs to. A text is
 # read as a category; only its preprocessing differs.
 NUMBER, CATEGORY, TEXT, KEY = "number", "category", "text", "key"
+# A date, or a date with a time.
+DATE = "date"
 # A number whose kind was inferred from integers. A leading zero, which codes have, is an error.
 INTEGER = "integer"
 MISSING = -1
+MISSING_DATE = np.iinfo(np.int64).min
+DAY_SECONDS = 86_400
 # Python refuses to convert longer texts to integers.
 _MOST_DIGITS = 4300
 
@@ -28,9 +32,10 @@ class Column:
 
     Attributes:
         name: Its name in the files.
-        kind: `number`, `category` or `key`.
+        kind: `number`, `category`, `date` or `key`.
         values: [n]. Numbers are float32, NaN if missing. Categories are int32 indices into the
-            vocabulary, -1 if missing. Keys are uint64 hashes of the texts.
+            vocabulary, -1 if missing. Dates are int64 seconds since 1970, `MISSING_DATE` if
+            missing. Keys are uint64 hashes of the texts.
         vocabulary: The different texts of a category: in the order that the files declare, if they
             do; else sorted, by value if all are integers.
     """
@@ -44,6 +49,8 @@ class Column:
         """Returns which values are missing, bool [n]."""
         if self.kind == NUMBER:
             return np.isnan(self.values)
+        if self.kind == DATE:
+            return self.values == MISSING_DATE
         return self.values == MISSING if self.kind == CATEGORY else np.zeros(len(self.values), bool)
 
     def text_counts(self) -> dict[str, int]:
@@ -62,11 +69,21 @@ class Column:
             code = int(self.values[row])
             return "" if code == MISSING else self.vocabulary[code]
         value = self.values[row]
+        if self.kind == DATE:
+            return date_text(int(value))
         return "" if self.kind == NUMBER and np.isnan(value) else f"{value:.6g}"
 
     def take(self, rows: np.ndarray | slice) -> Column:
         """Returns the column with some of its rows."""
         return dataclasses.replace(self, values=self.values[rows])
+
+
+def date_text(seconds: int) -> str:
+    """Returns a date, with the time unless that is midnight; "" if it is missing."""
+    if seconds == MISSING_DATE:
+        return ""
+    text = str(np.datetime64(seconds, "s"))
+    return text.removesuffix("T00:00:00")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.data.tables.arrow_types import kind_of, leading_zeros, read_error_scope
-from orbit_runner.data.tables.columns import CATEGORY, INTEGER, NUMBER
+from orbit_runner.data.tables.columns import CATEGORY, DATE, INTEGER, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
     TableFiles,
@@ -66,6 +66,8 @@ class CsvTable(TableFiles):
 
     def common_kind(self, name: str, kinds: Sequence[str]) -> str:
         """Returns the kind of a column in all files: a category if it is one in any of them."""
+        if DATE in kinds:
+            return DATE if {*kinds} == {DATE} else CATEGORY
         if CATEGORY in kinds:
             return CATEGORY
         if NUMBER in kinds:

@@ -66,6 +66,7 @@ class TableUse:
     Attributes:
         numeric: The columns that are features and numbers, as far as the config lists them.
         categorical: Those that are features and texts, each a category.
+        date: Those that are features and dates.
         text: Those that are features and texts of several words.
         targets: The columns to predict, each with its kind.
         weight: The column with the weight of each row; "" if there is none.
@@ -74,6 +75,7 @@ class TableUse:
 
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     targets: tuple[tuple[str, str], ...] = ()
     weight: str = ""
@@ -101,8 +103,8 @@ class TableDataset(abc.ABC):
     """A table that is read in blocks of rows.
 
     Attributes:
-        kinds: The kind of each column, inferred from the types in the files or from texts: `number`
-            or `category`. Any other text describes a type that cannot be used.
+        kinds: The kind of each column, inferred from the types in the files or from texts:
+            `number`, `date` or `category`. Any other text describes a type that cannot be used.
         files: The files, if any.
         options: The options that the values depend on.
         integers: The columns of numbers that were inferred from texts of integers.
@@ -130,12 +132,49 @@ class TableDataset(abc.ABC):
         """Yields the rows of some columns, in order."""
 
     @classmethod
+    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
+        """Returns the table of a file whose kinds are inferred from about the first `most` rows.
+
+        Formats that know the kinds without reading all rows need no method of their own.
+        """
+        table: Callable[..., TableDataset] = cls
+        return table(data_dir="", input_path=(path,), options=options)
+
+    @classmethod
     def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
         """Returns the table of a section, which is opened once per process.
 
         `data` is the section. Raises `DataError` if the table is missing or damaged.
         """
         return _open(cls, data.data_dir, input_paths(data), options)
+
+
+class FirstRows(TableDataset):
+    """The first rows of another table.
+
+    Attributes:
+        is_cut: Whether the other table may have more rows; known when they have been read.
+    """
+
+    def __init__(self, table: TableDataset, most: int) -> None:
+        self.table = table
+        self.most = most
+        self.name = table.name  # type: ignore[misc]
+        self.kinds = table.kinds
+        self.files = table.files
+        self.options = table.options
+        self.is_cut = False
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the first rows of some columns, in order."""
+        left = self.most
+        for block in self.table.blocks(names):
+            columns = {name: array[:left] for name, array in block.columns.items()}
+            yield dataclasses.replace(block, columns=columns)
+            left -= len(next(iter(columns.values())))
+            if not left:
+                self.is_cut = True
+                return
 
 
 @cache_source(maxsize=8)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from orbit_runner.data.order.keyed_random import GOLDEN, MULTIPLIERS
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, Column
 
 _GOLDEN = np.uint64(GOLDEN)
 _NAN_BITS = np.uint64(0x7FC00000)
@@ -75,6 +75,8 @@ def _bits_reader(column: Column) -> Callable[[slice], np.ndarray]:
         return lambda rows: hashes[column.values[rows]]
     if column.kind == NUMBER:
         return lambda rows: _number_bits(column.values[rows])
+    if column.kind == DATE:
+        return lambda rows: column.values[rows].view(np.uint64)
     return lambda rows: column.values[rows]
 
 

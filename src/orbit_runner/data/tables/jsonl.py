@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_runner.data.bad_records.result_cache import key_of
 from orbit_runner.data.tables.arrow_types import read_error_scope
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.dataset import SKIP_HINT, Block, TableFiles
+from orbit_runner.data.tables.cell_texts import are_dates
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
+from orbit_runner.data.tables.dataset import (
+    SKIP_HINT,
+    Block,
+    TableDataset,
+    TableFiles,
+    TableOptions,
+)
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
 from orbit_runner.utils.cache import cache_directory, write_shared_file
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 _BLOCK_ROWS = 2**14
+# A column is one of dates if its texts in these rows are.
+_FIRST_ROWS = 1000
 # The kinds of a table that was read faster are not cached.
 _CACHED_SECONDS = 0.2
 _LIST, _OBJECT = "list", "object"
@@ -51,6 +60,11 @@ class JsonlTable(TableFiles):
     name = "jsonl"
     pattern = "*.jsonl"
 
+    @classmethod
+    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
+        """Returns the table of a file whose kinds are inferred from the first `most` rows."""
+        return _JsonlStart(data_dir="", input_path=(path,), options=options, most=most)
+
     @property
     def _skips(self) -> bool:
         return self.options.max_bad_records > 0
@@ -63,6 +77,19 @@ class JsonlTable(TableFiles):
         """Yields the rows of a file as texts."""
         with read_error_scope(path, "JSON lines"):
             yield from _read_blocks(path, names, self._skips)
+
+
+class _JsonlStart(JsonlTable):
+    """A file whose kinds are inferred from its first rows."""
+
+    def __init__(self, *, most: int, **arguments: Any) -> None:
+        self._most = most
+        super().__init__(**arguments)
+
+    def read_kinds(self) -> Mapping[str, str]:
+        """Returns the kind of each column in the first rows."""
+        missing = frozenset(text.strip() for text in self.options.missing_values)
+        return _infer_kinds(self.files, self._skips, missing, self._most)
 
 
 class DuplicateKeyError(ValueError):
@@ -113,7 +140,8 @@ def _load_or_infer_kinds(
     files: Sequence[Path], skips: bool, missing: Sequence[str]
 ) -> dict[str, str]:
     """Returns the kinds of all columns, from the cache if the files have not changed."""
-    key = key_of(files, [*(["max_bad_records"] if skips else []), *missing])
+    # Caches of earlier versions do not know dates.
+    key = key_of(files, ["dates", *(["max_bad_records"] if skips else []), *missing])
     name = hashlib.sha256(json.dumps([key["files"], key["what"]]).encode()).hexdigest()[:32]
     path = cache_directory("tables") / f"{name}.kinds.json"
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -129,23 +157,32 @@ def _load_or_infer_kinds(
     return kinds
 
 
-def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) -> dict[str, str]:
+def _infer_kinds(
+    files: Sequence[Path], skips: bool, missing: frozenset[str], most: int | None = None
+) -> dict[str, str]:
+    """Returns the kinds of all columns in the first `most` rows of each file; None for all rows."""
+
     def type_of(value: object) -> type:
         is_missing = type(value) is str and value.strip() in missing
         return type(None) if is_missing else type(value)
 
     # Sets have no order, and the order of the columns is that of their first rows.
     names: dict[str, None] = {}
+    first_texts: dict[str, list[str]] = {}
     pairs: set[tuple[str, type]] = set()
     get_type = type_of if missing else type
     progress = Progress("reading the columns of jsonl")
     count = 0
     for path in files:
         with read_error_scope(path, "JSON lines"):
-            for row in _read_rows(path, skips):
+            for row in itertools.islice(_read_rows(path, skips), most):
                 values = row.values
                 if not names.keys() >= values.keys():
                     names.update(dict.fromkeys(values))
+                if count < _FIRST_ROWS:
+                    for name, value in values.items():
+                        if get_type(value) is str and value.strip():
+                            first_texts.setdefault(name, []).append(value.strip())
                 pairs.update(zip(values, map(get_type, values.values()), strict=True))
                 count += 1
                 if count % _BLOCK_ROWS == 0:
@@ -153,7 +190,11 @@ def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) ->
     types: dict[str, set[type]] = {name: set() for name in names}
     for name, kind in pairs:
         types[name].add(kind)
-    return {name: _kind_of_types(types[name] - {type(None)}) for name in names}
+    kinds = {name: _kind_of_types(types[name] - {type(None)}) for name in names}
+    for name, texts in first_texts.items():
+        if types[name] <= {str, type(None)} and are_dates(texts):
+            kinds[name] = DATE
+    return kinds
 
 
 def _kind_of_types(types: set[type]) -> str:

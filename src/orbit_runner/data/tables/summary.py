@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orbit_runner.data.tables.columns import CATEGORY, Column, TablePart
+from orbit_runner.data.tables.columns import CATEGORY, DATE, Column, TablePart, date_text
 from orbit_runner.data.tables.hashing import hash_rows
 
 _TOP = 10
@@ -21,13 +21,14 @@ class ColumnSummary:
     Attributes:
         name: Its name.
         role: Its role, such as `feature`.
-        kind: `number` or `category`.
+        kind: `number`, `date` or `category`.
         missing: The number of missing values.
         distinct: The number of different values.
         low: The smallest number; None if there are none.
         high: The largest number.
         mean: The mean of the numbers.
         top: The most frequent categories, with the number of their rows.
+        range: The first and the last date; "" for other kinds.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ColumnSummary:
     high: float | None = None
     mean: float | None = None
     top: Sequence[tuple[str, int]] = ()
+    range: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +106,10 @@ def summarize_column(column: Column, role: str) -> ColumnSummary:
         return ColumnSummary(column.name, role, column.kind, count, len(counts), top=top)
     if not len(values):
         return ColumnSummary(column.name, role, column.kind, count, 0)
+    if column.kind == DATE:
+        ends = " to ".join(date_text(int(value)) for value in (values.min(), values.max()))
+        distinct = len(np.unique(values))
+        return ColumnSummary(column.name, role, column.kind, count, distinct, range=ends)
     return ColumnSummary(
         column.name,
         role,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _NUMERIC = tuple(f"x{number}" for number in range(8))
 _CATEGORICAL = ("c0", "c1")
 _WORDS = np.array([f"word{number}" for number in range(100)])
+_DAYS = 7305  # twenty years
 _TEXT_WORDS = (3, 12)
 _TEXTS = np.array(["a", "b", "c", "d", "e"])
 _CLASSES = np.array(["no", "yes"])
@@ -28,9 +29,10 @@ class RandomTable(ArrayTable):
 
     Another seed gives other features, and so does another section, but the targets depend on them
     in the same way. Without features in the config, there are 8 numbers and 2 categories. A numeric
-    feature has normal numbers, a categorical one 5 texts, and one of texts 3 to 12 words out of
-    100. A target that is a number is a linear function of the features with some noise; a category
-    is `yes` or `no`, depending on such a number. The weights are ones.
+    feature has normal numbers, a date is one of twenty years, a categorical feature has 5 texts,
+    and one of texts 3 to 12 words out of 100. A target that is a number is a linear function of the
+    features with some noise; a category is `yes` or `no`, depending on such a number. The weights
+    are ones.
     """
 
     name = "synthetic"
@@ -46,7 +48,7 @@ class RandomTable(ArrayTable):
 def _draw(num_examples: int, kind: str, seed: int, part: str, use: TableUse) -> RandomTable:
     """Returns a table of random rows, or of equal rows if `kind` is `constant`."""
     numeric, categorical = use.numeric, use.categorical
-    if not numeric and not categorical and not use.text:
+    if not numeric and not categorical and not use.text and not use.date:
         numeric, categorical = _NUMERIC, _CATEGORICAL
 
     def random(name: str) -> np.random.Generator:
@@ -62,6 +64,10 @@ def _draw(num_examples: int, kind: str, seed: int, part: str, use: TableUse) -> 
         codes = random(name).integers(0, len(_TEXTS), num_examples)
         columns[name] = _TEXTS[codes]
         total += _draw_effects(name, len(_TEXTS))[codes]
+    for name in use.date:
+        days = random(name).integers(0, _DAYS, num_examples)
+        columns[name] = np.datetime64("2000-01-01") + days
+        total += _draw_effects(name, 1)[0] * (days / _DAYS - 0.5) * 4
     for name in use.text:
         columns[name], effect = _draw_texts(random(name), name, num_examples)
         total += effect

@@ -37,6 +37,7 @@ def classification_examples(
         note=mistakes.note(total),
         confusion=mistakes.confusion,
         classes=names,
+        calibration=mistakes.calibration,
         images=np.stack([mistake.features for mistake in mistakes.worst])
         if mistakes.worst
         else None,

@@ -18,7 +18,7 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, INTEGER, KEY, TablePart, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, DATE, INTEGER, KEY, TablePart, TableSource
 from orbit_runner.data.tables.columns import NUMBER as NUMBERS
 from orbit_runner.data.tables.dataset import TableDataset, TableUse
 from orbit_runner.data.tables.hashing import value_bits
@@ -39,6 +39,7 @@ X, Y, W = "x", "y", "w"
 # The names of the classes of outputs whose labels are texts, by the path of their array.
 ClassNames: TypeAlias = Mapping[str, tuple[str, ...]]
 _Array: TypeAlias = "np.ndarray | TextArray"
+_READ_AS = {NUMBERS: NUMBERS, CATEGORY: CATEGORY, DATE: CATEGORY}
 _KIND_OF_COLUMN = {NUMBER: NUMBERS, TEXT: CATEGORY, CLASS: CATEGORY}
 
 
@@ -67,8 +68,10 @@ def class_names(config: KerasConfig) -> ClassNames:
     names = {}
     for path, columns in _outputs(config).items():
         if _is_class(part, columns):
-            column = part.column(columns.names[0])
-            names[path] = tuple(text for text in column.text_counts() if text)
+            name = columns.names[0]
+            # A file may declare its classes, of which the training rows may lack some.
+            declared = _training_dataset(config).classes.get(name, ())
+            names[path] = declared or tuple(filter(None, part.column(name).text_counts()))
     return names
 
 
@@ -168,7 +171,8 @@ def _inputs(config: KerasConfig, dataset: TableDataset) -> dict[str, Columns]:
 
 
 def _usable(dataset: TableDataset) -> dict[str, str]:
-    return {name: kind for name, kind in dataset.kinds.items() if kind in (NUMBERS, CATEGORY)}
+    """Returns how the columns can be read: numbers, and texts, also of dates."""
+    return {name: _READ_AS[kind] for name, kind in dataset.kinds.items() if kind in _READ_AS}
 
 
 def _column_kinds(config: KerasConfig, dataset: TableDataset) -> dict[str, str]:
@@ -208,8 +212,8 @@ def _setting_of(config: KerasConfig, name: str) -> str:
 
 def _known_kind(dataset: TableDataset, name: str, path: str) -> str:
     kind = dataset.kinds.get(name)
-    if kind in (NUMBERS, CATEGORY):
-        return kind
+    if kind in _READ_AS:
+        return _READ_AS[kind]
     setting = {X: "inputs", Y: "outputs", W: "weight_column"}[path.partition(".")[0]]
     if kind is None:
         problem = f"unknown column {name!r}{nearest_name_hint(name, dataset.kinds)}"

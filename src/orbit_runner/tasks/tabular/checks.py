@@ -15,13 +15,22 @@ from orbit_runner.data.tables.cell_texts import (
     DATES,
     OTHER_NOTATION,
     Misreading,
+    are_dates,
     describe_equal_but_case,
     equal_but_case,
     equal_numbers,
     find_misreading,
     parse_number,
 )
-from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, Column, TablePart, TableSource
+from orbit_runner.data.tables.columns import (
+    CATEGORY,
+    DATE,
+    KEY,
+    NUMBER,
+    Column,
+    TablePart,
+    TableSource,
+)
 from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.data.tables.summary import (
     TableSummary,
@@ -38,6 +47,7 @@ from orbit_runner.tasks.tabular.config import (
 )
 from orbit_runner.tasks.tabular.sources import (
     category_advice,
+    date_advice,
     feature_kinds,
     load_dataset,
     load_datasets,
@@ -113,9 +123,12 @@ def _name_problems(config: TabularConfig) -> Problems:
 def _name_problem(name: str, kind: str, kinds: Mapping[str, str]) -> str:
     if name not in kinds:
         return f"unknown column {name!r}{nearest_name_hint(name, kinds)}"
-    # Dates and times have texts.
-    fits = kinds[name] in (NUMBER, CATEGORY) or (kind != NUMBER and is_date_or_time(kinds[name]))
-    if not fits:
+    # Dates and times have texts, and texts may be dates.
+    has_texts = kinds[name] == CATEGORY or is_date_or_time(kinds[name])
+    fits = {NUMBER: kinds[name] in (NUMBER, CATEGORY), DATE: kinds[name] in (DATE, CATEGORY)}
+    if kind == DATE and not fits[DATE]:
+        return f"column {name!r} has type {kinds[name]}, expected dates"
+    if not fits.get(kind, kinds[name] == NUMBER or has_texts):
         return f"column {name!r} has type {kinds[name]}, expected numbers, booleans or texts"
     return ""
 
@@ -214,6 +227,8 @@ def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
             misreading = find_misreading(part.source.columns[name].text_counts())
             if misreading is None:
                 yield from _id_problems(config, column)
+            elif misreading.what == DATES and are_dates(misreading.odd):
+                yield "features", _text_date_problem(config, part.source, name, misreading)
             elif misreading.what == DATES:
                 dates[name] = f"such as {_example(part.source, name, misreading.odd)}"
             else:
@@ -248,7 +263,7 @@ def _typed_dates(config: TabularConfig) -> dict[str, str]:
     return {
         name: f"of type {kind}"
         for name, kind in kinds.items()
-        if name not in used and is_date_or_time(kind)
+        if name not in used and kind != DATE and is_date_or_time(kind)
     }
 
 
@@ -257,10 +272,22 @@ def _date_problem(config: TabularConfig, columns: Mapping[str, str]) -> str:
     listed = "; ".join(f"column {name!r}, {what}" for name, what in [*columns.items()][:_EXAMPLES])
     more = f" and {len(names) - _EXAMPLES} more" if names[_EXAMPLES:] else ""
     return (
-        f"dates and times are not read as numbers: {listed}{more}\n"
-        f"{_exclude_advice(config, names)}; for what matters of a date, such as the "
-        "month, add columns of numbers to the table\n"
+        f"dates in another notation than 2024-01-31 or 2024-01-31T10:30, times and durations are "
+        f"not read: {listed}{more}\n"
+        f"write them so, or add columns of numbers for what matters of them\n"
+        f"{_exclude_advice(config, names)}\n"
         f"{category_advice(config, names[0])}"
+    )
+
+
+def _text_date_problem(
+    config: TabularConfig, source: TableSource, name: str, misreading: Misreading
+) -> str:
+    """Returns that a column of texts has dates, which are only inferred from other formats."""
+    return (
+        f"column {name!r} has dates as texts, such as {_example(source, name, misreading.odd)}\n"
+        f"{date_advice(config, name)}\n{category_advice(config, name)}\n"
+        f"{_exclude_advice(config, [name])}"
     )
 
 
@@ -326,7 +353,7 @@ def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
     unused: dict[str, str] = {}
     for dataset in load_datasets(config, section):
         unused |= {
-            name: name if kind in (NUMBER, CATEGORY) else f"{name} ({kind})"
+            name: name if kind in (NUMBER, CATEGORY, DATE) else f"{name} ({kind})"
             for name, kind in dataset.kinds.items()
             if name not in used
         }

@@ -89,9 +89,15 @@ class FeaturesConfig(Config):
     """The columns that the model sees."""
 
     numeric: list[str] = field(
-        (), help="columns of numbers; if the three lists are empty, all other columns are features"
+        (), help="columns of numbers; if the four lists are empty, all other columns are features"
     )
     categorical: list[str] = field((), help="columns of texts, each of which is a category")
+    date: list[str] = field(
+        (),
+        added_later=True,
+        help="columns of dates, with or without a time, as in ISO 8601: 2024-01-31 or "
+        "2024-01-31T10:30",
+    )
     text: list[TextColumnConfig] = field(
         (), added_later=True, help="columns of texts, which are split into tokens"
     )
@@ -106,12 +112,13 @@ class FeaturesConfig(Config):
         if self.exclude and self.names:
             yield (
                 "exclude",
-                "has no effect beside numeric, categorical or text, which list all features",
+                "has no effect beside numeric, categorical, date or text, which list all features",
             )
-        listed = [*self.numeric, *self.categorical]
+        listed = [*self.numeric, *self.categorical, *self.date]
         twice = sorted({name for name in listed if listed.count(name) > 1})
         if twice:
-            yield "categorical", f"{', '.join(twice)} is listed twice in numeric and categorical"
+            lists = "numeric, categorical and date" if self.date else "numeric and categorical"
+            yield "categorical", f"{', '.join(twice)} is listed twice in {lists}"
         for index, text in enumerate(self.text):
             if not text.column:
                 yield f"text[{index}].column", "is not set"
@@ -121,7 +128,7 @@ class FeaturesConfig(Config):
     @property
     def names(self) -> list[str]:
         """The listed columns; empty if all other columns are features."""
-        return [*self.numeric, *self.categorical, *(text.column for text in self.text)]
+        return [*self.numeric, *self.categorical, *self.date, *(text.column for text in self.text)]
 
 
 @config_class

@@ -9,11 +9,12 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.tasks.tabular.date_layers import EncodeDates
 from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
 from orbit_runner.tasks.tabular.text_layers import TextColumnMeans
 
 layers = tf_keras.layers
-NUMERIC, CATEGORICAL, TOKENS = "numeric", "categorical", "tokens"
+NUMERIC, CATEGORICAL, DATES, TOKENS = "numeric", "categorical", "dates", "tokens"
 _MAX_EMBEDDING_WIDTH = 50
 
 
@@ -28,8 +29,9 @@ def mlp(
     """Returns dense ReLU layers, each followed by dropout, and a linear layer for each target.
 
     The model maps `numeric`, float32 [batch, columns] with NaN for missing values, `categorical`,
-    int32 [batch, columns] with the codes of `Preprocessing`, and `tokens`, int32 [batch, tokens]
-    with the tokens of all text columns, to one output per target: logits, float32 [batch,
+    int32 [batch, columns] with the codes of `Preprocessing`, `dates`, int32 [batch, 2 * columns]
+    with the days since 1970 and the seconds of the day, and `tokens`, int32 [batch, tokens] with
+    the tokens of all text columns, to one output per target: logits, float32 [batch,
     classes], or numbers in the unit of the target, float32 [batch].
 
     For the settings, see `TabularModelConfig`.
@@ -60,11 +62,12 @@ def wide_deep(
     outputs = {}
     for name, width in _output_widths(fitted).items():
         terms = [_head(name, width)(x)]
-        if NUMERIC in parts:
-            wide = layers.Dense(
-                width, use_bias=False, dtype="float32", name=f"{_layer_name(name)}_wide"
-            )
-            terms.append(wide(parts[NUMERIC]))
+        for part, end in ((NUMERIC, "wide"), (DATES, "wide_dates")):
+            if part in parts:
+                wide = layers.Dense(
+                    width, use_bias=False, dtype="float32", name=f"{_layer_name(name)}_{end}"
+                )
+                terms.append(wide(parts[part]))
         if sizes:
             table = CategoryWeights(sizes, width, name=f"{_layer_name(name)}_wide_categories")
             terms.append(table(inputs[CATEGORICAL]))
@@ -201,6 +204,9 @@ def _encoded_inputs(
         sizes = [len(texts) for texts in fitted.categorical.values()]
         encode = EncodeCategories(sizes, max_one_hot, width, name="encode")
         parts[CATEGORICAL] = encode(inputs[CATEGORICAL])
+    if fitted.dates:
+        inputs[DATES] = tf_keras.Input((2 * len(fitted.dates),), dtype="int32", name=DATES)
+        parts[DATES] = EncodeDates([*fitted.dates.values()], name="encode_dates")(inputs[DATES])
     if fitted.texts:
         lengths = [text.max_length for text in fitted.texts.values()]
         sizes = [text.size for text in fitted.texts.values()]

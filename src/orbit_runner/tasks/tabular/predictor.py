@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.tables.cell_texts import parse_number
+from orbit_runner.data.tables.cell_texts import parse_date, parse_number
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.tasks.prediction_items import is_file
 from orbit_runner.tasks.serving import Prediction
@@ -31,8 +31,11 @@ class RowPredictor:
         self._signature = signatures[PREDICT]
         description = signatures[COLUMNS]()
         pairs = zip(texts_of(description["name"]), texts_of(description["argument"]), strict=True)
-        numbers = description["is_number"].numpy().tolist()
-        self._columns = [(*pair, bool(number)) for pair, number in zip(pairs, numbers, strict=True)]
+        kinds = [tf.float32 if number else tf.string for number in description["is_number"]]
+        # Models that earlier versions exported have no dates.
+        for place in np.flatnonzero(description.get("is_date", [])):
+            kinds[place] = tf.float64
+        self._columns = [(*pair, kind) for pair, kind in zip(pairs, kinds, strict=True)]
         self._texts = {
             name: frozenset(texts_of(description[f"texts_{argument}"]))
             for name, argument, _ in self._columns
@@ -54,7 +57,7 @@ class RowPredictor:
         CSV has a header if that for training has one. Raises `RunnerError` if an argument is not a
         file.
         """
-        numbers = {name for name, _, is_number in self._columns if is_number}
+        numbers = {name for name, _, kind in self._columns if kind == tf.float32}
         for argument in arguments or ["-"]:
             if argument == "-":
                 yield from text_rows("standard input", lines, self._data)
@@ -83,12 +86,12 @@ class RowPredictor:
         if row.problem:
             return row.problem
         values: list[str | float] = []
-        for name, _, is_number in self._columns:
+        for name, _, kind in self._columns:
             if name not in row.values:
                 return f"has no column {name!r}"
             try:
                 text = row.text(name)
-                values.append(_number_of(name, text) if is_number else text)
+                values.append(_READERS[kind](name, text))
             except ValueError as error:
                 return str(error)
         return values
@@ -96,8 +99,8 @@ class RowPredictor:
     def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, Any]]:
         columns = zip(*rows, strict=True)
         inputs = {
-            argument: tf.constant(values, tf.float32 if is_number else tf.string)
-            for (_, argument, is_number), values in zip(self._columns, columns, strict=True)
+            argument: tf.constant(values, kind)
+            for (_, argument, kind), values in zip(self._columns, columns, strict=True)
         }
         outputs = {name: value.numpy() for name, value in self._signature(**inputs).items()}
         return [
@@ -148,3 +151,26 @@ def _number_of(name: str, text: str) -> float:
         if np.isinf(np.float32(number)):
             raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
     return number
+
+
+def _date_of(name: str, text: str) -> float:
+    """Returns the seconds since 1970, NaN if missing. Raises ValueError with the column."""
+    try:
+        return float(parse_date(text)) if text else np.nan
+    except ValueError:
+        got = shorten(repr(text), 80)
+        raise ValueError(
+            f"column {name!r}: got {got}, expected a date such as 2024-01-31 or 2024-01-31T10:30"
+        ) from None
+
+
+def _text_of(name: str, text: str) -> str:
+    return text
+
+
+_Reader = Callable[[str, str], float | str]
+_READERS: Mapping[tf.DType, _Reader] = {
+    tf.float32: _number_of,
+    tf.float64: _date_of,
+    tf.string: _text_of,
+}

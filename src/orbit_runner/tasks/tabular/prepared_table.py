@@ -9,7 +9,7 @@ import numpy as np
 
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER, TablePart
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TablePart
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.tabular.checks import (
     column_warnings,
@@ -54,13 +54,18 @@ class PreparedTable:
         features = self.config.features
         if features.names:
             return self.config
-        lists = {"numeric": self.fitted.numeric, "categorical": self.fitted.categorical}
+        lists = {
+            "numeric": self.fitted.numeric,
+            "categorical": self.fitted.categorical,
+            "date": self.fitted.dates,
+        }
         try:
             current = feature_kinds(self.config)
         except DataError:
             current = {}  # The training data are not there, and not needed.
         if current == {**dict.fromkeys(lists["numeric"], NUMBER),
-                       **dict.fromkeys(lists["categorical"], CATEGORY)}:  # fmt: skip
+                       **dict.fromkeys(lists["categorical"], CATEGORY),
+                       **dict.fromkeys(lists["date"], DATE)}:  # fmt: skip
             return self.config
         features = features.replace(
             exclude=(), **{name: tuple(columns) for name, columns in lists.items()}

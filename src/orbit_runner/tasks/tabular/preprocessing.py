@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
+from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER, Column, TablePart
 from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.assets import Assets, encode_json
@@ -45,6 +45,23 @@ class NumberFit:
 
 
 @dataclasses.dataclass(frozen=True)
+class DateFit:
+    """A column of dates, in days since 1970: mean and standard deviation.
+
+    Attributes:
+        mean: The mean.
+        deviation: The standard deviation.
+        has_missing: Whether training rows lack values.
+        has_time: Whether a training row has a time of the day that is not midnight.
+    """
+
+    mean: float
+    deviation: float
+    has_missing: bool = False
+    has_time: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Preprocessing:
     """How columns become inputs and targets of the model.
 
@@ -55,6 +72,7 @@ class Preprocessing:
         classes: The classes of each target of classification.
         scales: Mean and deviation of each target of regression.
         texts: The tokens of the text features by name.
+        dates: The features that are dates by name.
     """
 
     numeric: Mapping[str, NumberFit]
@@ -62,6 +80,7 @@ class Preprocessing:
     classes: Mapping[str, Sequence[str]]
     scales: Mapping[str, NumberFit]
     texts: Mapping[str, TextFit] = dataclasses.field(default_factory=dict)
+    dates: Mapping[str, DateFit] = dataclasses.field(default_factory=dict)
 
     def codes(self, column: Column) -> np.ndarray:
         """Returns the codes of a categorical feature, int32 [n]."""
@@ -96,6 +115,7 @@ def fit(config: TabularConfig) -> Preprocessing:
         texts={
             text.column: fit_text(text, part.column(text.column)) for text in config.features.text
         },
+        dates={n: _fit_date(part.column(n)) for n, kind in kinds.items() if kind == DATE},
     )
 
 
@@ -138,6 +158,20 @@ def _fit_number(column: Column) -> NumberFit:
     return NumberFit(mean, deviation or 1.0, bool(missing.any()))
 
 
+def _fit_date(column: Column) -> DateFit:
+    missing = column.is_missing()
+    seconds = column.values[~missing]
+    if not len(seconds):
+        return DateFit(0.0, 1.0, True)
+    days = seconds / DAY_SECONDS
+    return DateFit(
+        float(days.mean()),
+        float(days.std()) or 1.0,
+        bool(missing.any()),
+        bool((seconds % DAY_SECONDS).any()),
+    )
+
+
 def _category_texts(part: TablePart, name: str) -> tuple[str, ...]:
     return tuple(part.column(name).text_counts())
 
@@ -162,7 +196,10 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
 def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:
     """Returns the fitted values, and the settings that they belong to, as JSON values."""
     columns = {name: value for name, value in _settings(config).items() if name in _COLUMNS}
-    return {"format": _FORMAT, **columns, **dataclasses.asdict(fitted)}
+    values = dataclasses.asdict(fitted)
+    if not values["dates"]:  # Assets of earlier versions do not have them.
+        del values["dates"]
+    return {"format": _FORMAT, **columns, **values}
 
 
 def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
@@ -186,6 +223,7 @@ def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
         classes={name: tuple(texts) for name, texts in content["classes"].items()},
         scales={name: NumberFit(**fit) for name, fit in content["scales"].items()},
         texts={name: _load_text(fit) for name, fit in content.get("texts", {}).items()},
+        dates={name: DateFit(**fit) for name, fit in content.get("dates", {}).items()},
     )
 
 
@@ -218,7 +256,7 @@ def _settings(config: TabularConfig) -> JsonObject:
     data = config.train_data
     features = config.features.as_dict()
     # Files from before these settings existed do not have them.
-    for name in ("text", "exclude"):
+    for name in ("date", "text", "exclude"):
         if not features[name]:
             del features[name]
     settings: dict[str, object] = {

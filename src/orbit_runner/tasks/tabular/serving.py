@@ -9,7 +9,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.tasks.serving import Serving, named_function
-from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC, TOKENS
+from orbit_runner.tasks.tabular.date_layers import days_and_seconds
+from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
@@ -37,18 +38,20 @@ def _table(texts: Sequence[str]) -> tf.lookup.StaticHashTable:
 def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     """Returns the signatures `predict` (the default), `columns` and `targets`.
 
-    `predict` takes each column by its argument name: float32 [n] with NaN for missing values, or
-    string [n] with "" for missing values. For each target, it returns the probabilities of the
-    classes, float32 [n, classes], or the number, float32 [n].
+    `predict` takes each column by its argument name: float32 [n] with NaN for missing values,
+    string [n] with "" for missing values, or for dates the seconds since 1970, float64 [n] with NaN
+    for missing values. For each target, it returns the probabilities of the classes, float32 [n,
+    classes], or the number, float32 [n].
 
-    `columns` takes nothing, and returns `name`, `argument` and `is_number` of each column, and the
-    known texts of each categorical column. `targets` takes nothing, and returns `name` and `output`
-    of each target, and the class names of each classification.
+    `columns` takes nothing, and returns `name`, `argument`, `is_number` and `is_date` of each
+    column, and the known texts of each categorical column. `targets` takes nothing, and returns
+    `name` and `output` of each target, and the class names of each classification.
     """
-    arguments = argument_names([*fitted.numeric, *fitted.categorical, *fitted.texts])
+    arguments = argument_names([*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts])
     outputs = argument_names([*fitted.classes, *fitted.scales])
     numbers = len(fitted.numeric)
     categories = len(fitted.categorical)
+    dates = len(fitted.dates)
     vocabularies = Vocabularies(list(fitted.categorical.values()))
     tokenizers = [text.make_tokenizer() for text in fitted.texts.values()]
 
@@ -58,6 +61,10 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
             inputs[NUMERIC] = tf.stack(values[:numbers], axis=1)
         if fitted.categorical:
             inputs[CATEGORICAL] = vocabularies.codes(values[numbers : numbers + categories])
+        if dates:
+            start = numbers + categories
+            columns = [days_and_seconds(value) for value in values[start : start + dates]]
+            inputs[DATES] = tf.concat(columns, axis=1)
         if fitted.texts:
             texts = zip(fitted.texts.values(), tokenizers, values[-len(tokenizers) :], strict=True)
             inputs[TOKENS] = tf.concat([fit.encode(*pair) for fit, *pair in texts], axis=1)
@@ -65,7 +72,8 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         answers = {outputs[name]: tf.nn.softmax(predicted[name]) for name in fitted.classes}
         return answers | {outputs[name]: predicted[name] for name in fitted.scales}
 
-    kinds = [tf.float32] * numbers + [tf.string] * (categories + len(fitted.texts))
+    kinds = [tf.float32] * numbers + [tf.string] * categories
+    kinds += [tf.float64] * dates + [tf.string] * len(fitted.texts)
     specs = [
         tf.TensorSpec([None], kind, name=name)
         for name, kind in zip(arguments.values(), kinds, strict=True)
@@ -77,6 +85,7 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
             "name": tf.constant([*arguments]),
             "argument": tf.constant([*arguments.values()]),
             "is_number": tf.constant([kind == tf.float32 for kind in kinds]),
+            "is_date": tf.constant([kind == tf.float64 for kind in kinds]),
             **{
                 f"texts_{arguments[name]}": tf.constant([*texts], tf.string)
                 for name, texts in fitted.categorical.items()

@@ -20,6 +20,7 @@ from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import (
     CATEGORY,
+    DATE,
     INTEGER,
     KEY,
     NUMBER,
@@ -48,6 +49,7 @@ def load_datasets(config: TabularConfig, section: str) -> list[TableDataset]:
     use = TableUse(
         numeric=tuple(config.features.numeric),
         categorical=tuple(config.features.categorical),
+        date=tuple(config.features.date),
         text=tuple(text.column for text in config.features.text),
         targets=tuple((target.column, kind_of(target.type)) for target in config.targets),
         weight=config.weight_column,
@@ -72,6 +74,8 @@ def named_columns(config: TabularConfig, section: str) -> Iterator[tuple[str, st
         yield "features.numeric", name, NUMBER
     for name in config.features.categorical:
         yield "features.categorical", name, CATEGORY
+    for name in config.features.date:
+        yield "features.date", name, DATE
     for index, text in enumerate(config.features.text):
         yield f"features.text[{index}].column", text.column, TEXT
     if config.split is not None and not getattr(config, section).traits.is_generated:
@@ -82,20 +86,22 @@ def named_columns(config: TabularConfig, section: str) -> Iterator[tuple[str, st
 
 
 def feature_kinds(config: TabularConfig) -> dict[str, str]:
-    """Returns the kind of each feature by name: numbers, categories, texts, as in the config.
+    """Returns the kind of each feature by name: numbers, dates, categories, texts.
 
     Without lists in the config, they are the columns that nothing else uses, in the order of the
     training table, with the kinds that its dataset infers.
     """
     numeric, categorical = config.features.numeric, config.features.categorical
+    dates = config.features.date
     if not config.features.names:
         kinds = load_dataset(config, "train_data").kinds
         used = {name for _, name, _ in named_columns(config, "train_data")}
         used |= {*config.features.exclude}
         numeric = [n for n, kind in kinds.items() if kind == NUMBER and n not in used]
         categorical = [n for n, kind in kinds.items() if kind == CATEGORY and n not in used]
+        dates = [n for n, kind in kinds.items() if kind == DATE and n not in used]
     texts = [text.column for text in config.features.text]
-    pairs = ((numeric, NUMBER), (categorical, CATEGORY), (texts, TEXT))
+    pairs = ((numeric, NUMBER), (categorical, CATEGORY), (dates, DATE), (texts, TEXT))
     return {name: kind for names, kind in pairs for name in names}
 
 
@@ -182,11 +188,18 @@ def number_advice(config: TabularConfig, column: str) -> str:
     return f"to use its numbers, set {_features_setting(config, kinds)}"
 
 
+def date_advice(config: TabularConfig, column: str) -> str:
+    """Returns the setting that makes a column one of dates, and keeps the other features."""
+    kinds = feature_kinds(config) | {column: DATE}
+    return f"to use its dates, set {_features_setting(config, kinds)}"
+
+
 def _features_setting(config: TabularConfig, kinds: Mapping[str, str]) -> str:
     """Returns the features as a setting, or the name of its lists if there are many columns."""
     lists = {
         "numeric": [name for name, kind in kinds.items() if kind == NUMBER],
         "categorical": [name for name, kind in kinds.items() if kind == CATEGORY],
+        "date": [name for name, kind in kinds.items() if kind == DATE],
     }
     texts = {name: json.dumps(names, ensure_ascii=False) for name, names in lists.items() if names}
     if config.features.text:

@@ -15,6 +15,7 @@ from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.keras.metrics import ConvertedMetric, make_metrics
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
+from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.table_task import TableTask
 from orbit_runner.tasks.tabular.config import (
@@ -26,6 +27,11 @@ from orbit_runner.tasks.tabular.config import (
 )
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+from orbit_runner.tasks.tabular.report_examples import (
+    EvaluatedTable,
+    permute_columns,
+    table_examples,
+)
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
@@ -205,6 +211,28 @@ class TabularTask(TableTask):
         from orbit_runner.tasks.tabular.predictor import RowPredictor
 
         return RowPredictor(signatures, self.task_config.train_data)
+
+    def report_examples(
+        self, model: tf_keras.Model, batches: Iterable[Tensors]
+    ) -> ReportExamples | None:
+        """Returns the predictions of each target by class or error, and the worst rows."""
+        return table_examples(self._evaluated_table, model, batches)
+
+    def column_importance(
+        self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
+    ) -> ColumnImportance | None:
+        """Returns how much the loss rises if a column is permuted among the rows."""
+        return permute_columns(self._evaluated_table, model, batches, seed=seed, seconds=seconds)
+
+    @property
+    def _evaluated_table(self) -> EvaluatedTable:
+        return EvaluatedTable(
+            targets=self.task_config.targets,
+            fitted=self.fitted,
+            part=self.table.part(self.task_config.validation_data),
+            split_counts=self.split_counts,
+            example_losses=self.example_losses,
+        )
 
     @property
     def table_config(self) -> TabularConfig:

@@ -116,6 +116,7 @@ class TextClassificationTask(TableTask):
             note=mistakes.note(part.size),
             confusion=mistakes.confusion,
             classes=self.class_names,
+            calibration=mistakes.calibration,
             head=("label", "prediction", "probability", "place", "text"),
             rows=[
                 (

@@ -1,0 +1,221 @@
+"""What the columns of a table are for, by its first rows: the label, the features, and the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.tables.build import CellError, build_columns
+from orbit_runner.data.tables.cell_texts import (
+    DATES,
+    MISSING_MARKS,
+    NUMBERS,
+    OTHER_NOTATION,
+    are_dates,
+    find_misreading,
+)
+from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT, Column
+from orbit_runner.data.tables.dataset import FirstRows, TableDataset, TableOptions
+from orbit_runner.data.tables.summary import ColumnSummary, summarize_column
+from orbit_runner.data.text.lines import open_binary
+from orbit_runner.errors import DataError, RunnerError, format_list, shorten, unknown_name_message
+from orbit_runner.registry import TABLE_SOURCES
+
+_MOST_ROWS = 100_000
+# A column with one of these names is the label, in this order of preference.
+_LABEL_NAMES = ("label", "labels", "target", "class", "y", "species", "outcome")
+# Integers with at most as many different values are taken as classes.
+MOST_CLASSES = 20
+# If more than half of the texts of a column differ, and more than these, it is a name or an ID.
+_FEW_TEXTS = 20
+_ID_NAME = re.compile(r"(.*[_\s-])?(id|uuid|guid|index|idx|rowid|row)|unnamed: 0|", re.IGNORECASE)
+# A column is one of long texts if its texts have at least as many words or characters on average.
+_WORDS = 3
+_CHARACTERS = 50
+_SHOWN_TEXTS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnUse:
+    """How a column is used: its kind, or why it is left out, and what its values are."""
+
+    name: str
+    kind: str  # "" if it is left out
+    about: str
+    column: Column | None = None
+    summary: ColumnSummary | None = None
+
+    @property
+    def is_label(self) -> bool:
+        """Whether the column could be the label."""
+        summary = self.summary
+        if summary is None or summary.missing or summary.distinct < 2:
+            return False
+        return self.kind in (NUMBER, CATEGORY)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSurvey:
+    """The columns of the first rows of a table."""
+
+    uses: Sequence[ColumnUse]
+    rows: int
+    is_whole: bool
+    options: TableOptions
+
+
+def survey_table(path: Path, table: type[TableDataset], options: TableOptions) -> TableSurvey:
+    """Returns what the columns of a file are, by its first 100,000 rows.
+
+    Raises `DataError` if the file cannot be read.
+    """
+    dataset = FirstRows(table.first_rows(str(path), options, _MOST_ROWS), _MOST_ROWS)
+    kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
+    columns = _read_columns(dataset, kinds)
+    marks: dict[str, None] = {}
+    uses = []
+    for name, kind in dataset.kinds.items():
+        if name not in kinds:
+            uses.append(ColumnUse(name, "", f"has the type {kind}"))
+            continue
+        use, odd = _use_of(columns[name])
+        marks |= odd
+        uses.append(use)
+    if new := [mark for mark in marks if mark not in options.missing_values]:
+        default = (*options.missing_values,) if options.missing_values else ("",)
+        return survey_table(
+            path, table, dataclasses.replace(options, missing_values=(*default, *new))
+        )
+    rows = len(next(iter(columns.values())).values) if columns else 0
+    return TableSurvey(uses, rows, not dataset.is_cut, options)
+
+
+def _read_columns(dataset: TableDataset, kinds: dict[str, str]) -> dict[str, Column]:
+    """Returns the columns; those of numbers with another text among them as texts."""
+    while True:
+        try:
+            return build_columns(dataset, kinds)[0]
+        except CellError as error:
+            kinds[error.column] = CATEGORY
+
+
+def _use_of(column: Column) -> tuple[ColumnUse, dict[str, None]]:
+    """Returns how a column is used, and texts that mean a missing value among its numbers."""
+    name = column.name
+    summary = summarize_column(column, "feature")
+    rows = len(column.values)
+
+    def use(kind: str, about: str) -> tuple[ColumnUse, dict[str, None]]:
+        return ColumnUse(name, kind, about, column, summary), {}
+
+    if summary.missing == rows:
+        return use("", "has no values")
+    if summary.distinct == 1 and not summary.missing:
+        return use("", "has the same value in all rows")
+    missing = f"; {summary.missing:,} missing" if summary.missing else ""
+    distinct = f"{summary.distinct:,} different"
+    if column.kind == NUMBER:
+        if _is_id(column, summary):
+            return use("", "all numbers are different, as in an ID")
+        return use(NUMBER, f"{summary.low:g} to {summary.high:g}, {distinct}{missing}")
+    if column.kind == DATE:
+        return use(DATE, f"{summary.range}, {distinct}{missing}")
+    counts = {text: count for text, count in column.text_counts().items() if text}
+    misreading = find_misreading(counts)
+    if misreading is not None:
+        odd = dict.fromkeys(misreading.odd)
+        if misreading.what == DATES and are_dates(counts):
+            return use(DATE, f"dates as texts, {distinct}{missing}")
+        if misreading.what == DATES:
+            return use("", f"dates or times, such as {plain_text(misreading.odd[0])}")
+        if misreading.what == OTHER_NOTATION:
+            example = plain_text(next(iter(odd), ""))
+            return use("", f"numbers in a notation that is not read, such as {example}")
+        if misreading.what == NUMBERS and all(text.lower() in MISSING_MARKS for text in odd):
+            return (use(NUMBER, f"numbers, {distinct}{missing}")[0], odd)
+        return use("", f"numbers, but also {', '.join(map(plain_text, [*odd][:_SHOWN_TEXTS]))}")
+    if _are_long(counts):
+        return use(TEXT, f"texts, {distinct}{missing}")
+    if summary.distinct > max(_FEW_TEXTS, rows // 2):
+        return use("", f"{distinct} texts in {rows:,} rows, as names and IDs are")
+    return use(CATEGORY, f"{distinct}: {_top(summary)}{missing}")
+
+
+def _is_id(column: Column, summary: ColumnSummary) -> bool:
+    """Returns whether all numbers are different integers that count the rows, or named an ID."""
+    values = column.values
+    if summary.missing or summary.distinct < len(values) or not (values == np.rint(values)).all():
+        return False
+    counts_rows = len(values) > _FEW_TEXTS and bool((np.diff(values) == 1).all())
+    return counts_rows or _ID_NAME.fullmatch(column.name.strip()) is not None
+
+
+def _are_long(counts: Mapping[str, int]) -> bool:
+    cells = sum(counts.values())
+    words = sum(len(text.split()) * count for text, count in counts.items()) / cells
+    characters = sum(len(text) * count for text, count in counts.items()) / cells
+    return len(counts) > _FEW_TEXTS and (words >= _WORDS or characters >= _CHARACTERS)
+
+
+def _top(summary: ColumnSummary) -> str:
+    shown = [f"{plain_text(text)} ({count:,})" for text, count in summary.top[:_SHOWN_TEXTS]]
+    return ", ".join([*shown, *["…"] * (summary.distinct > _SHOWN_TEXTS)])
+
+
+def choose_label(survey: TableSurvey, label: str, path: Path) -> tuple[ColumnUse, str]:
+    """Returns the column to predict, and why it is this one."""
+    by_name = {use.name: use for use in survey.uses}
+    if label:
+        if label not in by_name:
+            message = unknown_name_message("column", label, [*by_name])
+            raise RunnerError(f"--label: {path}: {message}")
+        use = by_name[label]
+        if not use.kind and use.column is not None and use.column.kind == NUMBER:
+            use = dataclasses.replace(use, kind=NUMBER)  # Numbers that looked like an ID.
+        if use.kind not in (NUMBER, CATEGORY):
+            raise RunnerError(
+                f"--label: {path}: column {label!r} cannot be predicted: {use.about or use.kind}"
+            )
+        return use, "--label names it"
+    for wanted in _LABEL_NAMES:
+        for use in survey.uses:
+            if use.name.strip().lower() == wanted and use.is_label:
+                return use, "its name says so"
+    usable = [use for use in survey.uses if use.is_label]
+    if not usable:
+        raise DataError(
+            f"{path}: no column can be predicted: each is constant, an ID or a long text, or has "
+            "missing values\n"
+            + format_list([f"{use.name}: {use.about}" for use in survey.uses])
+            + "\nadd a column with a class or a number for each row"
+        )
+    last = usable[-1]
+    is_last = last is survey.uses[-1]
+    return last, "it is the last column" if is_last else "it is the last column that can be one"
+
+
+def is_regression(use: ColumnUse) -> bool:
+    """Returns whether a column has numbers to predict, rather than classes."""
+    if use.kind != NUMBER or use.column is None or use.summary is None:
+        return False
+    values = use.column.values
+    return use.summary.distinct > MOST_CLASSES or not (values == np.rint(values)).all()
+
+
+def csv_options(path: Path) -> TableOptions:
+    """Returns how to read a CSV file. The delimiter is the most frequent one in its first line."""
+    with open_binary(path) as file:
+        first = file.readline(2**16).decode(errors="replace")
+    known = "\t" if ".tsv" in path.suffixes else ",;\t|"
+    delimiter = max(known, key=re.sub('"[^"]*"', "", first).count)
+    default = TABLE_SOURCES.get("csv").load_config().__dataclass_fields__["missing_values"].default
+    return TableOptions(delimiter=delimiter, missing_values=tuple(default))
+
+
+def plain_text(text: str, most: int = 30) -> str:
+    """Returns a text of the data as part of a comment."""
+    return shorten("".join(c if c.isprintable() else " " for c in text), most)

@@ -1,0 +1,157 @@
+"""What is known of an evaluation: predictions by class, their probabilities, errors, worst rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orbit_runner.reporting.confusion_matrix import Counts, confusion_matrix
+from orbit_runner.reporting.document import Chart, Html, Part, Pictures, Section, Series, Table
+from orbit_runner.reporting.html import explanation
+from orbit_runner.reporting.report_data import EvaluationData
+
+_MOST_CLASSES = 200
+_MOST_IN_TERMINAL = 12
+_SHOWN_ROWS = 5
+Calibration = Sequence[tuple[int, float, float]]
+
+
+def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
+    """Returns all that is known of an evaluation, or why it is not known."""
+    if evaluation is None:
+        return []
+    if evaluation.problem:
+        return [explanation(f"examples were not collected: {evaluation.problem}")]
+    step = f"step {evaluation.step:,}"
+    return [
+        explanation(f"{step}: {evaluation.note}" if evaluation.note else step),
+        *_target_parts(evaluation),
+        *(Section(other.title, [*_target_parts(other)]) for other in evaluation.others),
+        Section("Permutation importance", importance_parts(evaluation)),
+    ]
+
+
+def evaluation_sections(evaluation: EvaluationData) -> Iterator[Section]:
+    """Yields what a terminal shows of an evaluation: the tables, and the first of the rows."""
+    for target in (evaluation, *evaluation.others):
+        start = f"{target.title}: " if target in evaluation.others else ""
+        yield Section(f"{start}confusion matrix", [confusion_table(target)])
+        report = class_report(target.confusion, target.classes)
+        yield Section(f"{start}classes", [report])
+        calibration = calibration_parts(target.calibration)
+        yield Section(
+            f"{start}calibration", [part for part in calibration if not isinstance(part, Chart)]
+        )
+        yield Section(f"{start}errors", [Table(target.facts)])
+        rows = Table(target.rows[:_SHOWN_ROWS], target.head, fits=True)
+        yield Section(f"{start}worst rows", [rows])
+    yield Section("permutation importance", importance_parts(evaluation))
+
+
+def confusion_table(evaluation: EvaluationData) -> Table:
+    """Returns the confusion matrix as a table; empty for many classes."""
+    counts = evaluation.confusion
+    count = 1 + max((max(pair) for pair in counts), default=-1)
+    names = [*evaluation.classes, *map(str, range(len(evaluation.classes), count))]
+    if not counts or len(names) > _MOST_IN_TERMINAL:
+        return Table([])
+    numbers = range(len(names))
+    rows = [
+        (names[label], *(f"{counts.get((label, other), 0):,}" for other in numbers))
+        for label in numbers
+    ]
+    return Table(rows, ("label ↓ prediction →", *names), right=range(1, 1 + len(names)))
+
+
+def importance_parts(evaluation: EvaluationData) -> list[Part]:
+    """Returns how much the loss depends on each column; empty if it is not known."""
+    if not evaluation.importance:
+        return []
+    rows = [
+        (name, f"{mean:.4f}", f"{deviation:.4f}") for name, mean, deviation in evaluation.importance
+    ]
+    head = ("column", "rise of the loss", "standard deviation")
+    return [explanation(evaluation.importance_note), Table(rows, head, right=(1, 2))]
+
+
+def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
+    """Yields what is known of the predictions of one target."""
+    matrix = confusion_matrix(evaluation.confusion, evaluation.classes)
+    yield Section("Confusion matrix", [Html(matrix)])
+    yield Section("Classes", [class_report(evaluation.confusion, evaluation.classes)])
+    yield Section("Calibration", calibration_parts(evaluation.calibration))
+    yield Section("Errors", [Table(evaluation.facts)])
+    title = "Worst mistakes" if matrix else "Largest errors" if evaluation.facts else ""
+    title = "Largest losses" if "loss" in evaluation.head else title
+    table = Table(evaluation.rows, evaluation.head, sentences=True)
+    yield Section(title, [Pictures(evaluation.pictures), table])
+
+
+def class_report(counts: Counts, names: Sequence[str]) -> Table:
+    """Returns precision, recall and F1 of each class, from the counts by (label, prediction)."""
+    labels: dict[int, int] = {}
+    predictions: dict[int, int] = {}
+    for (label, predicted), count in counts.items():
+        labels[label] = labels.get(label, 0) + count
+        predictions[predicted] = predictions.get(predicted, 0) + count
+    classes = sorted({*labels, *predictions})
+    rows: list[Sequence[str]] = []
+    for number in classes[:_MOST_CLASSES]:
+        right = counts.get((number, number), 0)
+        total = labels.get(number, 0)
+        chosen = predictions.get(number, 0)
+        rows.append(
+            (
+                names[number] if number < len(names) else str(number),
+                _share(right, chosen),
+                _share(right, total),
+                _share(2 * right, total + chosen),
+                f"{total:,}",
+                f"{chosen:,}",
+            )
+        )
+    if classes[_MOST_CLASSES:]:
+        rows.append((f"and {len(classes) - _MOST_CLASSES:,} more", *[""] * 5))
+    head = ("class", "precision", "recall", "F1", "labels", "predictions")
+    return Table(rows, head, right=range(1, 6))
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.4f}" if whole else "-"
+
+
+def calibration_parts(bins: Calibration) -> list[Part]:
+    """Returns how often predictions are right, by their probability: error, table and chart."""
+    total = sum(count for count, _, _ in bins)
+    if not total:
+        return []
+    error = sum(count * abs(share - right) for count, share, right in bins) / total
+    return [
+        explanation(
+            f"expected calibration error {error:.4f}: the mean difference between the probability "
+            "of a prediction and the share of right predictions, in tenths of the probability"
+        ),
+        _reliability_chart(bins),
+        calibration_table(bins),
+    ]
+
+
+def calibration_table(bins: Calibration) -> Table:
+    """Returns the predictions by tenths of their probability."""
+    tenths = [min(int(share * 10), 9) for _, share, _ in bins]
+    rows = [
+        (f"{tenth / 10} to {(tenth + 1) / 10}", f"{count:,}", f"{share:.4f}", f"{right:.4f}")
+        for tenth, (count, share, right) in zip(tenths, bins, strict=True)
+    ]
+    head = ("probability", "predictions", "mean probability", "right")
+    return Table(rows, head, right=(1, 2, 3))
+
+
+def _reliability_chart(bins: Calibration) -> Chart:
+    percents = {round(100 * share): (share, right) for _, share, right in bins}
+    right = {percent: right for percent, (_, right) in percents.items()}
+    expected = {percent: percent / 100 for percent in sorted({0, 100, *percents})}
+    return Chart(
+        "share of right predictions",
+        [Series("as probable", expected, 1), Series("right", right, 0)],
+        x_label="probability of the prediction, in %",
+    )

@@ -1,0 +1,394 @@
+"""`runner init DIR --from=DATA`: the experiment that it writes works as it is."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.source_cache import source_cache_scope
+from orbit_runner.data.tables import jsonl
+from orbit_runner.jobs import table_survey
+from tests.support.images import png
+
+WORDS = ("good", "bad", "slow", "fast", "service", "price", "never", "again")
+COUNT = 60
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    with source_cache_scope():
+        yield tmp_path
+
+
+def _write_csv(
+    path: str, names: Sequence[str], rows: Iterable[Sequence[object]], delimiter: str = ","
+) -> None:
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
+def _text(number: int, count: int = 4) -> str:
+    return " ".join(WORDS[(number * 7 + place * place) % len(WORDS)] for place in range(count))
+
+
+def _mixed_rows() -> list[list[object]]:
+    return [
+        [
+            f"c{number:04}",
+            number % 31 / 2,
+            "?" if number == 5 else number * 1.5,
+            "" if number == 7 else ("Bern", "Zug", "a: b # ${c}")[number % 3],
+            f"{_text(number)} {number}",
+            1,
+            ("no", "yes")[number % 2],
+            number,
+        ]
+        for number in range(COUNT)
+    ]
+
+
+_MIXED = ("customer", "age", "income", "city", "comment", "const", "Class", "row id")
+
+
+def _experiment(data: str, *flags: str) -> tuple[str, ExperimentConfig]:
+    """Returns the text of the experiment that is written for data, and its config."""
+    assert main(["init", "new", f"--from={data}", *flags]) == 0
+    path = "new/experiment.yaml"
+    return Path(path).read_text(), resolve(Request(experiment=path)).config
+
+
+def test_the_columns_of_a_table_are_used_by_what_they_contain() -> None:
+    _write_csv("a.csv", _MIXED, _mixed_rows(), ";")
+
+    text, config = _experiment("a.csv")
+
+    task = config.task
+    assert [target.column for target in task.targets] == ["Class"]
+    assert [*task.features.numeric] == ["age", "income"]
+    assert [*task.features.categorical] == ["city"]
+    assert [column.column for column in task.features.text] == ["comment"]
+    assert (task.train_data.delimiter, task.validation_data.delimiter) == (";", ";")
+    assert task.validation_data.missing_values[-1] == "?"
+    assert task.split.fractions == {"train": 0.8, "validation": 0.2}
+    assert "Predicted, because its name says so;" in text
+    assert "- income  # 0 to 88.5, 59 different; 1 missing\n" in text
+    assert "- city  # 3 different: Bern (20), a: b # ${c} (20), Zug (19); 1 missing\n" in text
+    assert "#   customer: 60 different texts in 60 rows, as names and IDs are\n" in text
+    assert "#   const: has the same value in all rows\n" in text
+    assert "#   row id: all numbers are different, as in an ID\n" in text
+
+
+@pytest.mark.parametrize(
+    ("last", "kind", "comment"),
+    [
+        (lambda number: number * 1.5, "regression", "0 to 88.5, 60 different"),
+        (lambda number: number % 30 * 2, "regression", "0 to 58, 30 different"),
+        (lambda number: number % 3, "classification", "0 to 2, 3 different"),
+        (lambda number: "ab"[number % 2], "classification", "2 different: a (30), b (30)"),
+    ],
+)
+def test_the_values_of_the_last_column_are_numbers_or_classes(
+    last: Callable[[int], object], kind: str, comment: str
+) -> None:
+    _write_csv("a.csv", ("x", "z"), ([number % 7, last(number)] for number in range(COUNT)))
+
+    text, config = _experiment("a.csv")
+
+    assert [(target.column, target.type) for target in config.task.targets] == [("z", kind)]
+    assert "because it is the last column" in text
+    assert f"# {comment}\n" in text
+
+
+def test_tabs_separate_the_columns_of_a_tsv_file() -> None:
+    rows = ([number * 1.5, "ab"[number % 2]] for number in range(COUNT))
+    _write_csv("a.tsv", ("x, or y", "z"), rows, "\t")
+
+    _, config = _experiment("a.tsv")
+
+    assert (config.task.train_data.source, config.task.train_data.delimiter) == ("csv", "\t")
+
+
+def test_label_names_the_column_to_predict() -> None:
+    _write_csv("a.csv", _MIXED, _mixed_rows(), ";")
+
+    _, config = _experiment("a.csv", "--label=age")
+
+    assert [(target.column, target.type) for target in config.task.targets] == [
+        ("age", "regression")
+    ]
+    assert "Class" in config.task.features.categorical
+
+
+def test_odd_names_of_columns_are_quoted() -> None:
+    names = ("yes", "1.5", "a: b", "${x}", "#c", "target")
+    _write_csv("a.csv", names, ([number % 5] * 5 + [number % 2] for number in range(COUNT)))
+
+    _, config = _experiment("a.csv")
+
+    assert [*config.task.features.numeric] == [*names[:-1]]
+
+
+def test_only_the_first_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_survey, "_MOST_ROWS", 20)
+    monkeypatch.setattr(jsonl, "_BLOCK_ROWS", 8)
+    rows = [{"x": number, "y": "ab"[number % 2]} for number in range(30)]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows) + "no object\n")
+
+    assert main(["init", "new", "--from=a.jsonl"]) == 0
+
+    text = Path("new/experiment.yaml").read_text()
+    assert "# The columns that the model sees, from the first 20 rows, which alone" in text
+
+
+def test_a_class_of_one_row_is_trained_on() -> None:
+    seeds = set()
+    for rare in range(12):
+        rows = [[number, "rare" if number == rare else "ab"[number % 2]] for number in range(12)]
+        _write_csv("a.csv", ("x", "y"), ([number * 1.5, label] for number, label in rows))
+
+        assert main(["init", f"new{rare}", "--from=a.csv"]) == 0
+
+        config = resolve(Request(experiment=f"new{rare}/experiment.yaml")).config
+        with source_cache_scope():
+            assert [*config.data.problems()] == []
+        seeds.add(config.task.split.seed)
+    assert len(seeds) > 1
+
+
+def test_what_a_run_would_report_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    _write_csv("a.csv", ("x", "y"), ([n * 1.5, "" if n == 4 else "ab"[n % 2]] for n in range(30)))
+
+    assert main(["init", "new", "--from=a.csv", "--label=y"]) == 0
+
+    said = capsys.readouterr()
+    assert "warning: a run would report 1 problem" in said.err
+    assert "column 'y' has no value in a.csv, row 5" in said.err
+    assert "runner --experiment=new/experiment.yaml" in said.out
+
+
+def _write_reviews() -> str:
+    rows = [{"id": n, "review": f"{_text(n)} {n}", "stars": n % 2} for n in range(COUNT)]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return "a.jsonl"
+
+
+def _write_parquet() -> str:
+    import pyarrow
+    from pyarrow import parquet
+
+    numbers = [number % 7 for number in range(COUNT)]
+    parquet.write_table(pyarrow.table({"x": numbers, "z": [n * 0.5 for n in numbers]}), "a.parquet")
+    return "a.parquet"
+
+
+def _write_arrays() -> str:
+    random = np.random.default_rng(1)
+    x = random.integers(0, 200, (COUNT, 4, 4)).astype(np.uint8)
+    np.savez("a.npz", x=x, y=np.arange(COUNT) % 3)
+    return "a.npz"
+
+
+def _write_numbers() -> str:
+    random = np.random.default_rng(1)
+    np.savez("a.npz", x=random.normal(size=(COUNT, 3)), y=random.normal(size=COUNT))
+    return "a.npz"
+
+
+def _write_named_arrays() -> str:
+    np.savez("a.npz", size=np.arange(COUNT) % 7 * 0.5, label=np.arange(COUNT) % 2)
+    return "a.npz"
+
+
+def _write_texts() -> str:
+    for name in ("good", "bad"):
+        Path("texts").mkdir(exist_ok=True)
+        lines = (f"{_text(number)} {name} {number}\n" for number in range(COUNT))
+        Path(f"texts/{name}.txt").write_text("".join(lines))
+    return "texts"
+
+
+def _write_text_directories() -> str:
+    for name in ("good", "bad"):
+        for part in range(2):
+            Path(f"texts/{name}").mkdir(parents=True, exist_ok=True)
+            lines = (f"{_text(number)} {name} {number} {part}\n" for number in range(COUNT // 2))
+            Path(f"texts/{name}/{part}.txt").write_text("".join(lines))
+    return "texts"
+
+
+def _write_images(directory: str, count: int, sizes: Sequence[tuple[int, int]]) -> None:
+    for name in ("cat", "dog"):
+        path = Path(directory, name)
+        path.mkdir(parents=True)
+        for number in range(count):
+            image = png(number % 3, *sizes[number % len(sizes)])
+            (path / f"{number}.png").write_bytes(image)
+
+
+def _write_photos() -> str:
+    _write_images("photos", 20, [(12, 9)])
+    return "photos"
+
+
+def _write_split_photos() -> str:
+    for part, count in (("train", 20), ("val", 5)):
+        _write_images(f"photos/{part}", count, [(12, 9), (200, 100)])
+    return "photos"
+
+
+_DATA = {
+    "reviews": (_write_reviews, "text_classification", "jsonl"),
+    "parquet": (_write_parquet, "tabular", "parquet"),
+    "arrays": (_write_arrays, "keras", "npz"),
+    "numbers": (_write_numbers, "keras", "npz"),
+    "named arrays": (_write_named_arrays, "tabular", "npz"),
+    "texts": (_write_texts, "text_classification", "text_files"),
+    "text directories": (_write_text_directories, "text_classification", "text_files"),
+    "photos": (_write_photos, "image_classification", "image_csv"),
+    "split photos": (_write_split_photos, "image_classification", "image_folder"),
+}
+
+
+@pytest.mark.parametrize("name", _DATA)
+def test_the_data_decide_on_the_task(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write, task, source = _DATA[name]
+
+    _, config = _experiment(write())
+
+    assert capsys.readouterr().err == ""
+    assert (config.task.name, config.task.train_data.source) == (task, source)
+    assert config.trainer.train_epochs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _DATA)
+def test_the_experiment_trains_as_it_is(name: str, here: Path) -> None:
+    write, _, _ = _DATA[name]
+    _experiment(write())
+
+    code = main(["--experiment=new/experiment.yaml", "--model_dir=run", "--quiet",
+                 "--trainer.train_epochs=1", "--trainer.min_steps_per_epoch=2"])  # fmt: skip
+
+    assert code == 0
+    assert Path("run/run.json").is_file()
+
+
+def test_images_are_split_by_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    text, config = _experiment(_write_photos())
+
+    rows = Path("new/images.csv").read_text().splitlines()
+    assert rows[:2] == ["path,class", "cat/0.png,cat"]
+    assert len(rows) == 41
+    assert config.task.train_data.labels_split.fractions == {"train": 0.8, "validation": 0.2}
+    assert config.task.model.input_size is None
+    assert "# The images have 12×9 pixels." in text
+    assert "# 2 classes: cat (20), dog (20)" in text
+
+
+def test_images_of_different_sizes_are_resized() -> None:
+    text, config = _experiment(_write_split_photos())
+
+    assert [*config.task.model.input_size] == [64, 64, 3]
+    assert "# The images have 12×9 to 200×100 pixels; they are resized to this size." in text
+
+
+def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
+
+    assert main(["init", "my new", "--from=a.csv", "--json", "--name=flowers"]) == 0
+
+    result = json.loads(capsys.readouterr().out)
+    assert [*result["files"]] == ["experiment.yaml"]
+    assert ["label", "species: classes, because its name says so"] in result["facts"]
+    assert result["problems"] == ""
+    assert result["next"][1] == "runner --experiment='my new/experiment.yaml'"
+    assert resolve(Request(experiment="my new/experiment.yaml")).config.name == "flowers"
+
+
+def _directory(*names: str) -> Callable[[], None]:
+    def write() -> None:
+        Path("data").mkdir()
+        for name in names:
+            Path("data", name).write_text("a,b\n1,2\n")
+
+    return write
+
+
+def _file(text: str) -> Callable[[], None]:
+    return lambda: Path("data").with_suffix(".csv").write_text(text) and None
+
+
+@pytest.mark.parametrize(
+    ("data", "write", "message"),
+    [
+        ("data", lambda: None, "--from: data does not exist\nallowed: a .csv, .tsv,"),
+        ("", lambda: None, "--from: is empty; specify a file or a directory"),
+        ("data", _directory(), "--from: data is empty\nallowed: a .csv, .tsv,"),
+        ("data", _directory("a.bin"), "--from: data: contains nothing that is known\nallowed:"),
+        ("data", _directory("a.csv"), "contains tables; name the file of one, such as data/a.csv"),
+        (
+            "data/a.bin",
+            _directory("a.bin"),
+            "the format of 'a.bin' is not known\nallowed:",
+        ),
+        ("data.csv", lambda: Path("data.csv").touch(), "--from: data.csv is empty\nallowed:"),
+        ("data.csv", _file("a,b\n"), "--from: data.csv: there are no rows"),
+        ("data.csv", _file("a,b\n1,2\n"), "no column can be predicted: each is constant, an ID"),
+        ("data.csv", _file("a\n1\n2\n"), "--from: data.csv: no column is left to predict 'a' from"),
+        ("data.csv", _file("a,b\n1\n"), "--from: data.csv: cannot be read as CSV:"),
+    ],
+)
+def test_data_that_cannot_be_used_are_an_error(
+    data: str, write: Callable[[], None], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write()
+
+    assert main(["init", "new", f"--from={data}"]) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in said.err
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from=a.csv", "--label=speces"], "--label: a.csv: unknown column 'speces'; did you"),
+        (["--from=a.csv", "--label=name"], "column 'name' cannot be predicted: 30 different texts"),
+        (["--from=photos", "--label=x"], "--label: photos is a directory, whose classes are the"),
+        (["--label=x"], "--label: has an effect only with --from"),
+        (["--from=gs://a/b.csv"], "--from: got 'gs://a/b.csv', expected a local path"),
+    ],
+)
+def test_wrong_flags_are_an_error(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ([number * 1.5, f"n{number}", "ab"[number % 2]] for number in range(30))
+    _write_csv("a.csv", ("x", "name", "species"), rows)
+    Path("photos").mkdir()
+
+    assert main(["init", "new", *arguments]) == 2
+
+    assert message in capsys.readouterr().err
+
+
+def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    _write_csv("a.csv", ("x", "species"), ([n * 1.5, "ab"[n % 2]] for n in range(30)))
+
+    assert main(["init", ".", "--from=a.csv"]) == 2
+
+    assert "contains files, which `runner init` does not overwrite" in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["a.csv"]

@@ -1,0 +1,106 @@
+"""The evaluation section of a report: classes, calibration and errors."""
+
+from __future__ import annotations
+
+from orbit_runner.reporting.document import Section
+from orbit_runner.reporting.evaluation import (
+    calibration_parts,
+    class_report,
+    evaluation_parts,
+    evaluation_sections,
+)
+from orbit_runner.reporting.html import parts_html
+from orbit_runner.reporting.report_data import EvaluationData
+from orbit_runner.reporting.terminal import section_lines
+
+# Of ten labels a, eight are predicted so; c is never predicted, and d is no label.
+COUNTS = {(0, 0): 8, (0, 1): 2, (1, 1): 5, (2, 1): 3, (2, 3): 1}
+BINS = [(10, 0.45, 0.5), (30, 0.9, 0.8), (60, 1.0, 1.0)]
+
+
+def test_precision_recall_and_f1_are_those_of_the_counts() -> None:
+    table = class_report(COUNTS, ["a", "b", "c"])
+
+    assert [*table.rows] == [
+        ("a", "1.0000", "0.8000", "0.8889", "10", "8"),
+        ("b", "0.5000", "1.0000", "0.6667", "5", "10"),
+        ("c", "-", "0.0000", "0.0000", "4", "0"),
+        ("3", "0.0000", "-", "0.0000", "0", "1"),
+    ]
+
+
+def test_many_classes_are_cut() -> None:
+    table = class_report({(n, n): 1 for n in range(203)}, [])
+
+    assert len(table.rows) == 201
+    assert table.rows[-1][0] == "and 3 more"
+
+
+def test_the_calibration_error_is_the_mean_difference() -> None:
+    text = "\n".join(section_lines([Section("", calibration_parts(BINS))]))
+
+    # (10 · 0.05 + 30 · 0.1 + 60 · 0) / 100
+    assert "Expected calibration error 0.0350" in text
+    rows = [line.split() for line in text.splitlines() if " to " in line]
+    assert ["0.4", "to", "0.5", "10", "0.4500", "0.5000"] in rows
+    assert ["0.9", "to", "1.0", "30", "0.9000", "0.8000"] in rows
+    assert calibration_parts(()) == []
+
+
+def test_the_page_has_all_parts_of_each_target() -> None:
+    evaluation = EvaluationData(
+        step=7,
+        note="all 9 rows",
+        others=(
+            EvaluationData(title="sold", confusion=COUNTS, classes=["a<b"], calibration=BINS),
+            EvaluationData(
+                title="price",
+                facts=[("largest error", "3.5")],
+                head=("place", "error"),
+                rows=[("a.csv, row 4", "3.5")],
+            ),
+        ),
+    )
+
+    html = parts_html(evaluation_parts(evaluation)).replace("<wbr>", "")
+
+    assert "Step 7: all 9 rows." in html
+    for heading in ("Sold", "Confusion matrix", "Classes", "Calibration", "Price", "Errors"):
+        assert f"<h3>{heading}</h3>" in html
+    assert "a&lt;b" in html
+    assert "<svg" in html
+    assert "Largest errors" in html
+    assert "a.csv, row 4" in html
+
+
+def test_a_terminal_shows_tables_without_charts() -> None:
+    evaluation = EvaluationData(
+        title="sold",
+        confusion=COUNTS,
+        classes=["a", "b"],
+        calibration=BINS,
+        head=("place", "label"),
+        rows=[(f"a.csv, row {n}", "a") for n in range(1, 9)],
+        importance=[("size", 0.25, 0.01), ("color", -0.5, 0.125)],
+        importance_note="rise of the loss",
+    )
+
+    text = "\n".join(section_lines(evaluation_sections(evaluation)))
+
+    lines = [line.split() for line in text.splitlines()]
+    assert ["a", "8", "2", "0", "0"] in lines
+    assert ["3", "0", "0", "0", "0"] in lines
+    assert ["a", "1.0000", "0.8000", "0.8889", "10", "8"] in lines
+    assert "a.csv, row 5" in text
+    assert "a.csv, row 6" not in text
+    assert ["color", "-0.5000", "0.1250"] in lines
+    assert "as probable" not in text
+
+
+def test_a_matrix_of_many_classes_is_left_out_of_a_terminal() -> None:
+    evaluation = EvaluationData(confusion={(n, n): 1 for n in range(13)})
+
+    titles = [section.title for section in evaluation_sections(evaluation) if section.parts]
+
+    assert "confusion matrix" in titles
+    assert "label ↓ prediction →" not in "\n".join(section_lines(evaluation_sections(evaluation)))

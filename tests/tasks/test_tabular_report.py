@@ -1,0 +1,174 @@
+"""What the report shows of an evaluation of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.tasks.tabular import report_examples
+from orbit_runner.tasks.tabular.task import TabularTask
+from tests.support.tables import make_rows, table_config, write_csv
+
+PRICE = {"column": "price", "type": "regression"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(tmp_path_factory.mktemp("table") / "a.csv", make_rows())
+
+
+def _task(path: Path, targets: list[Any], **changes: Any) -> tuple[TabularTask, Any]:
+    task = TabularTask(table_config(path, task__targets=targets, **changes).task)
+    model = task.build_model()
+    generator = np.random.default_rng(2)
+    for variable in model.trainable_variables:
+        variable.assign(generator.normal(size=variable.shape))
+    return task, model
+
+
+def _batches(task: TabularTask) -> Iterator[Any]:
+    return iter(task.build_inputs(task.task_config.validation_data))
+
+
+def _examples(task: TabularTask, model: Any) -> ReportExamples:
+    examples = task.report_examples(model, _batches(task))
+    assert examples is not None
+    return examples
+
+
+def _outputs(task: TabularTask, model: Any, target: str) -> tuple[np.ndarray, np.ndarray]:
+    arrays = task.arrays(task.task_config.validation_data).arrays
+    return arrays["targets"][target], model(arrays["features"])[target].numpy()
+
+
+def test_classes_and_worst_rows_are_those_of_the_model(path: Path) -> None:
+    task, model = _task(path, ["y"])
+
+    examples = _examples(task, model)
+
+    labels, logits = _outputs(task, model, "y")
+    shares = tf.nn.softmax(logits.astype(np.float64)).numpy()
+    part = task.table.part(task.task_config.validation_data)
+    assert sum(examples.confusion.values()) == part.size
+    right = (shares.argmax(axis=-1) == labels).sum()
+    assert (
+        examples.note == f"{right} correct predictions for all {part.size} examples of the "
+        "validation data"
+    )
+    worst = int(shares[np.arange(len(labels)), labels].argmin())
+    assert len(examples.rows) == 20
+    place, label, prediction, probability, loss, values = examples.rows[0]
+    assert place == part.row_location(worst)
+    assert (label, prediction) == (part.column("y").text(worst), {"big": "small"}.get(label, "big"))
+    assert float(loss) == pytest.approx(-np.log(shares[worst, labels[worst]]), abs=1e-3)
+    assert float(probability) == pytest.approx(shares[worst].max(), abs=1e-4)
+    assert f"size {part.column('size').text(worst)}, age " in values
+    assert sum(count for count, _, _ in examples.calibration) == part.size
+    mean = sum(count * share for count, share, _ in examples.calibration) / part.size
+    assert mean == pytest.approx(shares.max(axis=-1).mean())
+
+
+def test_errors_of_numbers_are_summarized(path: Path) -> None:
+    task, model = _task(path, [PRICE])
+
+    examples = _examples(task, model)
+
+    labels, outputs = _outputs(task, model, "price")
+    errors = outputs.astype(np.float64) - labels
+    facts = dict(examples.facts)
+    assert float(facts["mean error, prediction less label"]) == pytest.approx(errors.mean())
+    assert float(facts["largest error"]) == pytest.approx(np.abs(errors).max(), rel=1e-5)
+    assert float(examples.rows[0][3]) == pytest.approx(errors[np.abs(errors).argmax()], rel=1e-5)
+    sizes = [abs(float(row[3])) for row in examples.rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert examples.note.startswith("predictions for all ")
+
+
+def test_each_target_has_its_own_part(path: Path) -> None:
+    examples = _examples(*_task(path, ["y", PRICE]))
+
+    assert [other.title for other in examples.others] == ["y", "price"]
+    assert examples.confusion == {}
+    assert examples.others[0].confusion
+    assert examples.others[1].facts
+
+
+def test_weighted_rows_and_the_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_examples, "_MOST_ROWS", 20)
+
+    examples = _examples(*_task(path, ["y"], task__weight_column="w"))
+
+    assert sum(examples.confusion.values()) == 20
+    assert "for the first 20 examples of" in examples.note
+
+
+def test_no_batches_are_no_examples(path: Path) -> None:
+    task, model = _task(path, ["y"])
+
+    assert task.report_examples(model, []) is None
+    assert task.column_importance(model, [], seed=1, seconds=10) is None
+
+
+def _importance(task: TabularTask, model: Any, seconds: float = 60, seed: int = 1) -> Any:
+    importance = task.column_importance(model, _batches(task), seed=seed, seconds=seconds)
+    assert importance is not None
+    return importance
+
+
+def test_a_column_that_alone_decides_is_the_most_important(path: Path) -> None:
+    task, model = _task(path, [PRICE])
+    arrays = task.arrays(task.task_config.train_data).arrays
+    for _ in range(150):
+        with tf.GradientTape() as tape:
+            outputs = model(arrays["features"], training=False)
+            loss = tf.reduce_mean(task.example_losses(arrays["targets"], outputs))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+            variable.assign_sub(0.02 * tf.clip_by_norm(gradient, 1.0))
+
+    importance = _importance(task, model)
+
+    assert importance.columns[0][0] == "size"
+    assert importance.columns[0][1] > 10 * abs(importance.columns[-1][1])
+    assert (importance.repeats, importance.unmeasured) == (5, 0)
+    assert {name for name, *_ in importance.columns} == {"size", "age", "color"}
+    labels, outputs = _outputs(task, model, "price")
+    deviation = task.fitted.scales["price"].deviation
+    assert importance.loss == pytest.approx(
+        (((outputs - labels) / deviation) ** 2).mean(), rel=1e-5
+    )
+
+
+def test_importance_depends_on_the_seed_alone(path: Path) -> None:
+    task, model = _task(path, ["y"])
+
+    first, second, other = (_importance(task, model, seed=seed) for seed in (1, 1, 2))
+
+    assert first == second
+    assert first.columns != other.columns
+    assert first.loss == other.loss
+
+
+def test_without_time_columns_are_not_measured(path: Path) -> None:
+    importance = _importance(*_task(path, ["y"]), seconds=-1)
+
+    assert (importance.columns, importance.unmeasured, importance.repeats) == ([], 3, 0)
+
+
+def test_only_the_values_of_the_column_are_permuted(path: Path) -> None:
+    features = {"numeric": ["size", "age"], "text": [{"column": "color", "max_length": 2}]}
+    task, _ = _task(path, ["y"], task__features=features)
+
+    places = dict(report_examples._column_places(task.fitted))
+
+    assert places == {
+        "size": ("numeric", slice(0, 1)),
+        "age": ("numeric", slice(1, 2)),
+        "color": ("tokens", slice(0, 2)),
+    }
