@@ -85,6 +85,7 @@ def test_features_are_those_of_the_application_on_preprocessed_pixels(
     np.testing.assert_allclose(features, expected, rtol=1e-3, atol=1e-5 * np.abs(expected).max())
     assert np.ptp(expected) > 0.01
     assert model.output_shape == (None, 7)
+    tf_keras.saving.serialize_keras_object(model)  # As for a `.keras` file.
 
 
 def test_digests_are_those_in_the_source_code_of_keras() -> None:

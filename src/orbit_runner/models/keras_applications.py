@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.heads import classifier
@@ -33,7 +34,7 @@ def keras_application(
     tf_keras.backend.reset_uids()
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
     if APPLICATIONS[application].pixels.is_bgr:
-        x = x[..., ::-1]
+        x = tf.reverse(x, axis=[-1])
     network = getattr(tf_keras.applications, application)(
         include_top=False, weights=None, input_shape=tuple(input_shape)
     )
