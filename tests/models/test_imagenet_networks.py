@@ -21,6 +21,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "resnet_v2": {"depth": 18, "version": 2},
     "vit": {"model_name": "vit-ti16"},
     "efficientnet": {"model_id": "b0"},
+    "application": {"application": "MobileNetV2"},
 }
 _SIZE, _CLASSES = 32, 7
 
