@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tf_keras
 
 from orbit_runner.cli.main import main
+from orbit_runner.models.published_weights import APPLICATIONS
+from tests.support.images import jpeg
 
 PAGE = (Path(__file__).parents[1] / "docs" / "fine_tuning.md").read_text(encoding="utf-8")
 
@@ -20,11 +23,11 @@ def test_documented_commands_fine_tune_on_more_classes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
-    assert sorted(files) == ["five.yaml", "save_digits.py", "ten.yaml"]
+    assert sorted(files) == ["five.yaml", "pets.yaml", "save_digits.py", "ten.yaml"]
     for name, content in files.items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    script, *commands = re.findall(r"^\$ (.*)$", PAGE, re.M)
+    _, _, script, *commands = re.findall(r"^\$ (.*)$", PAGE, re.M)
     subprocess.run([sys.executable, *shlex.split(script)[1:]], check=True, cwd=tmp_path)
     for command in commands:
         name, *arguments = shlex.split(command)
@@ -49,3 +52,34 @@ def test_documented_commands_fine_tune_on_more_classes(
 def _last_start(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run / "run.json").read_text())["attempts"][-1]
     return found
+
+
+@pytest.mark.slow
+def test_documented_config_fine_tunes_published_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (config,) = re.findall(r"^`pets\.yaml`:\n\n```yaml\n(.*?)^```", PAGE, re.M | re.S)
+    assert config.count("\n") == 10
+    (tmp_path / "pets.yaml").write_text(config, encoding="utf-8")
+    for number in range(80):
+        split = "val" if number % 5 == 4 else "train"
+        path = tmp_path / "pets" / split / ("cat", "dog")[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number))
+    weights = tmp_path / "cache" / "orbit_runner" / "weights" / "mobilenetv2"
+    weights.mkdir(parents=True)
+    network = tf_keras.applications.MobileNetV2(include_top=False, weights=None)
+    network.save_weights(weights / APPLICATIONS["MobileNetV2"].weights.files[0].name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    train, predict, *_ = (shlex.split(text)[1:] for text in re.findall(r"^\$ (.*)$", PAGE, re.M))
+
+    # Smaller than on the page: 500 steps of 224 × 224 pixels take minutes.
+    assert main([*train, "--trainer.train_steps=2", "--task.model.input_size=[64, 64, 3]"]) == 0
+    assert "these keep their initial values:\n  logits/kernel" in capsys.readouterr().err
+    (weights / APPLICATIONS["MobileNetV2"].weights.files[0].name).unlink()
+    assert main(predict) == 0
+
+    assert len(capsys.readouterr().out.splitlines()) == 16
+    last = _last_start(tmp_path / "runs" / "pets")
+    assert [(row["frozen"], row["factor"]) for row in last["layers"]] == [("yes", None), ("no", 1)]

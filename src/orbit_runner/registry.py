@@ -161,6 +161,12 @@ IMAGE_MODELS.register(
     target="orbit_runner.models.efficientnet:efficientnet",
     help="EfficientNet b0 to b7",
 )
+IMAGE_MODELS.register(
+    "application",
+    config=f"{_IMAGE_CONFIGS}:ApplicationConfig",
+    target="orbit_runner.models.keras_applications:keras_application",
+    help="networks of Keras applications, with published weights and a new classifier",
+)
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
 _OF_RECORDS = ("image_field_key", "label_field_key", "label_offset", "max_bad_images")
 _OF_TFDS = ("tfds_name", "tfds_split", "tfds_data_dir")

@@ -209,7 +209,7 @@ def test_download_shows_a_progress_bar_on_a_terminal() -> None:
         "from orbit_runner.utils.log import note, phase\n"
         "with make_progress(title='data get toy').shown_scope():\n"
         "    phase('downloading toy.bin (1.0 kB)')\n"
-        "    FileProgress(1000).update(500)\n"
+        "    FileProgress().update(500, 1000)\n"
         "    time.sleep(0.5)\n"
         "    note('a [note]')\n"
     )

@@ -43,6 +43,19 @@ class RemoteFile:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PublishedFile:
+    """A published file whose size is not known, such as the weights of a network."""
+
+    url: str
+    digest: str = ""  # MD5 or SHA-256 that its publisher states, in hexadecimal; "" if none
+
+    @property
+    def name(self) -> str:
+        """The file name in the URL."""
+        return PurePosixPath(urlsplit(self.url).path).name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PublicDataset:
     """A dataset of the catalog."""
 

@@ -28,6 +28,7 @@ from orbit_runner.datasets.transfer import (
     DownloadError,
     FileProgress,
     copy,
+    download_verified,
     fetch,
     forget,
     has_checksum,
@@ -129,30 +130,23 @@ def _required_space(file: RemoteFile, directory: Path) -> int:
 def _fetch_verified(file: RemoteFile, options: DownloadOptions) -> Path:
     """Returns the path of the downloaded and verified file, which has the suffix `.part`."""
     part = _part(file, options.folder)
-    resumed = part.is_file() and part.stat().st_size > 0
     phase(f"downloading {file.name} ({format_bytes(file.size)})")
-    if resumed:
-        note(f"{file.name}: resuming after {format_bytes(part.stat().st_size)}")
-    _download_part(file, part, options)
-    got = sha256(part)
-    if got != file.sha256 and resumed:
-        note(f"{file.name}: the resumed download is corrupt; starting over")
-        forget(part)
-        _download_part(file, part, options)
-        got = sha256(part)
-    if got != file.sha256:
-        size = part.stat().st_size
-        forget(part)
-        raise DownloadError(
-            f"{file.name}: differs from the published file, so it was removed\n"
-            f"  got       {size:,} bytes, SHA-256 {got}\n"
+
+    def mismatch(path: Path) -> str:
+        got = sha256(path)
+        if got == file.sha256:
+            return ""
+        return (
+            f"  got       {path.stat().st_size:,} bytes, SHA-256 {got}\n"
             f"  published {file.size:,} bytes, SHA-256 {file.sha256}"
         )
+
+    download_verified(file.name, part, lambda: _download_part(file, part, options), mismatch)
     return part
 
 
 def _download_part(file: RemoteFile, part: Path, options: DownloadOptions) -> None:
-    report = FileProgress(file.size).update
+    report = FileProgress().update
     if options.source.folder is None:
         addresses = options.source.addresses(file)
         fetch(addresses, part, file.size, report, options.pauses)

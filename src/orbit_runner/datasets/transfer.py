@@ -24,7 +24,7 @@ from orbit_runner.version import __version__
 
 
 class DownloadError(RunnerError):
-    """A dataset could not be downloaded, although the command is correct."""
+    """A file could not be downloaded, although the command is correct."""
 
     exit_code = exit_codes.CRASHED
 
@@ -80,17 +80,18 @@ _TIMEOUT_SECONDS = 30.0
 _PARTIAL = 206
 _RANGE_WRONG = 416
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
-Report = Callable[[int], None]
+# Called with the bytes so far, and those of the whole file.
+Report = Callable[[int, int], None]
 
 
-def transfer(url: str, part: Path, size: int, report: Report) -> None:
+def transfer(url: str, part: Path, size: int | None, report: Report) -> None:
     """Requests the missing bytes of a file and appends them to `part`.
 
     `If-Range` (RFC 9110, 13.1.5) asks for the rest only if the file is still the one that `part`
     comes from. If it is not, or if the server does not support ranges, the server sends the whole
     file, which replaces `part`.
 
-    `size` is that of the whole file. `report` is called with the number of bytes in `part`.
+    `size` is that of the whole file; None if only the server knows it.
     Raises `Dropped` if the connection broke; `part` keeps what arrived. Raises `Unavailable` if the
     address does not provide this file.
     """
@@ -109,10 +110,10 @@ def transfer(url: str, part: Path, size: int, report: Report) -> None:
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise translate_error(error) from None
     with response:
-        start = _start_position(response, have, size)
+        start, total = _extent(response, have, size)
         if start == 0:
             _remember(part, url, response.headers)
-        _receive(response, part, start, size, report)
+        _receive(response, part, start, total, report)
 
 
 def _marker(part: Path) -> Path:
@@ -125,10 +126,10 @@ def forget(part: Path) -> None:
     _marker(part).unlink(missing_ok=True)
 
 
-def _partial_size(part: Path, size: int) -> int:
+def _partial_size(part: Path, size: int | None) -> int:
     """Returns the number of bytes in the partial file; deletes it if it is too large."""
     have = part.stat().st_size if part.is_file() else 0
-    if have > size:
+    if size is not None and have > size:
         forget(part)
         return 0
     return have
@@ -161,8 +162,11 @@ def _remember(part: Path, url: str, headers: Mapping[str, str]) -> None:
     _marker(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
 
 
-def _start_position(response: http.client.HTTPResponse, have: int, size: int) -> int:
-    """Returns the position of the first byte to come; raises an error if the size is wrong."""
+def _extent(response: http.client.HTTPResponse, have: int, size: int | None) -> tuple[int, int]:
+    """Returns the position of the first byte to come, and the size of the whole file.
+
+    Raises `Unavailable` if the size is wrong, or if neither side knows it.
+    """
     start = 0
     whole = response.headers.get("Content-Length") or ""
     if response.status == _PARTIAL:
@@ -171,13 +175,17 @@ def _start_position(response: http.client.HTTPResponse, have: int, size: int) ->
             raise Unavailable("the server did not send the requested range")
         start = have
         whole = match[2]
+    if size is None:
+        if not whole.isdigit():
+            raise Unavailable("the server does not send the size of the file")
+        return start, int(whole)
     if whole.isdigit() and int(whole) != size:
         kind = response.headers.get_content_type()
         page = "; it may be a login or proxy page" if kind == "text/html" else ""
         raise Unavailable(
             f"the file there has {int(whole):,} bytes, the published file {size:,}{page}"
         )
-    return start
+    return start, size
 
 
 def _receive(
@@ -189,11 +197,11 @@ def _receive(
     except OSError as error:
         raise DownloadError(f"{part}: cannot be written ({error})") from None
     with file:
-        report(done)
+        report(done, size)
         while done < size and (piece := _read_piece(response)):
             _write(file, part, piece[: size - done + 1])
             done += len(piece)
-            report(min(done, size))
+            report(min(done, size), size)
     if done < size:
         raise Dropped(f"the connection closed after {done:,} of {size:,} bytes")
     if done > size:
@@ -228,15 +236,15 @@ PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 def fetch(
     addresses: Sequence[str],
     part: Path,
-    size: int,
-    report: Callable[[int], None],
+    size: int | None,
+    report: Report,
     pauses: Sequence[float] = PAUSES,
 ) -> None:
     """Downloads a file, or the rest of it, to `part`, which is kept on failure and resumed later.
 
-    `addresses` are tried in order. `report` is called with the bytes so far. `pauses` are the
-    seconds to wait before each retry, as long as no new bytes arrive. Raises `DownloadError` with
-    the reason for each address.
+    `addresses` are tried in order. `size` is as in `transfer`. `pauses` are the seconds to wait
+    before each retry, as long as no new bytes arrive. Raises `DownloadError` with the reason for
+    each address.
     """
     reasons = []
     for url in addresses:
@@ -249,7 +257,7 @@ def fetch(
 
 
 def _download_with_retries(
-    url: str, part: Path, size: int, report: Callable[[int], None], pauses: Sequence[float]
+    url: str, part: Path, size: int | None, report: Report, pauses: Sequence[float]
 ) -> None:
     furthest = part.stat().st_size if part.is_file() else 0
     begun = False
@@ -273,6 +281,32 @@ def _download_with_retries(
             attempt += 1
 
 
+def download_verified(
+    name: str, part: Path, download: Callable[[], None], mismatch: Callable[[Path], str]
+) -> None:
+    """Downloads a file to `part`, or the rest of it, and verifies it.
+
+    `name` is that of the file in messages. `download` appends to `part`. `mismatch` returns how
+    `part` differs from the published file, or "" if it does not. Raises `DownloadError` if it
+    differs; `part` is then deleted.
+    """
+    have = part.stat().st_size if part.is_file() else 0
+    if have:
+        note(f"{name}: resuming after {format_bytes(have)}")
+    download()
+    problem = mismatch(part)
+    if problem and have:
+        note(f"{name}: the resumed download is corrupt; starting over")
+        forget(part)
+        download()
+        problem = mismatch(part)
+    if problem:
+        forget(part)
+        raise DownloadError(
+            f"{name}: differs from the published file, so it was removed\n{problem}"
+        )
+
+
 _COPY_PIECE = 1 << 20
 
 
@@ -290,30 +324,30 @@ def has_checksum(path: Path, size: int, expected: str) -> bool:
     return path.is_file() and path.stat().st_size == size and sha256(path) == expected
 
 
-def copy(source: Path, target: Path, report: Callable[[int], None]) -> None:
-    """Copies a file, overwriting `target`; calls `report` with the bytes copied so far."""
+def copy(source: Path, target: Path, report: Report) -> None:
+    """Copies a file, overwriting `target`."""
     with source.open("rb") as reader, target.open("wb") as writer:
         done = 0
+        total = source.stat().st_size
         while piece := reader.read(_COPY_PIECE):
             writer.write(piece)
             done += len(piece)
-            report(done)
+            report(done, total)
 
 
 _REPORT_SECONDS = 0.2
 
 
 class FileProgress:
-    """Logs how far the download of a file is, a few times a second. `total` is its bytes."""
+    """Logs how far the download of a file is, a few times a second."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
+    def __init__(self) -> None:
         self._since = time.monotonic()
         self._first: int | None = None
         self._last = 0.0
 
-    def update(self, done: int) -> None:
-        """Logs the progress if a message is due; `done` is the bytes so far."""
+    def update(self, done: int, total: int) -> None:
+        """Logs the progress if a message is due; the arguments are those of `Report`."""
         now = time.monotonic()
         if self._first is None:
             self._first = done
@@ -321,10 +355,10 @@ class FileProgress:
         if now - self._last < _REPORT_SECONDS:
             return
         self._last = now
-        text = f"{format_bytes(done)} of {format_bytes(self._total)}"
+        text = f"{format_bytes(done)} of {format_bytes(total)}"
         seconds = now - self._since
         new = done - self._first
         if seconds > 0 and new > 0:
             rate = new / seconds
-            text += f", {format_bytes(int(rate))}/s, {(self._total - done) / rate:.0f} s left"
-        detail(text, done / max(1, self._total))
+            text += f", {format_bytes(int(rate))}/s, {(total - done) / rate:.0f} s left"
+        detail(text, done / max(1, total))

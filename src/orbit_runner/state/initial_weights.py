@@ -32,19 +32,20 @@ _SETTING = "task.init_checkpoint"
 def initialize(
     task: AnyTask, model: tf_keras.Model, *, may_be_empty: bool = False
 ) -> LoadedWeights | None:
-    """Calls the task's `initialize` on a new model, and reports what it loads from a checkpoint.
+    """Calls the task's `initialize` on a new model, and reports what it loads.
 
     The model must be built. If `may_be_empty` is True, `task.init_checkpoint` can be a directory
     without a checkpoint if the task accepts that, as many of Model Garden's tasks do. Returns what
-    was loaded, or None if there was no checkpoint. Raises `SettingError` if there is no checkpoint,
+    was loaded, or None if nothing was. Raises `SettingError` if there is no checkpoint,
     or if it does not fit or contains none of the model's variables.
     """
     path = str(getattr(task.task_config, "init_checkpoint", None) or "")
     if not path:
-        task.initialize(model)
-        return None
-    variables = merge_shards(model.variables)
-    if type(task).initialize is Task.initialize:
+        loaded = task.initialize(model)
+        if not isinstance(loaded, LoadedWeights):  # A task of Model Garden returns nothing.
+            return None
+        path = loaded.source
+    elif type(task).initialize is Task.initialize:
         loaded = _load_checkpoint(task.task_config, model, path)
     else:
         where = local_checkpoint(path)
@@ -58,6 +59,7 @@ def initialize(
                 "training starts from scratch"
             )
             return None
+    variables = merge_shards(model.variables)
     unloaded_names = [
         name_of(variable) for variable in variables if id(variable) not in loaded.variables
     ]

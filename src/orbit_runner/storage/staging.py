@@ -269,7 +269,7 @@ def _update_copies(
     Deletes the copies for which `is_gone` returns True.
     """
     target = url_cache_directory("staged", store.url)
-    with _lock_scope(target.parent):
+    with lock_scope(target.parent):
         index = target.parent / "objects.json"
         known = _read_index(index)
         for name in filter(is_gone, [*known]):
@@ -333,7 +333,7 @@ def _read_index(path: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _lock_scope(directory: Path) -> Iterator[None]:
+def lock_scope(directory: Path) -> Iterator[None]:
     """Prevents processes on this machine from writing the same copies at the same time."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w", encoding="utf-8") as file:

@@ -22,7 +22,7 @@ from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights
 from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
-from orbit_runner.tasks.initial_weights import load_weights
+from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 
@@ -86,13 +86,16 @@ class Task(base_task.Task):
         except DataError as error:
             raise self._data_error("train_data", error) from error
 
-    def initialize(self, model: tf_keras.Model) -> None:
-        """Loads `init_checkpoint`, if set, into a new model.
+    def initialize(self, model: tf_keras.Model) -> LoadedWeights | None:
+        """Loads `init_checkpoint` into a new model, or otherwise the weights that its config names.
 
         Variables that `init_ignore` selects keep their values.
 
         Args:
             model: The model to initialize.
+
+        Returns:
+            What was loaded, or None.
 
         Raises:
             SettingError: There is no checkpoint at that path, it does not fit the model, or a
@@ -100,7 +103,19 @@ class Task(base_task.Task):
         """
         config = self.task_config
         if config.init_checkpoint:
-            load_weights(model, config.init_checkpoint, getattr(config, "init_ignore", ()))
+            return load_weights(model, config.init_checkpoint, getattr(config, "init_ignore", ()))
+        return self.load_pretrained(model)
+
+    def load_pretrained(self, model: tf_keras.Model) -> LoadedWeights | None:
+        """Loads the published weights that the config of the model names into a new model.
+
+        Args:
+            model: The model to initialize.
+
+        Returns:
+            What was loaded; None by default.
+        """
+        return None
 
     def build_losses(
         self,

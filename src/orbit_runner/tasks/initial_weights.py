@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,13 +61,22 @@ def find_checkpoint(path: str) -> str | None:
     return next((prefix for prefix in prefixes if tf.io.gfile.exists(f"{prefix}.index")), None)
 
 
-def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -> LoadedWeights:
+def load_weights(
+    model: tf_keras.Model,
+    path: str,
+    ignore: Sequence[str] = (),
+    *,
+    may_be_new: Sequence[str] = (),
+    setting: str = _PATH,
+) -> LoadedWeights:
     """Assigns the values of a checkpoint or an export to the variables of a model.
 
     Args:
         model: The model, which must be built.
         path: The checkpoint, in the sense of `find_checkpoint`, or its URL.
         ignore: Patterns for layers or variables that keep their values.
+        may_be_new: Patterns for those that keep them if the checkpoint has none of their shapes.
+        setting: The setting that names the checkpoint, for errors.
 
     Returns:
         What was loaded.
@@ -79,7 +89,7 @@ def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -
     prefix = find_checkpoint(local)
     if prefix is None:
         raise SettingError(
-            _PATH,
+            setting,
             f"there is no checkpoint at {local!r}\n"
             "allowed: the path of a checkpoint without its suffix, a directory of checkpoints, a "
             "run directory, or an export",
@@ -87,19 +97,24 @@ def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -
     try:
         content = _CheckpointContent(prefix)
     except (KeyError, ValueError, IndexError, tf.errors.OpError) as error:
-        raise SettingError(_PATH, f"{prefix} cannot be read: {first_line(error)}") from error
+        raise SettingError(setting, f"{prefix} cannot be read: {first_line(error)}") from error
     variables = _variables(model)
     names = _names(model, variables)
     ignored = _ignored_variables(ignore, variables, names)
     keys = content.keys(model, variables)
-    wanted = [variable for variable in variables if id(variable) not in ignored]
     mismatches = {
         id(variable): why
-        for variable in wanted
-        if (why := content.mismatch(keys.get(id(variable)), variable))
+        for variable in variables
+        if id(variable) not in ignored
+        and (why := content.mismatch(keys.get(id(variable)), variable))
     }
+    for variable_id in mismatches.keys() & _ignored_variables(may_be_new, variables, names):
+        del mismatches[variable_id]
+        ignored.add(variable_id)
+    wanted = [variable for variable in variables if id(variable) not in ignored]
     if mismatches:
-        raise SettingError(_PATH, _mismatch_message(prefix, model, names, mismatches))
+        advice = _ignore_advice(model, mismatches) if setting == _PATH else ""
+        raise SettingError(setting, _mismatch_message(prefix, names, mismatches) + advice)
     for variable in wanted:
         variable.assign(content.tensor(keys[id(variable)]))
     used = {keys[id(variable)] for variable in wanted}
@@ -108,6 +123,33 @@ def load_weights(model: tf_keras.Model, path: str, ignore: Sequence[str] = ()) -
     source = prefix if local == path else path
     loaded = frozenset(id(variable) for variable in wanted)
     return LoadedWeights(source, loaded, content.other_names(used | ignored_keys))
+
+
+def load_keras_weights(
+    model: tf_keras.Model, path: str | os.PathLike[str], setting: str
+) -> LoadedWeights:
+    """Assigns the values of a weights file of Keras to the variables of a backbone.
+
+    Args:
+        model: The backbone, which has the layers that the file has, in their order.
+        path: The file.
+        setting: The setting that names the file, for errors.
+
+    Returns:
+        What was loaded.
+
+    Raises:
+        SettingError: The file cannot be read, or does not fit the backbone.
+    """
+    try:
+        model.load_weights(path)
+    except (OSError, KeyError, ValueError, TypeError, IndexError) as error:
+        raise SettingError(
+            setting,
+            f"{os.fspath(path)} does not fit the layer {model.name!r}: {first_line(error)}\n"
+            "expected the weights of the same network without its classifier (include_top=False)",
+        ) from error
+    return LoadedWeights(os.fspath(path), frozenset(map(id, _variables(model))))
 
 
 def unused_note(loaded: LoadedWeights) -> str:
@@ -234,17 +276,16 @@ def _ignored_variables(
     return ignored
 
 
-def _mismatch_message(
-    prefix: str, model: tf_keras.Model, names: dict[int, str], mismatches: dict[int, str]
-) -> str:
+def _mismatch_message(prefix: str, names: dict[int, str], mismatches: dict[int, str]) -> str:
     lines = format_list([f"{names[variable_id]}: {why}" for variable_id, why in mismatches.items()])
+    return f"{prefix} does not fit the model:\n{lines}"
+
+
+def _ignore_advice(model: tf_keras.Model, mismatches: dict[int, str]) -> str:
     layers = [
         named.name
         for named in named_layers(model)
         if any(id(w) in mismatches for w in named.weights)
     ]
     shown = ", ".join(layers[:_MAX_SHOWN])
-    return (
-        f"{prefix} does not fit the model:\n{lines}\n"
-        f"to keep the initial values of these layers, set {_IGNORE}: [{shown}]"
-    )
+    return f"\nto keep the initial values of these layers, set {_IGNORE}: [{shown}]"

@@ -178,7 +178,9 @@ class Run:
             self.compare_code()
             self.restore_callbacks()
         elif self.trainer is not None:
-            check_initial_weights(self.config, self.state, self.strategy)
+            loaded = self.checkpoints.loaded
+            source = "" if loaded is None else loaded.source
+            check_initial_weights(self.config, self.state, self.strategy, source)
         if self.trainer is not None and self.is_chief:
             keep_config(self.model_dir, self.written_config)
             fell_back = self.checkpoints.fell_back

@@ -51,7 +51,7 @@ def test_weights_of_an_initial_checkpoint_are_checked(tmp_path: Path) -> None:
     model.trainable_variables[0].assign(tf.fill([3, 1], float("inf")))
     tf.train.Checkpoint(model=model).write(str(bad))
 
-    with pytest.raises(Diverged, match=r"check the checkpoint of task\.init_checkpoint, .*bad"):
+    with pytest.raises(Diverged, match=r"the file that initial weights were loaded from, .*bad"):
         run(toy_config(task__init_checkpoint=str(bad)), tmp_path / "b")
     run(toy_config(task__init_checkpoint=prefix, trainer__train_steps=1), tmp_path / "c")
 

@@ -85,6 +85,12 @@ class ImageClassificationConfig(TaskConfig):
         yield from super().problems()
         yield from value_problems("class_weights", self.class_weights)
         yield from metric_problems(self.metrics, taken=("accuracy", f"top_{self.top_k}_accuracy"))
+        if self.init_checkpoint and getattr(self.model, "weights", None):
+            yield (
+                "init_checkpoint",
+                "is set, and so is model.weights\nremove either; init_checkpoint is for "
+                "the weights of a run, model.weights for published ones",
+            )
         if not self.model.name:
             known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"

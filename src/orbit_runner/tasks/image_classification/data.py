@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.errors import DataError
@@ -14,6 +14,7 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import SECTIONS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.examples import ImageExamples
+from orbit_runner.tasks.image_classification.pretrained import own_files, record_weights
 from orbit_runner.tasks.image_classification.sources import (
     classes_of,
     image_notes,
@@ -77,8 +78,12 @@ class ImageData(TaskData):
             yield "model.input_size", problem
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
-        """Returns the files of both sections."""
-        return {section: self.source(section).data_files() for section in SECTIONS}
+        """Returns the files of both sections, and the weights that the run begins with."""
+        files = {section: self.source(section).data_files() for section in SECTIONS}
+        weights = own_files(self.config.model)
+        if not weights:  # Published ones have known digests, and own ones are not needed later.
+            return files
+        return files | {"model.weights": describe_files(weights, content_digest)}
 
     def file_reading(self) -> str:
         """Returns how a worker reads the files of the training data."""
@@ -119,5 +124,6 @@ class ImageData(TaskData):
             return None
 
     def learn(self, assets: Assets) -> TrainedImages:
-        """Returns what the run found out about its training images."""
+        """Returns what the run found out about its training images, and records its weights."""
+        record_weights(self.config.model, assets)
         return trained_images(self.config, assets)

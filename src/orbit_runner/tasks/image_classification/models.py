@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.models.published_weights import (
+    APPLICATIONS,
+    IMAGENET,
+    KERAS_SUFFIXES,
+    MODEL_GARDEN_PIXELS,
+    RESNETS,
+    Pixels,
+    PublishedWeights,
+)
 from orbit_runner.models.resnet_depths import is_valid_depth, nearest_depths
 from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 
@@ -41,6 +50,18 @@ class ImageModelConfig(Config):
         `shape` is height, width and channels.
         """
         return ""
+
+    def pixels(self) -> Pixels | None:
+        """Returns how the network expects its pixels; None: normalized as the dataset needs it."""
+        return None
+
+    def published_weights(self) -> PublishedWeights | None:
+        """Returns what `weights: imagenet` stands for, or None if nothing is published."""
+        return None
+
+
+def _weights_field(path: str, help: str) -> str | None:
+    return field(None, added_later=True, path=path, help=help)
 
 
 @config_class
@@ -140,12 +161,108 @@ class ResNetConfig(ImageModelConfig):
     batch_norm_momentum: float = _batch_norm_momentum_field(0.9)
     batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-5)
     use_sync_bn: bool = _use_sync_bn_field()
+    weights: str | None = _weights_field(
+        "checkpoint",
+        "imagenet: Model Garden's published weights; or the path of one of its checkpoints",
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields `zero_init_last_bn` if blocks do not end in a batch normalization."""
+        """Yields `zero_init_last_bn` without such a layer, and weights that do not exist."""
         yield from super().problems()
         if self.version == 2.0 and self.zero_init_last_bn:
             yield "zero_init_last_bn", "blocks of version 2 do not end in batch normalization"
+        if self.weights is None:
+            return
+        if self.version != 1.5:
+            yield (
+                "weights",
+                f"got {self.weights!r} with version {self.version:g}, but Model Garden's networks "
+                "are of version 1.5\nset version: 1.5, or task.init_checkpoint to the directory of "
+                "a run of yours",
+            )
+        elif self.weights.endswith(KERAS_SUFFIXES):
+            yield (
+                "weights",
+                f"got {self.weights!r}, expected a checkpoint of Model Garden\n"
+                "for weights files of Keras, use `name: application`",
+            )
+        elif self.weights == IMAGENET and self.published_weights() is None:
+            depths = ", ".join(map(str, RESNETS))
+            yield (
+                "weights",
+                f"none are published for depth {self.depth}\nallowed: depth {depths}, or the path "
+                "of a checkpoint; `name: application` has more networks",
+            )
+
+    def inert(self) -> Iterator[tuple[str, str]]:
+        """Yields `zero_init_last_bn` if the weights are loaded."""
+        yield from super().inert()
+        if self.weights is not None and self.zero_init_last_bn:
+            yield "zero_init_last_bn", "has no effect with weights\nremove it"
+
+    def size_problem(self, shape: Sequence[int]) -> str:
+        """Returns why published weights do not fit images of a size, or "" if they do."""
+        return "" if self.weights is None else _channel_problem(shape)
+
+    def pixels(self) -> Pixels | None:
+        """Returns how Model Garden normalizes pixels, if its weights are loaded."""
+        return None if self.weights is None else MODEL_GARDEN_PIXELS
+
+    def published_weights(self) -> PublishedWeights | None:
+        """Returns the weights of this depth, or None if none are published."""
+        return RESNETS.get(self.depth)
+
+
+def _channel_problem(shape: Sequence[int]) -> str:
+    if shape[2] == 3:
+        return ""
+    return f"got {shape[2]} as the number of channels, expected 3: the network is for color images"
+
+
+@config_class
+class ApplicationConfig(ImageModelConfig):
+    """Networks of `tf_keras.applications`, with a new classifier."""
+
+    application: str = field(
+        "ResNet50",
+        allowed=tuple(APPLICATIONS),
+        help="name of the network in `tf_keras.applications`",
+    )
+    weights: str | None = _weights_field(
+        "file",
+        "imagenet: the published weights, without those of the classifier; or the path of such a "
+        "file",
+    )
+    dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a path that is not that of a weights file of Keras."""
+        yield from super().problems()
+        if self.weights not in (None, IMAGENET) and not self.weights.endswith(KERAS_SUFFIXES):
+            endings = ", ".join(KERAS_SUFFIXES)
+            yield (
+                "weights",
+                f"got {self.weights!r}\nallowed: {IMAGENET}, or the path of a file that ends with "
+                f"{endings}",
+            )
+
+    def size_problem(self, shape: Sequence[int]) -> str:
+        """Returns why the network does not accept images of a size, or "" if it does."""
+        smallest = APPLICATIONS[self.application].min_size
+        if min(shape[:2]) < smallest:
+            return (
+                f"got images of {shape[0]} × {shape[1]} pixels, but {self.application} expects at "
+                f"least {smallest} × {smallest}"
+            )
+        return _channel_problem(shape)
+
+    def pixels(self) -> Pixels:
+        """Returns what `preprocess_input` of the application does."""
+        return APPLICATIONS[self.application].pixels
+
+    def published_weights(self) -> PublishedWeights:
+        """Returns the published weights without those of the classifier."""
+        return APPLICATIONS[self.application].weights
 
 
 @config_class

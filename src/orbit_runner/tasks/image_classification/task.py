@@ -11,6 +11,7 @@ import tf_keras
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.models.published_weights import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
@@ -18,6 +19,7 @@ from orbit_runner.tasks.image_classification.config import ImageClassificationCo
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.pretrained import SETTING, initial_weights
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
@@ -28,6 +30,11 @@ from orbit_runner.tasks.image_classification.sources import classes_of, section_
 from orbit_runner.tasks.image_classification.trained_images import TrainedImages
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
+from orbit_runner.tasks.initial_weights import (
+    LoadedWeights,
+    load_keras_weights,
+    load_weights,
+)
 from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -62,16 +69,27 @@ class ImageClassificationTask(Task):
         images = self.images
         options = config.model.as_dict() | {"num_classes": images.num_classes}
         options.pop("input_size")  # Images are resized to it, and the shape below includes it.
+        options.pop("weights", None)  # `load_pretrained` loads them.
+        pixels = config.model.pixels() or images
         model = IMAGE_MODELS.get(options.pop("name")).load()(
             input_shape=images.shape,
             input_dtype=images.dtype,
-            mean=images.mean,
-            std=images.std,
+            mean=pixels.mean,
+            std=pixels.std,
             **options,
         )
         if config.losses.l2_weight_decay:
             _add_weight_decay(model, config.losses.l2_weight_decay)
         return model
+
+    def load_pretrained(self, model: tf_keras.Model) -> LoadedWeights | None:
+        """Loads the weights of `model.weights`. Another number of classes has a new classifier."""
+        path = initial_weights(self.task_config.model, self.assets)
+        if path is None:
+            return None
+        if path.suffix in KERAS_SUFFIXES:
+            return load_keras_weights(model.get_layer(BACKBONE), path, SETTING)
+        return load_weights(model, str(path), may_be_new=["logits"], setting=SETTING)
 
     def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
         """Returns file, record and class of an image of the validation data."""

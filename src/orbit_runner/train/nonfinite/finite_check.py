@@ -128,9 +128,12 @@ def _error(reason: str) -> Diverged:
 
 
 def check_initial_weights(
-    config: ExperimentConfig, state: TrainState, strategy: tf.distribute.Strategy
+    config: ExperimentConfig, state: TrainState, strategy: tf.distribute.Strategy, source: str
 ) -> None:
-    """Raises `Diverged` if a trained weight is not finite before the first step."""
+    """Raises `Diverged` if a trained weight is not finite before the first step.
+
+    `source` is what initial weights were loaded from; "" if nothing was.
+    """
     if is_asynchronous(strategy) or not config.trainer.checks_divergence:
         return
     variables = [
@@ -142,9 +145,8 @@ def check_initial_weights(
     non_finite = [] if is_finite else non_finite_variables(variables)
     if not non_finite:
         return
-    source = getattr(config.for_task.task, "init_checkpoint", "")
     cause = (
-        f"check the checkpoint of task.init_checkpoint, {source}"
+        f"check the file that initial weights were loaded from, {source}"
         if source
         else "check the initializer of this layer, and the code that creates it"
     )

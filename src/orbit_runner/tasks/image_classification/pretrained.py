@@ -1,0 +1,115 @@
+"""The files that `task.model.weights` names: published ones from the cache, or the user's own."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from orbit_runner.data.fingerprint import content_digest
+from orbit_runner.datasets.published_files import local_files, weights_directory
+from orbit_runner.datasets.transfer import DownloadError
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.models.published_weights import IMAGENET, PublishedWeights
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.image_classification.models import ImageModelConfig
+
+SETTING = "task.model.weights"
+# The asset of a run: the digests of the files by name.
+WEIGHTS_FILE = "weights.json"
+_INDEX = ".index"
+
+
+def record_weights(model: ImageModelConfig, assets: Assets) -> None:
+    """Keeps the digests of the weights as an asset. A new run gets the files for that."""
+    if weights_of(model):
+        assets.get_json(WEIGHTS_FILE, lambda: _by_name(get_weights(model)))
+
+
+def initial_weights(model: ImageModelConfig, assets: Assets) -> Path | None:
+    """Returns the local path of the weights file or checkpoint, or None if there is none.
+
+    Raises `RunnerError` if it cannot be downloaded, and `SettingError` if it is not there or has
+    other contents than when the run began.
+    """
+    if not weights_of(model):
+        return None
+    files = get_weights(model)
+    first = next(iter(files))
+    recorded = assets.get_json(WEIGHTS_FILE, lambda: _by_name(files))
+    now = _by_name(files)
+    if recorded != now:
+        names = ", ".join(name for name in now if recorded.get(name) != now[name])
+        raise SettingError(
+            SETTING,
+            f"{first}: the contents differ from those that the run began with: {names or 'files'}\n"
+            "restore the file, or use another --model_dir",
+        )
+    return first.with_suffix("") if first.suffix == _INDEX else first
+
+
+def weights_of(model: ImageModelConfig) -> str:
+    """Returns the setting `weights` of a network; "" if it is not set or the network has none."""
+    return getattr(model, "weights", None) or ""
+
+
+def own_files(model: ImageModelConfig) -> list[Path]:
+    """Returns the user's own weights file, or the index and the data of a checkpoint.
+
+    Empty if there are none, or if the config names published weights.
+    """
+    weights = weights_of(model)
+    if weights in ("", IMAGENET):
+        return []
+    index = Path(f"{weights}{_INDEX}")
+    if index.is_file():
+        return [index, *map(Path, sorted(glob.glob(f"{glob.escape(weights)}.data-*")))]
+    return [Path(weights)] if os.path.isfile(weights) else []
+
+
+def get_weights(model: ImageModelConfig) -> Mapping[Path, str]:
+    """Returns the local files of the weights and their digests; downloads published ones.
+
+    Raises `RunnerError` if they cannot be downloaded, and `SettingError` if they are not there.
+    """
+    weights = weights_of(model)
+    published = model.published_weights()
+    if weights == IMAGENET and published is not None:
+        return _published_files(published)
+    files = own_files(model)
+    if not files:
+        raise SettingError(SETTING, _missing_message(weights))
+    return {path: content_digest(path) for path in files}
+
+
+def _published_files(published: PublishedWeights) -> Mapping[Path, str]:
+    directory = weights_directory(published.name)
+    try:
+        return local_files(published.files, directory)
+    except DownloadError as error:
+        urls = "\n".join(f"  {file.url}{_stated(file.digest)}" for file in published.files)
+        raise DownloadError(
+            f"{SETTING}: {error}\nto use copies from elsewhere, put them into {directory}:\n{urls}"
+        ) from None
+    except RunnerError as error:
+        raise RunnerError(f"{SETTING}: {error}") from None
+
+
+def _stated(digest: str) -> str:
+    kind = "MD5" if len(digest) == 32 else "SHA-256"
+    return f"\n    {kind} {digest}" if digest else ""
+
+
+def _missing_message(weights: str) -> str:
+    directory = Path(weights)
+    allowed = f"allowed: {IMAGENET}, the path of a file, or of a checkpoint without its suffix"
+    if not directory.is_dir():
+        return f"there is no file or checkpoint at {weights!r}\n{allowed}"
+    prefixes = [str(path.with_suffix("")) for path in sorted(directory.glob(f"*{_INDEX}"))]
+    hint = f"\ncheckpoints in it: {', '.join(prefixes)}" if prefixes else ""
+    return f"{weights!r} is a directory\n{allowed}{hint}"
+
+
+def _by_name(files: Mapping[Path, str]) -> dict[str, str]:
+    return {path.name: digest for path, digest in files.items()}

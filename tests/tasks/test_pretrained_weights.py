@@ -1,0 +1,307 @@
+"""`task.model.weights`: published weights fit exactly, and what does not fit is reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.vision.modeling.backbones.resnet import ResNet
+from official.vision.modeling.classification_model import ClassificationModel
+
+from orbit_runner.datasets.catalogue import PublishedFile
+from orbit_runner.datasets.transfer import DownloadError
+from orbit_runner.errors import SettingError
+from orbit_runner.models.keras_applications import keras_application
+from orbit_runner.models.published_weights import APPLICATIONS, MODEL_GARDEN_PIXELS
+from orbit_runner.models.resnet import resnet
+from orbit_runner.run_directory.data_record import fingerprint_of
+from orbit_runner.state.initial_weights import initialize
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.image_classification.pretrained import record_weights
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from orbit_runner.tasks.initial_weights import load_keras_weights, load_weights
+from tests.support.toy import Notes, config_of
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (2, 80, 80, 3)).astype(np.uint8)
+_BASE = {
+    "task.name": "image_classification",
+    "task.model.name": "application",
+    "task.model.application": "MobileNet",
+    "task.model.input_size": [32, 32, 3],
+    "task.train_data.source": "digits",
+    "task.train_data.global_batch_size": 8,
+    "task.validation_data.source": "digits",
+    "task.validation_data.global_batch_size": 8,
+    "trainer.train_steps": 1,
+    "trainer.optimizer_config.optimizer.type": "sgd",
+    "trainer.optimizer_config.learning_rate.type": "constant",
+    "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.1,
+}
+
+
+def _randomize(model: tf_keras.Model) -> None:
+    for variable in model.variables:
+        is_scale = variable.name.partition(":")[0].endswith(("variance", "gamma"))
+        value = RNG.normal(1.0 if is_scale else 0.0, 0.05, variable.shape)
+        variable.assign(np.abs(value) if is_scale else value)
+
+
+def _application(name: str, size: int) -> tf_keras.Model:
+    make = getattr(tf_keras.applications, name)
+    return make(include_top=False, weights=None, input_shape=(size, size, 3))
+
+
+def _preprocess(name: str) -> Any:
+    module = inspect.getmodule(inspect.unwrap(getattr(tf_keras.applications, name)))
+    return module.preprocess_input  # type: ignore[union-attr]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    "name", ["MobileNet", "DenseNet121", "ResNet50", "VGG16", "MobileNetV3Small", "Xception"]
+)
+def test_features_are_those_of_the_application_on_preprocessed_pixels(
+    name: str, tmp_path: Path
+) -> None:
+    published = _application(name, 80)
+    _randomize(published)
+    published.save_weights(tmp_path / "published.h5")
+    expected = published(_preprocess(name)(PIXELS.astype(np.float32)), training=False)
+
+    pixels = APPLICATIONS[name].pixels
+    model = keras_application(
+        application=name, input_shape=(80, 80, 3), num_classes=7, mean=pixels.mean, std=pixels.std
+    )
+    load_keras_weights(model.get_layer("backbone"), tmp_path / "published.h5", "task.model.weights")
+
+    features = tf_keras.Model(model.inputs, model.get_layer("pool").input)(PIXELS)
+    np.testing.assert_allclose(features, expected, rtol=1e-3, atol=1e-5 * np.abs(expected).max())
+    assert np.ptp(expected) > 0.01
+    assert model.output_shape == (None, 7)
+    tf_keras.saving.serialize_keras_object(model)  # As for a `.keras` file.
+
+
+def test_digests_are_those_in_the_source_code_of_keras() -> None:
+    for name, application in APPLICATIONS.items():
+        function = inspect.unwrap(getattr(tf_keras.applications, name))
+        source = inspect.getsource(inspect.getmodule(function))  # type: ignore[arg-type]
+        if name == "ResNet50V2":  # Its digests stand beside those of the first version.
+            assert "resnet.ResNet(" in source
+        if name.startswith("ResNet") and name.endswith("V2"):
+            source = inspect.getsource(tf_keras.src.applications.resnet)
+        (file,) = application.weights.files
+        assert file.digest in source, name
+        assert file.digest or "file_hash" not in source
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    "name", ["MobileNet", "VGG16", "MobileNetV3Large", "ResNet101", "NASNetMobile"]
+)
+def test_address_and_digest_are_those_that_keras_downloads(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Asked(Exception):
+        pass
+
+    def get_file(fname: str, origin: str, file_hash: str = "", **_: Any) -> None:
+        raise Asked(origin, file_hash or "")
+
+    monkeypatch.setattr(tf_keras.src.utils.data_utils, "get_file", get_file)
+    with pytest.raises(Asked) as asked:
+        getattr(tf_keras.applications, name)(include_top=False, weights="imagenet")
+    (file,) = APPLICATIONS[name].weights.files
+    assert (file.url, file.digest) == asked.value.args
+
+
+def test_every_application_with_weights_is_offered_or_left_out_with_a_reason() -> None:
+    functions = {
+        name
+        for name, value in inspect.getmembers(tf_keras.applications, callable)
+        if "include_top" in inspect.signature(value).parameters
+    }
+    assert functions - {*APPLICATIONS} == {f"EfficientNetB{size}" for size in range(8)}
+
+
+@pytest.fixture(scope="module")
+def garden(tmp_path_factory: pytest.TempPathFactory) -> tuple[ClassificationModel, str]:
+    """A network of Model Garden with ten classes, and its checkpoint, as its trainer writes it."""
+    specs = tf_keras.layers.InputSpec(shape=[None, 80, 80, 3])
+    backbone = ResNet(18, specs, norm_momentum=0.9, norm_epsilon=1e-5)
+    model = ClassificationModel(backbone, 10, input_specs=specs)
+    _randomize(model)
+    checkpoint = tf.train.Checkpoint(
+        model=model,
+        optimizer=tf_keras.optimizers.SGD(0.1, momentum=0.9),
+        global_step=tf.Variable(3),
+        **model.checkpoint_items,
+    )
+    return model, checkpoint.save(str(tmp_path_factory.mktemp("garden") / "ckpt"))
+
+
+@pytest.mark.parametrize("classes", [10, 7])
+def test_checkpoint_of_model_garden_fits_and_other_classes_get_a_new_head(
+    garden: tuple[ClassificationModel, str], classes: int
+) -> None:
+    published, path = garden
+    mean, std = MODEL_GARDEN_PIXELS.mean, MODEL_GARDEN_PIXELS.std
+    model = resnet(depth=18, input_shape=(80, 80, 3), num_classes=classes, mean=mean, std=std)
+    head = model.get_layer("logits").get_weights()
+
+    loaded = load_weights(model, path, may_be_new=["logits"], setting="task.model.weights")
+
+    normalized = (PIXELS.astype(np.float32) - np.float32(mean)) / np.float32(std)
+    features = model.get_layer("backbone")(normalized)["5"]
+    np.testing.assert_array_equal(features, published.backbone(normalized)["5"])
+    assert np.ptp(features) > 0.01
+    if classes == 10:
+        np.testing.assert_array_equal(model(PIXELS), published(normalized))
+        assert len(loaded.variables) == len(model.variables)
+    else:
+        for value, before in zip(model.get_layer("logits").get_weights(), head, strict=True):
+            np.testing.assert_array_equal(value, before)
+        assert len(loaded.variables) == len(model.variables) - 2
+
+
+def test_checkpoint_of_another_depth_is_refused(garden: tuple[ClassificationModel, str]) -> None:
+    model = resnet(depth=34, input_shape=(80, 80, 3), num_classes=10)
+    with pytest.raises(SettingError, match="does not fit the model:") as caught:
+        load_weights(model, garden[1], may_be_new=["logits"], setting="task.model.weights")
+    assert caught.value.path == "task.model.weights"
+    assert "init_ignore" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def weights_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[np.ndarray]]:
+    """A weights file of a MobileNet, and its values."""
+    network = _application("MobileNet", 32)
+    _randomize(network)
+    path = tmp_path_factory.mktemp("weights") / "mobilenet.h5"
+    network.save_weights(path)
+    return path, network.get_weights()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of the weights in an empty cache; nothing can be downloaded."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    published = APPLICATIONS["MobileNet"]
+    files = (PublishedFile(url="http://127.0.0.1:9/mobilenet.h5"),)
+    weights = dataclasses.replace(published.weights, files=files)
+    application = dataclasses.replace(published, weights=weights)
+    monkeypatch.setitem(APPLICATIONS, "MobileNet", application)  # type: ignore[arg-type]
+    return tmp_path / "cache" / "orbit_runner" / "weights" / "mobilenet"
+
+
+def _task(weights: str | Path, run: Path | None = None, **changes: Any) -> ImageClassificationTask:
+    config = config_of({**_BASE, "task.model.weights": str(weights)}, **changes)
+    return ImageClassificationTask(config.task, logging_dir=run and str(run))  # type: ignore[arg-type]
+
+
+def test_backbone_is_loaded_from_the_cache_and_the_head_is_new(
+    cache: Path, weights_file: tuple[Path, list[np.ndarray]]
+) -> None:
+    path, values = weights_file
+    cache.mkdir(parents=True)
+    (cache / "mobilenet.h5").write_bytes(path.read_bytes())
+    task = _task("imagenet")
+    model = task.build_model()
+    notes = Notes()
+
+    with notes.listening_scope():
+        loaded = initialize(task, model)
+
+    assert loaded is not None
+    assert loaded.source == str(cache / "mobilenet.h5")
+    assert notes.notes == [
+        f"loaded {len(values)} of the model's {len(values) + 2} variables from "
+        f"{cache}/mobilenet.h5; these keep their initial values:\n  logits/kernel\n  logits/bias"
+    ]
+    for value, expected in zip(model.get_layer("backbone").get_weights(), values, strict=True):
+        np.testing.assert_array_equal(value, expected)
+    assert model.output_shape == (None, 10)
+
+
+def test_without_network_the_message_says_where_to_put_which_file(cache: Path) -> None:
+    with pytest.raises(DownloadError) as caught:
+        _task("imagenet").build_model()
+    assert str(caught.value) == (
+        "task.model.weights: 127.0.0.1:9: the connection was refused\n"
+        "  http://127.0.0.1:9/mobilenet.h5\n"
+        f"to use copies from elsewhere, put them into {cache}:\n"
+        "  http://127.0.0.1:9/mobilenet.h5"
+    )
+
+
+def test_run_keeps_the_digest_and_needs_the_file_only_to_begin(
+    cache: Path, tmp_path: Path, weights_file: tuple[Path, list[np.ndarray]]
+) -> None:
+    cache.mkdir(parents=True)
+    (cache / "mobilenet.h5").write_bytes(weights_file[0].read_bytes())
+    run = tmp_path / "run"
+    first = _task("imagenet", run)
+    first.build_model()
+    first.assets.write()
+    (cache / "mobilenet.h5").unlink()
+
+    later = _task("imagenet", run)
+    later.build_model()  # As for a checkpoint, or an export.
+
+    with pytest.raises(DownloadError):
+        later.load_pretrained(later.build_model())
+    assert later.assets.digest == first.assets.digest
+
+
+def test_other_contents_than_at_the_beginning_of_the_run_are_refused(
+    tmp_path: Path, weights_file: tuple[Path, list[np.ndarray]]
+) -> None:
+    path = tmp_path / "own.h5"
+    path.write_bytes(weights_file[0].read_bytes())
+    task = _task(path, tmp_path / "run")
+    before = fingerprint_of(task.task_config)["model.weights"]
+    record_weights(task.task_config.model, task.assets)
+    task.assets.write()
+    other = _application("MobileNet", 32)
+    other.save_weights(path)
+
+    again = _task(path, tmp_path / "run")
+    with pytest.raises(SettingError, match=r"differ from those that the run began with: own\.h5"):
+        again.load_pretrained(again.build_model())
+    assert fingerprint_of(task.task_config)["model.weights"] != before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"no HDF5", "does not fit the layer 'backbone'"), (None, "there is no file or checkpoint")],
+)
+def test_file_that_cannot_be_used_is_reported(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "own.h5"
+    if content is not None:
+        path.write_bytes(content)
+    task = _task(path)
+    with pytest.raises(SettingError, match=message) as caught:
+        task.load_pretrained(task.build_model())
+    assert caught.value.path == "task.model.weights"
+
+
+def test_weights_with_the_classifier_are_refused(tmp_path: Path) -> None:
+    network = tf_keras.applications.MobileNet(weights=None, input_shape=(32, 32, 3), classes=10)
+    network.save_weights(tmp_path / "top.h5")
+    task = _task(tmp_path / "top.h5")
+    with pytest.raises(SettingError, match="without its classifier"):
+        task.load_pretrained(task.build_model())
+
+
+def test_assets_without_weights_have_no_digest() -> None:
+    assets = Assets()
+    record_weights(config_of(_BASE).task.model, assets)  # type: ignore[arg-type]
+    assert assets.digest == ""
