@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.shared_examples import SharedExamples, shared_arrays
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
@@ -54,9 +54,16 @@ class KerasData(TaskData):
             yield from imbalance_problems(self.config, train.origins, lambda: array_classes(train))
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
-        """Returns the files, or the arrays that a function returned, of both sections."""
+        """Returns the files, or the arrays that a function returned, of both sections.
+
+        Also the file of the model, whose weights are the initial ones.
+        """
         sections = {name: getattr(self.config, name) for name in SECTIONS}
-        return {name: source_files(section) for name, section in sections.items() if section.source}
+        files = {
+            name: source_files(section) for name, section in sections.items() if section.source
+        }
+        model = self.config.model.file
+        return files | ({"model": describe_files([model], content_digest)} if model else {})
 
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""
