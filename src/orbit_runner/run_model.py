@@ -248,7 +248,7 @@ def _settings(
         loss_weights = loss_weights or compiled.loss_weights
         metrics = metrics or compiled.metrics
         if optimizer is None and compiled.optimizer:
-            optimizer = getattr(model, "optimizer", None)
+            optimizer = _compiled_optimizer(model)
     batch_sizes = ["task.train_data.global_batch_size"]
     settings: list[tuple[str, str, object]] = [
         ("model", "task.model", _model_setting(model)),
@@ -376,6 +376,16 @@ def _compiled_settings(model: object) -> CompiledSettings | None:
 def _is_model(value: object) -> bool:
     names = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}
     return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
+
+
+def _compiled_optimizer(model: object) -> Mapping[str, object]:
+    """Returns the section `trainer.optimizer_config` of the optimizer of a compiled model."""
+    try:
+        return optimizer_setting(getattr(model, "optimizer", None))
+    except RunnerError as error:
+        raise RunnerError(
+            f"model: compile(): {error}\nor pass the argument optimizer, which wins over compile()"
+        ) from error
 
 
 def _data_setting(data: object, name: str) -> dict[str, object]:

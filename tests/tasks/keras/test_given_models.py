@@ -270,6 +270,12 @@ def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) ->
         )
 
 
+def test_optimizer_of_compile_that_no_setting_describes_is_refused(tmp_path: Path) -> None:
+    model = model_of("3", loss="sparse_categorical_crossentropy")  # The default is RMSprop.
+    with pytest.raises(RunnerError, match="or pass the argument optimizer, which wins"):
+        orbit_runner.run(model, _data(), model_dir=tmp_path, progress="none")
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
