@@ -220,11 +220,6 @@ def test_mistake_is_an_error_that_names_the_argument(
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-def test_model_instead_of_a_function_is_refused(tmp_path: Path) -> None:
-    message = _refused(model=keras_models.classifier(), model_dir=tmp_path)
-    assert message.startswith("model: got a model, expected the function that builds it")
-
-
 def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_path: Path) -> None:
     def train(name: str, **settings: Any) -> orbit_runner.RunResult:
         arrays = keras_models.classes()

@@ -37,9 +37,9 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.saved_run import History, RunBase
 from orbit_runner.tasks.keras.keras_objects import (
-    loss_setting,
-    metric_settings,
+    loss_settings,
     optimizer_setting,
+    output_metric_settings,
 )
 from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
@@ -55,7 +55,10 @@ if TYPE_CHECKING:
     import keras
     import tf_keras
 
+    from orbit_runner.tasks.keras.given_models import CompiledSettings
+
 _MODE = "train_and_eval"
+_OPTIMIZER = "adam"
 _LEARNING_RATE = 0.001
 
 
@@ -87,15 +90,23 @@ class RunResult(RunBase):
 
 
 def run(
-    model: Callable[..., tf_keras.Model | keras.Model] | str | Mapping[str, object],
+    model: (
+        Callable[..., tf_keras.Model | keras.Model]
+        | tf_keras.Model
+        | keras.Model
+        | os.PathLike[str]
+        | str
+        | Mapping[str, object]
+    ),
     data: object,
     *,
     validation: object = None,
     validation_data: object = None,
     validation_split: float = 0.0,
-    loss: str | Mapping[str, object] | Callable[..., object] = "",
-    metrics: Sequence[object] = (),
-    optimizer: object = "adam",
+    loss: str | Mapping[str, object] | Sequence[object] | Callable[..., object] = "",
+    loss_weights: Sequence[float] | Mapping[str, float] = (),
+    metrics: Sequence[object] | Mapping[str, object] = (),
+    optimizer: object = None,
     learning_rate: float | None = None,
     callbacks: Sequence[object] = (),
     epochs: float = 1,
@@ -116,25 +127,30 @@ def run(
     mode, the precision policy and gin bindings are restored at the end, also after an error.
 
     Args:
-        model: The function that builds and returns a model of Keras, not compiled. A function in
-            a module can be found again by its name, so that `config.yaml` reproduces the run. Or
-            the setting `task.model`: `"my_package:build"`, or `{"build": …, "arguments": {…}}`.
+        model: The function that builds and returns a model of Keras. A function in a module can be
+            found again by its name, so that `config.yaml` reproduces the run. Or a model: the run
+            trains a copy of it, from its weights, if it has them already. Or the path of a `.keras`
+            file; or the setting `task.model`: `"my_package:build"`, or
+            `{"build": …, "arguments": {…}}`.
         data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
-            is an array or a dict of arrays by input. Or an object with `__len__` and
-            `__getitem__` that returns such an item of one example for each index; a `PyDataset`
-            of Keras returns batches. Or a function that returns any of these, or a tf.data
-            dataset of batches. Or the section `train_data` as a dict:
-            `{"source": "csv", "input_path": "people.csv"}`.
+            is an array or a dict of arrays by input, and `y` an array or a dict of arrays by
+            output. Or an object with `__len__` and `__getitem__` that returns such an item of one
+            example for each index; a `PyDataset` of Keras returns batches. Or a function that
+            returns any of these, or a tf.data dataset of batches. Or the section `train_data` as a
+            dict: `{"source": "csv", "input_path": "people.csv"}`.
         validation: The validation data, in the same form.
         validation_data: The same as `validation`, by the name that `fit` of Keras has for it.
         validation_split: The fraction of the training data that is held out for validation.
         loss: A loss of Keras: `"mse"`, `{"name": "huber", "delta": 0.5}` or
-            `tf_keras.losses.Huber(0.5)`; or a function or class. By default, inferred from labels
-            and outputs, if they determine it.
+            `tf_keras.losses.Huber(0.5)`; or a function or class; or one for each output, by name
+            or in their order. By default, that of `compile`, or inferred from labels and outputs,
+            if they determine it.
+        loss_weights: The weights of the losses of several outputs, by name or in their order.
         metrics: Metrics of Keras, such as `"accuracy"` or `tf_keras.metrics.AUC()`, or subclasses
-            of `tf_keras.metrics.Metric`.
+            of `tf_keras.metrics.Metric`; or a list for each output. By default, those of `compile`.
         optimizer: The name of an optimizer, an object such as `tf_keras.optimizers.SGD(0.1)`, or
-            the section `trainer.optimizer_config`.
+            the section `trainer.optimizer_config`. By default, the one that a model is compiled
+            with, or `adam`.
         learning_rate: The learning rate of an optimizer that is given by name. By default, 0.001.
         callbacks: Objects of subclasses of `orbit_runner.Callback`. Of Keras' callbacks,
             `EarlyStopping`, and those that only have methods for the begin and end of the training
@@ -173,8 +189,10 @@ def run(
                 validation={"validation": validation, "validation_data": validation_data},
                 validation_split=validation_split,
                 loss=loss,
+                loss_weights=loss_weights,
                 metrics=metrics,
-                optimizer=_optimizer_setting(optimizer, learning_rate),
+                optimizer=optimizer,
+                learning_rate=learning_rate,
                 epochs=epochs,
                 batch_size=batch_size,
                 seed=seed,
@@ -216,8 +234,10 @@ def _settings(
     validation: Mapping[str, object],  # by the argument
     validation_split: float,
     loss: object,
-    metrics: Sequence[object],
-    optimizer: Mapping[str, object],
+    loss_weights: object,
+    metrics: object,
+    optimizer: object,
+    learning_rate: float | None,
     epochs: float,
     batch_size: int,
     seed: int,
@@ -226,18 +246,22 @@ def _settings(
     """Returns settings: the argument of `run`, the dotted path and the value."""
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
+    compiled = _compiled_settings(model)
+    if compiled is not None:
+        loss = loss or compiled.loss
+        loss_weights = loss_weights or compiled.loss_weights
+        metrics = metrics or compiled.metrics
+        if optimizer is None and compiled.optimizer:
+            optimizer = _compiled_optimizer(model)
     batch_sizes = ["task.train_data.global_batch_size"]
     settings: list[tuple[str, str, object]] = [
         ("model", "task.model", _model_setting(model)),
         ("data", "task.train_data", _data_setting(data, "data")),
-        ("loss", "task.loss", _loss_or_metric_setting(loss, "loss")),
-        (
-            "metrics",
-            "task.metrics",
-            [_loss_or_metric_setting(item, "metrics") for item in metric_settings(metrics)],
-        ),
+        ("loss", "task.loss", loss_settings(loss)),
+        ("loss_weights", "task.loss_weights", loss_weights),
+        ("metrics", "task.metrics", output_metric_settings(metrics)),
         ("epochs", "trainer.train_epochs", epochs),
-        ("optimizer", "trainer.optimizer_config", optimizer),
+        ("optimizer", "trainer.optimizer_config", _optimizer_setting(optimizer, learning_rate)),
         ("seed", "runtime.seed", seed),
         ("name", "name", name or _default_name(model)),
     ]
@@ -333,19 +357,39 @@ _TRAINER_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoin
 def _model_setting(model: object) -> str | Mapping[str, object]:
     if isinstance(model, (str, Mapping)):
         return model
+    if isinstance(model, os.PathLike):
+        return {"file": os.fspath(model)}
     if _is_model(model):
-        raise RunnerError(
-            "model: got a model, expected the function that builds it, so that its weights are a "
-            "function of the seed\npass a function without arguments that creates and returns it"
-        )
+        from orbit_runner.tasks.keras.given_models import register_model
+
+        return {"digest": register_model(model)}
     if not callable(model):
-        raise RunnerError(f"model: got {type(model).__name__}, expected a function")
+        raise RunnerError(f"model: got {type(model).__name__}, expected a function or a model")
     return register_function(model)
+
+
+def _compiled_settings(model: object) -> CompiledSettings | None:
+    """Returns what `compile` of a model was told; None if `model` is not a compiled model."""
+    if not _is_model(model):
+        return None
+    from orbit_runner.tasks.keras.given_models import compiled_settings
+
+    return compiled_settings(model)
 
 
 def _is_model(value: object) -> bool:
     names = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}
     return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
+
+
+def _compiled_optimizer(model: object) -> Mapping[str, object]:
+    """Returns the section `trainer.optimizer_config` of the optimizer of a compiled model."""
+    try:
+        return optimizer_setting(getattr(model, "optimizer", None))
+    except RunnerError as error:
+        raise RunnerError(
+            f"model: compile(): {error}\nor pass the argument optimizer, which wins over compile()"
+        ) from error
 
 
 def _data_setting(data: object, name: str) -> Mapping[str, object]:
@@ -366,20 +410,8 @@ def _data_setting(data: object, name: str) -> Mapping[str, object]:
     return {"source": "memory", "digest": register_arrays(source), "features": features}
 
 
-def _loss_or_metric_setting(item: object, argument: str) -> str | Mapping[str, object]:
-    if isinstance(item, (str, Mapping)):
-        return item
-    if argument == "loss" and hasattr(item, "get_config") and not isinstance(item, type):
-        return loss_setting(item)
-    if not callable(item) or not hasattr(item, "__qualname__"):
-        raise RunnerError(
-            f"{argument}: got {type(item).__name__}, expected a name, a section such as "
-            "{'name': 'huber', 'delta': 0.5}, a function or a class"
-        )
-    return register_function(item)
-
-
 def _optimizer_setting(optimizer: object, learning_rate: float | None) -> Mapping[str, object]:
+    optimizer = _OPTIMIZER if optimizer is None else optimizer
     if isinstance(optimizer, str):
         rate = _LEARNING_RATE if learning_rate is None else learning_rate
         constant = {"type": "constant", "constant": {"learning_rate": rate}}
@@ -401,7 +433,11 @@ def _optimizer_setting(optimizer: object, learning_rate: float | None) -> Mappin
 
 def _default_name(model: object) -> str:
     if isinstance(model, Mapping):
-        model = model.get("build", "")
+        model = model.get("build") or model.get("file", "")
+    if isinstance(model, os.PathLike) or (isinstance(model, str) and ":" not in model):
+        model = Path(model).stem
+    if _is_model(model):
+        model = getattr(model, "name", "")
     text = model if isinstance(model, str) else getattr(model, "__name__", "")
     plain = "".join(_plain_characters(text.rpartition(":")[2]))
     return plain.strip("_") or "model"

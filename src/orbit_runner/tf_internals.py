@@ -490,6 +490,21 @@ def is_compiled(model: tf_keras.Model) -> bool:
     return bool(_get(model, "_is_compiled"))
 
 
+def compile_arguments(model: tf_keras.Model) -> dict[str, Any]:
+    """Returns the arguments that `compile` of a Keras model was called with."""
+    keras_3_model = _keras_3_layer(model)
+    compiled = _get(model if keras_3_model is None else keras_3_model, "_compile_config")
+    return dict(_get(compiled, "config"))
+
+
+def undo_compile(model: tf_keras.Model) -> None:
+    """Makes a model of Keras 2 what it was before `compile` was called."""
+    _set(model, "_is_compiled", False)
+    for name in ("compiled_loss", "compiled_metrics", "optimizer"):
+        _set(model, name, None)
+        _get(model, "_delete_tracking")(name)  # Or checkpoints would have it.
+
+
 def clear_losses(model: tf_keras.Model) -> None:
     """Forgets the losses that the layers of a Keras model added when they were called."""
     _get(model, "_clear_losses")()

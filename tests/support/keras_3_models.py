@@ -83,13 +83,6 @@ def fixed_start() -> keras.Model:
     )
 
 
-def compiled() -> keras.Model:
-    """Returns a model whose `compile` was called."""
-    model = classifier()
-    model.compile("sgd", "mse")
-    return model
-
-
 def wrong_input() -> keras.Model:
     """Returns a model for five numbers."""
     return keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])

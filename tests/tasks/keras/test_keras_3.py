@@ -244,7 +244,6 @@ def test_two_inputs_are_matched_by_name(tmp_path: Path) -> None:
     ("changes", "path", "message"),
     [
         ({"task__model": f"{_HERE}:wrong_input"}, "task.model", "does not accept the inputs"),
-        ({"task__model": f"{_HERE}:compiled"}, "task.model.build", "remove the call of compile()"),
         ({"task__model": f"{_HERE}:adder"}, "task.model", "the model has the inputs left, right"),
         (
             {"task__model": f"{_HERE}:classifier", "task__loss": f"{_HERE}:LargestOutput"},

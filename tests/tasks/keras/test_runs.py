@@ -145,7 +145,6 @@ def test_several_inputs_are_passed_by_name(tmp_path: Path) -> None:
          "got labels int64 [batch] from 0 to 2, but the model has 2 outputs"),
         ({"task__model": f"{_HERE}:wrong_input"}, "task.model",
          "expected axis -1 of input shape to have value 5"),
-        ({"task__model": f"{_HERE}:compiled"}, "task.model.build", "remove the call of compile()"),
         ({"task__model": f"{_HERE}:not_a_model"}, "task.model.build",
          "returns builtins.int, expected a Keras model"),
         ({"task__model": f"{_HERE}:Adversarial"}, "task.model.build",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from orbit_runner.config.schema.base import (
@@ -15,7 +16,7 @@ from orbit_runner.config.schema.base import (
 )
 from orbit_runner.config.schema.data import SyntheticConfig, default_setting, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.config.schema.weights import METRICS
+from orbit_runner.config.schema.weights import DATA_LOCATION, METRICS
 from orbit_runner.config.signatures import (
     Signature,
     argument_problems,
@@ -47,6 +48,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
 
+_FILE_SUFFIX = ".keras"
 SECTIONS = ("train_data", "validation_data")
 # The kinds of sources.
 ARRAYS, TABLE, IMAGES = "arrays", "table", "images"
@@ -75,7 +77,7 @@ _OF_IMAGES = (
 
 @config_class
 class KerasModelConfig(Config):
-    """A Keras model: a function that builds it, or a list of layers."""
+    """A Keras model: a function that builds it, a file, or a list of layers."""
 
     shorthand: ClassVar[str] = "build"
     build: str = field("", help="function that returns the model, with its module: my_nets:build")
@@ -83,12 +85,33 @@ class KerasModelConfig(Config):
         factory=lambda: NO_ARGUMENTS,
         help="keyword arguments of the function; those with plain defaults are filled in",
     )
+    file: str = field(
+        "",
+        path="file",
+        weights=DATA_LOCATION,
+        added_later=True,
+        help="`.keras` file of the model and its initial weights, instead of a function",
+    )
+    custom_objects: Mapping[str, Any] = field(
+        factory=lambda: NO_ARGUMENTS,
+        added_later=True,
+        help="classes and functions of your own in the file: {MyLayer: my_package.layers:MyLayer}",
+    )
+    digest: str = field(
+        "", added_later=True, help="SHA-256 of a model that Python code passed, with its weights"
+    )
     layers: list[str | Mapping[str, Any]] | None = field(
         None, help="layers of a sequential model, instead of a function: [Flatten, {Dense: {…}}]"
     )
 
     def __post_init__(self) -> None:
-        """Adds the defaults of the function, so that `config.yaml` records them."""
+        """Adds the defaults of the function, so that `config.yaml` records them.
+
+        A name that ends with `.keras` is that of a file.
+        """
+        if self.build.endswith(_FILE_SUFFIX) and not self.file:
+            object.__setattr__(self, "file", self.build)
+            object.__setattr__(self, "build", "")
         signature = _signature_of(self.build)
         if isinstance(signature, Signature):
             filled = FrozenMapping({**literal_defaults(signature), **self.arguments})
@@ -96,8 +119,15 @@ class KerasModelConfig(Config):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for a model that is missing or defined twice."""
+        given = [name for name in ("build", "file", "digest", "layers") if getattr(self, name)]
         if self.layers is not None and (self.build or self.arguments):
             yield "layers", f"{'build' if self.build else 'arguments'} is set, too; remove one"
+        elif len(given) > 1:
+            yield given[1], f"{given[0]} is set, too; remove one"
+        elif self.custom_objects and not self.file:
+            yield "custom_objects", "has no effect without file; remove it"
+        elif self.file or self.digest:
+            yield from self._given_problems()
         elif self.layers is not None:
             if not self.layers:
                 yield "layers", "got [], expected at least one layer"
@@ -105,13 +135,28 @@ class KerasModelConfig(Config):
                 for message in layer_problems(layer):
                     yield f"layers[{index}]", message
         elif not self.build:
-            yield "build", "is not set; set it, or layers"
+            yield "build", "is not set; set it, file or layers"
         elif problem := reference_problem(self.build, "my_package.nets:build"):
             yield "build", problem
 
+    def _given_problems(self) -> Iterator[tuple[str, str]]:
+        if self.arguments:
+            yield "arguments", "has no effect without build; remove it"
+        if self.file and not self.file.endswith(_FILE_SUFFIX):
+            yield (
+                "file",
+                f"got {self.file!r}, expected a .keras file\nload the model with Keras, and save "
+                "it with model.save('model.keras')",
+            )
+        for name, reference in self.custom_objects.items():
+            if problem := reference_problem(str(reference), "my_package.layers:MyLayer"):
+                yield f"custom_objects.{name}", problem
+
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for a function that does not exist, or wrong arguments."""
+        """Yields (field, message) for a function or file that does not exist, wrong arguments."""
         yield from _call_problems(self.build, self.arguments, "build")
+        if self.file and "://" not in self.file and not Path(self.file).expanduser().is_file():
+            yield "file", f"there is no file {self.file!r}"
 
 
 @adds_settings_of(ImageDataConfig, TableDataConfig, except_of=MixedDataConfig)

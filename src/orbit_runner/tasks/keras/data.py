@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_arrays, shared_images
 from orbit_runner.data.source import ArraySource
@@ -131,9 +131,14 @@ class KerasData(TaskData):
         return f"{section}.{error.field}"
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
-        """Returns the files, or the arrays that a function returned, of both sections."""
+        """Returns the files, or the arrays that a function returned, of both sections.
+
+        Also the file of the model, whose weights are the initial ones.
+        """
         sections = (section for section in SECTIONS if self._own_source(section))
-        return {section: source_files(self.config, section) for section in sections}
+        files = {section: source_files(self.config, section) for section in sections}
+        model = self.config.model.file
+        return files | ({"model": describe_files([model], content_digest)} if model else {})
 
     def file_reading(self) -> str:
         """Returns how a worker reads the files of the training data."""

@@ -148,6 +148,49 @@ def loss_setting(loss: Any) -> Item:
     return _item(register_function(cls), arguments)
 
 
+def item_setting(item: object, argument: str) -> Item:
+    """Returns the setting of a loss or a metric of any form: a name, a function, an object."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Mapping):
+        return dict(item)
+    if argument == "loss" and hasattr(item, "get_config") and not isinstance(item, type):
+        return loss_setting(item)
+    if not callable(item) or not hasattr(item, "__qualname__"):
+        raise RunnerError(
+            f"{argument}: got {type(item).__name__}, expected a name, a section such as "
+            "{'name': 'huber', 'delta': 0.5}, a function or a class"
+        )
+    return register_function(item)
+
+
+def loss_settings(loss: Any) -> Any:
+    """Returns the setting `task.loss` of a loss, or of losses by output."""
+    if isinstance(loss, Mapping) and NAME not in loss:
+        return {str(name): _optional_loss(item) for name, item in loss.items()}
+    if isinstance(loss, (list, tuple)):
+        return [_optional_loss(item) for item in loss]
+    return item_setting(loss, "loss")
+
+
+def _optional_loss(item: object) -> Item | None:
+    return None if item is None else item_setting(item, "loss")
+
+
+def output_metric_settings(metrics: Any) -> Any:
+    """Returns the setting `task.metrics` of metrics, or of metrics by output."""
+    if isinstance(metrics, Mapping):
+        return {str(name): _listed_metrics(items) for name, items in metrics.items()}
+    if any(isinstance(item, (list, tuple)) for item in metrics):
+        return [_listed_metrics(items) for items in metrics]
+    return [item_setting(item, "metrics") for item in metric_settings(metrics)]
+
+
+def _listed_metrics(items: object) -> list[Item]:
+    listed = items if isinstance(items, (list, tuple)) else [] if items is None else [items]
+    return [item_setting(item, "metrics") for item in metric_settings(listed)]
+
+
 def metric_settings(metrics: Sequence[Any]) -> list[Any]:
     """Returns the setting `task.metrics` of metrics, some of which are objects."""
     items: list[Any] = []

@@ -1,22 +1,36 @@
-"""Builds the model of a config: calls the function of the user, or stacks layers."""
+"""Builds the model of a config: calls the function of the user, stacks layers, loads a file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.determinism import keras_3
-from orbit_runner.errors import SettingError, first_line, nearest_name_hint, shorten
+from orbit_runner.errors import (
+    RunnerError,
+    SettingError,
+    first_line,
+    nearest_name_hint,
+    shorten,
+)
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.config import KerasModelConfig
+from orbit_runner.tasks.keras.given_models import (
+    CompiledSettings,
+    clone_passed_model,
+    compiled_settings,
+    load_model_file,
+)
 from orbit_runner.tasks.keras.keras_3 import Keras3Model, is_keras_3_model, keras_3_inputs
 from orbit_runner.tasks.keras.keras_names import split_layer
-from orbit_runner.tasks.keras.outputs import call_error
+from orbit_runner.tasks.keras.outputs import OWN_METRICS, call_error
 from orbit_runner.tasks.keras.passed_objects import KERAS_BACKEND_ADVICE, load_function
-from orbit_runner.tf_internals import all_layers, is_compiled, is_functional
+from orbit_runner.tf_internals import all_layers, is_functional, undo_compile
+from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     import keras
@@ -30,31 +44,42 @@ _BUILD = "task.model.build"
 _STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics", "make_train_function")
 
 
-def build_model(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
-    """Returns the model, not compiled. Must be called in the strategy's scope.
+def build_model(
+    config: KerasModelConfig, inputs: Tensors
+) -> tuple[tf_keras.Model, CompiledSettings | None]:
+    """Returns the model, not compiled, and what `compile` was told, None if it was not called.
 
-    `inputs` are Keras inputs with the shapes and types of the data. Raises `SettingError` if the
-    function cannot be called or returns anything else.
+    Must be called in the strategy's scope. `inputs` are Keras inputs with the shapes and types of
+    the data. Raises `SettingError` if the function cannot be called or returns anything else.
     """
     if config.layers is not None:
-        return _build_sequential(config, inputs)
+        return _build_sequential(config, inputs), None
     with keras_3.configured_scope():
-        model = _call_function(config)
+        if config.digest:
+            model: Any = clone_passed_model(config.digest, inputs)
+        elif config.file:
+            model = load_model_file(config)
+        else:
+            model = _call_function(config)
     _require_no_own_steps(model)
     if is_keras_3_model(model):
         model = _adapt_keras_3_model(model, inputs)
     elif not isinstance(model, tf_keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         raise SettingError(_BUILD, f"{config.build} returns {kind}, expected a Keras model")
-    if is_compiled(model):
-        raise SettingError(
-            _BUILD,
-            f"{config.build} returns a compiled model, whose loss, metrics and optimizer would not "
-            "be used\nremove the call of compile(), and set task.loss, task.metrics and "
-            "trainer.optimizer_config",
+    try:
+        compiled = compiled_settings(model)
+    except RunnerError as error:
+        raise SettingError("task.model", f"compile(): {error}") from error
+    if compiled is not None and not isinstance(model, Keras3Model):
+        undo_compile(model)  # A step would use its loss and its metrics, too.
+    if compiled is not None and compiled.optimizer:
+        note(
+            f"note: the model is compiled with the optimizer {compiled.optimizer}, which is not "
+            "used; trainer.optimizer_config has the optimizer of the run"
         )
     _require_same_inputs(model, inputs)
-    return model
+    return model, compiled
 
 
 def _call_function(config: KerasModelConfig) -> object:
@@ -78,7 +103,7 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
             f"the model is one of Keras 3 with the backend {backend}, expected tensorflow\n"
             f"{KERAS_BACKEND_ADVICE}",
         )
-    if is_compiled(model) or (is_functional(model) and model.built):
+    if is_functional(model) and model.built:
         return Keras3Model(model)
     try:
         model(keras_3_inputs(inputs))
@@ -152,6 +177,24 @@ def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Mod
         except (TypeError, ValueError) as error:
             raise SettingError(path, f"{name}: {first_line(error)}") from error
     return model
+
+
+def check_added_metrics(model: tf_keras.Model) -> None:
+    """Raises `SettingError` if a model on several replicas calls `add_metric`.
+
+    Keras then computes the result over all replicas in each call, which no branch allows. Must be
+    called in the strategy's scope, after the model was called.
+    """
+    if isinstance(model, Keras3Model) or tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        return
+    layers = all_layers(model)
+    attributes = {id(value) for layer in layers for value in vars(layer).values()}
+    for metric in model.metrics:
+        if id(metric) not in attributes:
+            raise SettingError(
+                "task.model",
+                f"add_metric({metric.name!r}): {OWN_METRICS}",
+            )
 
 
 def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.errors import SettingError, nearest_name_hint
 from orbit_runner.tasks.keras.by_output import (
+    MetricsSetting,
     losses_by_output,
     metrics_by_output,
     weights_by_output,
 )
 from orbit_runner.tasks.keras.losses import ExampleLoss, make_loss
-from orbit_runner.tasks.keras.metrics import make_metrics
+from orbit_runner.tasks.keras.metrics import ConvertedMetric, make_metrics
 from orbit_runner.tasks.keras.outputs import Outputs, outputs_by_name
 from orbit_runner.tasks.keras.trained_arrays import Labels
 from orbit_runner.tasks.metrics import Ratio
@@ -59,9 +60,12 @@ class Objective:
         targets: The outputs that have a loss.
     """
 
-    def __init__(self, names: Sequence[str], targets: Sequence[Target]) -> None:
+    def __init__(
+        self, names: Sequence[str], targets: Sequence[Target], metrics: MetricsSetting
+    ) -> None:
         self.names = names
         self.targets = targets
+        self._metrics = metrics
 
     @property
     def kinds(self) -> dict[str, tuple[str, bool]]:
@@ -97,13 +101,13 @@ class Objective:
         label = labels[target.label] if target.label else labels
         return label, outputs_by_name(outputs, self.names)[target.name] if self.names else outputs
 
-    def build_metrics(self, config: KerasConfig) -> list[TaskMetric]:
+    def build_metrics(self) -> list[TaskMetric]:
         """Returns the metrics of the config. Must be called in the strategy's scope.
 
         If the model has several outputs, those of an output begin with its name, and its loss is
         one of them. Raises `SettingError` if a metric does not fit.
         """
-        metrics = metrics_by_output(config.metrics)
+        metrics = metrics_by_output(self._metrics)
         metrics.check(self.names)
         built: list[TaskMetric] = []
         for target in self.targets:
@@ -191,6 +195,16 @@ class OutputMetric:
         self._metric.reset_state()
 
 
+def built_metrics(metrics: Iterable[TaskMetric]) -> list[TaskMetric]:
+    """Returns the metrics that `Objective.build_metrics` built.
+
+    The others are those of the model, of `add_metric`, which it updates itself when it is called.
+    """
+    return [
+        metric for metric in metrics if isinstance(metric, (Ratio, ConvertedMetric, OutputMetric))
+    ]
+
+
 def make_objective(
     config: KerasConfig,
     labels: Labels | Mapping[str, Labels],
@@ -210,7 +224,7 @@ def make_objective(
         own = labels[label] if isinstance(labels, Mapping) else labels
         loss = make_loss(losses.get("", 0) or "", own, outputs)
         factor = float(weights.values.get(0, 1.0))
-        return Objective((), [Target("", label, own, outputs, loss, factor)])
+        return Objective((), [Target("", label, own, outputs, loss, factor)], config.metrics)
     targets = []
     for number, (name, named_label) in enumerate(_labels_of_outputs(labels, names).items()):
         item = losses.get(name, number)
@@ -228,7 +242,7 @@ def make_objective(
     others = [name for name in names if name not in trained]
     if others:
         note(f"note: outputs without labels or without a loss: {', '.join(others)}")
-    return Objective(names, targets)
+    return Objective(names, targets, config.metrics)
 
 
 def _only_label(labels: Labels | Mapping[str, Labels]) -> str:

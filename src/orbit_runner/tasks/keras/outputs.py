@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # What a loss or metric raises if labels or outputs do not fit.
 CALL_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
 _MODEL = "task.model"
+OWN_METRICS = (
+    "metrics that the model updates itself are not supported on several replicas\nremove them, or "
+    "train on one replica; those of task.metrics are computed over all replicas"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +130,8 @@ def _unique_names(names: Sequence[str]) -> list[str]:
 
 def call_error(inputs: Tensors, error: Exception) -> SettingError:
     """Returns the error for a model that fails when it is called with `symbolic_inputs`."""
+    if "SyncOnReadVariable" in str(error):  # It has one value for each replica.
+        return SettingError(_MODEL, f"{reason_of(error)}\n{OWN_METRICS}")
     shapes = tf.nest.map_structure(lambda tensor: f"{tensor.dtype.name} {tensor.shape}", inputs)
     return SettingError(
         _MODEL,

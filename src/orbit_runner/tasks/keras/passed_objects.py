@@ -1,4 +1,4 @@
-"""Arrays and functions that a Python program passed to `orbit_runner.run`, by name."""
+"""Arrays, functions and models that a Python program passed to `orbit_runner.run`, by name."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ KERAS_BACKEND_ADVICE = (
 # By digest and by `module:name`.
 ARRAYS: dict[str, ArraySource] = {}
 FUNCTIONS: dict[str, Callable[..., object]] = {}
+MODELS: dict[str, Any] = {}  # By digest: models of Keras 2 and Keras 3.
 
 
 def register_arrays(source: ArraySource) -> str:

@@ -397,7 +397,7 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
     if array.ndim < 1 or array.dtype.kind not in _KINDS:
         raise DataError(
             f"{name}: got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
-            "or strings whose first axis is the examples",
+            f"or strings whose first axis is the examples{_array_advice(value)}",
             field="function",
         )
     if array.dtype == np.float64:  # As in Keras, whose weights are float32.
@@ -405,6 +405,21 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
     if array.dtype.kind == "f":
         _require_finite(array, path, name)
     return array
+
+
+def _array_advice(value: object) -> str:
+    """Returns what to do with values that are arrays of other kinds."""
+    kind = type(value).__name__
+    if hasattr(value, "toarray") or kind == "SparseTensor":
+        return f"\n{kind}: convert it to a dense array"
+    if kind == "RaggedTensor" or (
+        isinstance(value, np.ndarray)
+        and value.dtype == object
+        and value.size
+        and np.ndim(value.flat[0])
+    ):
+        return f"\n{kind}: pad its rows to the same length, for example with pad_sequences"
+    return ""
 
 
 def _require_finite(array: np.ndarray, path: str, name: str) -> None:

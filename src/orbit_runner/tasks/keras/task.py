@@ -27,8 +27,12 @@ from orbit_runner.tasks.imbalance.weighted_labels import training_labels
 from orbit_runner.tasks.keras.by_output import named_items
 from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.keras_names import is_passed_function
-from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
-from orbit_runner.tasks.keras.objective import Objective, OutputLoss, make_objective
+from orbit_runner.tasks.keras.model_builder import (
+    build_model,
+    check_added_metrics,
+    check_vocabularies,
+)
+from orbit_runner.tasks.keras.objective import Objective, OutputLoss, built_metrics, make_objective
 from orbit_runner.tasks.keras.outputs import outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.serving import make_serving
@@ -44,7 +48,7 @@ from orbit_runner.tasks.keras.sources import (
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.trained_arrays import TrainedArrays
+from orbit_runner.tasks.keras.trained_arrays import TrainedArrays, without_limits
 from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:
@@ -76,11 +80,15 @@ class KerasTask(Task):
         """Builds the model, and checks that it accepts the data and that the loss fits."""
         config = self.task_config
         specs = self._specs()
-        model = build_model(config.model, symbolic_inputs(specs))
+        model, compiled = build_model(config.model, symbolic_inputs(specs))
         check_vocabularies(model, self.assets)
         labels = self._trained_arrays.labels
         names = [*labels] if isinstance(labels, Mapping) else []
         outputs = outputs_of(model, symbolic_inputs(specs), names)
+        check_added_metrics(model)
+        if compiled is not None:
+            config = compiled.complete(config)
+            labels = labels if not compiled.ignores_classes else without_limits(labels)
         self._objective = make_objective(config, labels, outputs)
         return model
 
@@ -268,15 +276,13 @@ class KerasTask(Task):
         The losses of outputs are weighted.
         """
         labels, weights = labels[:2] if isinstance(labels, tuple) else (labels, None)
-        losses = [metric for metric in metrics if isinstance(metric, OutputLoss)]
-        for metric in losses:
-            metric.update_state(labels, model_outputs, loss_weight=weights, **kwargs)
-        others = [metric for metric in metrics if metric not in losses]
-        super().process_metrics(others, labels, model_outputs, **kwargs)
+        for metric in built_metrics(metrics):
+            more = {"loss_weight": weights} if isinstance(metric, OutputLoss) else {}
+            metric.update_state(labels, model_outputs, **more, **kwargs)
 
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the metrics of the config."""
-        return self._require_objective().build_metrics(self.task_config)
+        return self._require_objective().build_metrics()
 
     def inexact_reasons(self) -> list[str]:
         """Returns why the config alone does not reproduce a run: code that it cannot name."""

@@ -172,6 +172,13 @@ def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
     }
 
 
+def without_limits(labels: Labels | Mapping[str, Labels]) -> Labels | Mapping[str, Labels]:
+    """Returns descriptions of labels that do not tell the smallest and the largest."""
+    if isinstance(labels, Labels):
+        return dataclasses.replace(labels, low=None, high=None)
+    return {name: dataclasses.replace(part, low=None, high=None) for name, part in labels.items()}
+
+
 def _read_labels(values: Mapping[str, Any]) -> Labels:
     return Labels(**{**values, "shape": tuple(values["shape"])})
 

@@ -1,0 +1,433 @@
+"""Models as they are: compiled ones, objects that were passed to `run`, and `.keras` files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import orbit_runner
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.data.source_cache import source_cache_scope
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.run_directory.data_record import fingerprint_of
+from orbit_runner.tasks.keras import given_models
+from orbit_runner.tasks.keras.given_models import register_model
+from orbit_runner.tasks.keras.passed_objects import MODELS
+from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.keras_models import classes, keras_config
+from tests.support.toy import run
+
+_HERE = "tests.tasks.keras.test_given_models"
+_LOGITS = {"name": "sparse_categorical_crossentropy", "from_logits": True}
+_PACKAGES = {"2": tf_keras, "3": keras}
+
+
+@pytest.fixture(autouse=True)
+def forgotten_models() -> Iterator[None]:
+    with source_cache_scope():
+        yield
+    MODELS.clear()
+
+
+def model_of(version: str = "2", **compiled: Any) -> Any:
+    """Returns a classifier, compiled if there are arguments of `compile`."""
+    package = _PACKAGES[version]
+    layers = package.layers
+    model = package.Sequential(
+        [
+            package.Input([4]),
+            layers.Dense(8, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )
+    if compiled:
+        model.compile(**compiled)
+    return model
+
+
+def compiled_model(version: str = "2") -> Any:
+    """Returns a compiled classifier."""
+    package = _PACKAGES[version]
+    return model_of(
+        version,
+        optimizer="rmsprop",
+        loss=package.losses.SparseCategoricalCrossentropy(),
+        metrics=["accuracy", package.metrics.SparseTopKCategoricalAccuracy(2, name="top_2")],
+    )
+
+
+def weighted_metrics() -> tf_keras.Model:
+    """Returns a model whose metrics are weighted."""
+    return model_of("2", loss="sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+
+
+def two_compiled() -> tf_keras.Model:
+    """Returns a compiled model with two outputs."""
+    inputs = tf_keras.Input([4])
+    dense = tf_keras.layers.Dense
+    outputs = [dense(3, activation="softmax", name=name)(inputs) for name in ("first", "second")]
+    model = tf_keras.Model(inputs, outputs)
+    name = "sparse_categorical_crossentropy"
+    model.compile(
+        loss={"first": name, "second": name},
+        loss_weights=[1.0, 0.5],
+        metrics={"first": ["accuracy"], "second": "accuracy"},
+    )
+    return model
+
+
+class Subclassed(tf_keras.Model):
+    """A model with arguments that its config lacks."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.layer(inputs)
+
+
+class Configured(tf_keras.Model):
+    """A model that can be built again from its config."""
+
+    def __init__(self, units: int = 3) -> None:
+        super().__init__()
+        self.units = units
+        self.out = tf_keras.layers.Dense(units)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.out(inputs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"units": self.units}
+
+
+class Scaled(tf_keras.layers.Layer):
+    """A layer of a user."""
+
+    def __init__(self, factor: float = 2.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs * self.factor
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "factor": self.factor}
+
+
+def _quoted(model: Any) -> str:
+    """Registers a model. Returns its digest as YAML: it may be all digits."""
+    return f"'{register_model(model)}'"
+
+
+def _data() -> tuple[np.ndarray, np.ndarray]:
+    x, y = classes(64)
+    return x.astype(np.float32), y
+
+
+def _values(model: Any) -> list[np.ndarray]:
+    return [np.array(weight) for weight in model.get_weights()]
+
+
+def _config(**model: Any) -> Any:
+    changes = {f"task__model__{name}": value for name, value in {"build": "''", **model}.items()}
+    return keras_config(**{"task__model": "{}", **changes, "task__loss": "''"})
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_loss_and_metrics_of_compile_are_used(version: str, tmp_path: Path) -> None:
+    config = _config(build=f"{_HERE}:compiled_model", arguments__version=f"'{version}'")
+    model, logs = run(config, tmp_path / "compiled")
+    settings = keras_config(
+        task__model=f"{_HERE}:model_of",
+        task__model__arguments__version=f"'{version}'",
+        task__loss="sparse_categorical_crossentropy",
+        task__metrics="[accuracy]",
+    )
+    expected, expected_logs = run(settings, tmp_path / "settings")
+
+    assert weights_fingerprint(model) == weights_fingerprint(expected)
+    assert logs["accuracy"] == expected_logs["accuracy"]
+    assert logs["validation_loss"] == expected_logs["validation_loss"]
+    assert 0 < logs["top_2"] <= 1
+
+
+def test_compiled_model_of_keras_3_without_an_input_shape_gets_its_weights() -> None:
+    task = KerasTask(_config(build=f"{_HERE}:without_inputs").task)
+    assert len(task.build_model().trainable_variables) == 2
+
+
+def without_inputs() -> keras.Model:
+    """Returns a compiled model that has no weights yet."""
+    model = keras.Sequential([keras.layers.Dense(3, activation="softmax")])
+    model.compile(loss="sparse_categorical_crossentropy")
+    return model
+
+
+def test_settings_win_over_compile() -> None:
+    config = _config(build=f"{_HERE}:compiled_model").task
+    task = KerasTask(config.replace(metrics=("mae",), loss="sparse_categorical_crossentropy"))
+    model = task.build_model()
+    assert [metric.name for metric in task.build_metrics()] == ["mae"]
+    # A step of Model Garden would add the loss of a compiled model to that of the task.
+    assert model.compiled_loss is None
+    assert model.optimizer is None
+    assert "optimizer" not in tf.train.TrackableView(model).children(model)
+
+
+def test_losses_of_compile_by_output() -> None:
+    task = KerasTask(_config(build=f"{_HERE}:two_compiled").task)
+    model = task.build_model()
+    x, y = _data()
+    first, second = model(x)
+    losses = task.example_losses(tf.constant(y), [first, second])
+
+    loss = tf_keras.losses.sparse_categorical_crossentropy
+    np.testing.assert_allclose(losses, loss(y, first) + 0.5 * loss(y, second), rtol=1e-5)
+    names = [metric.name for metric in task.build_metrics()]
+    assert names == ["first_loss", "first_accuracy", "second_loss", "second_accuracy"]
+
+
+def test_what_no_setting_describes_is_refused() -> None:
+    task = KerasTask(_config(build=f"{_HERE}:weighted_metrics").task)
+    with pytest.raises(SettingError, match=r"compile\(\): weighted_metrics: metrics are not"):
+        task.build_model()
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_weights_of_a_model_are_the_initial_ones(version: str, tmp_path: Path) -> None:
+    model = model_of(version)
+    model.set_weights([value + 0.25 for value in _values(model)])
+    before = _values(model)
+    result = orbit_runner.run(
+        model,
+        _data(),
+        optimizer={
+            "optimizer": {"type": "sgd"},
+            "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.0}},
+        },
+        batch_size=64,
+        model_dir=tmp_path / "run",
+        progress="none",
+    )
+
+    trained = _values(result.model)
+    assert type(result.model) is type(model)
+    # The moving averages change without a learning rate; the kernels do not.
+    for index in (0, 1, 2, 3, 6, 7):
+        np.testing.assert_array_equal(trained[index], before[index])
+    for value, other in zip(before, _values(model), strict=True):
+        np.testing.assert_array_equal(value, other)
+    config = orbit_runner.load(tmp_path / "run").config
+    assert config.task.model.digest == register_model(model)
+    assert not result.inexact
+
+
+def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) -> None:
+    tf_keras.utils.set_random_seed(3)
+    model = model_of(
+        "2",
+        optimizer=tf_keras.optimizers.SGD(0.1, momentum=0.9),
+        loss="sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+    )
+    results = [
+        orbit_runner.run(model, _data(), model_dir=tmp_path / name, progress="none")
+        for name in ("a", "b")
+    ]
+    config = orbit_runner.load(tmp_path / "a").config
+
+    assert results[0].weights == results[1].weights
+    assert config.task.loss == "sparse_categorical_crossentropy"
+    assert config.task.metrics == ("accuracy",)
+    optimizer = config.trainer.optimizer_config.optimizer
+    assert (optimizer.type, optimizer.get().momentum) == ("sgd_experimental", pytest.approx(0.9))
+
+    other = tf_keras.models.clone_model(model)
+    other.set_weights([value + 1 for value in _values(model)])
+    with pytest.raises(RunnerError, match=r"task\.model\.digest"):
+        orbit_runner.run(
+            other,
+            _data(),
+            loss="sparse_categorical_crossentropy",
+            metrics=["accuracy"],
+            optimizer=tf_keras.optimizers.SGD(0.1, momentum=0.9),
+            model_dir=tmp_path / "a",
+            progress="none",
+        )
+
+
+def test_optimizer_of_compile_that_no_setting_describes_is_refused(tmp_path: Path) -> None:
+    model = model_of("3", loss="sparse_categorical_crossentropy")  # The default is RMSprop.
+    with pytest.raises(RunnerError, match="or pass the argument optimizer, which wins"):
+        orbit_runner.run(model, _data(), model_dir=tmp_path, progress="none")
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_stopped_run_of_a_model_has_the_weights_of_an_uninterrupted_one(
+    version: str, strategy: str, tmp_path: Path
+) -> None:
+    config = _config(digest=_quoted(model_of(version)))
+    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+def test_model_without_weights_is_built_with_the_seed(tmp_path: Path) -> None:
+    model = tf_keras.Sequential([tf_keras.layers.Dense(3)])
+    config = _config(digest=_quoted(model))
+    built = [weights_fingerprint(run(config, tmp_path / name)[0]) for name in ("a", "b")]
+    assert built[0] == built[1]
+    assert not model.built
+
+
+def test_subclass_is_copied_by_its_config() -> None:
+    model = Configured(3)
+    model(np.zeros([1, 4], np.float32))
+    copy = KerasTask(_config(digest=_quoted(model)).task.replace(loss=_LOGITS)).build_model()
+    assert copy is not model
+    for value, other in zip(_values(model), _values(copy), strict=True):
+        np.testing.assert_array_equal(value, other)
+
+
+def test_model_that_cannot_be_copied_is_refused() -> None:
+    model = Subclassed(tf_keras.layers.Dense(3))
+    model(np.zeros([1, 4], np.float32))
+    with pytest.raises(RunnerError, match="pass the function that builds it"):
+        KerasTask(_config(digest=_quoted(model)).task).build_model()
+
+
+def test_vocabulary_that_a_layer_adapted_to_is_copied() -> None:
+    lookup = tf_keras.layers.StringLookup(output_mode="multi_hot")
+    lookup.adapt(["a", "b", "b"])
+    model = tf_keras.Sequential([tf_keras.Input([1], dtype="string"), lookup])
+    copy = given_models.clone_passed_model(register_model(model), None)
+    assert copy.layers[-1].get_vocabulary() == lookup.get_vocabulary()
+
+
+def test_model_of_another_process_is_an_error() -> None:
+    with pytest.raises(SettingError, match="this process does not have it"):
+        KerasTask(_config(digest="a" * 64).task).build_model()
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_file_has_the_model_and_its_initial_weights(version: str, tmp_path: Path) -> None:
+    model = compiled_model(version)
+    model.set_weights([value + 0.25 for value in _values(model)])
+    model.save(tmp_path / "model.keras")
+    config = keras_config(task__model=str(tmp_path / "model.keras"), task__loss="''")
+    assert config.task.model.file == str(tmp_path / "model.keras")
+    task = KerasTask(config.task)
+    loaded = task.build_model()
+
+    values = _values(getattr(loaded, "keras_3_model", loaded))
+    for value, other in zip(_values(model), values, strict=True):
+        np.testing.assert_array_equal(value, other)
+    assert [metric.name for metric in task.build_metrics()] == ["accuracy", "top_2"]
+    # Another file is other data, so the run does not resume.
+    before = fingerprint_of(config.task)["model"]
+    model.set_weights([value + 0.5 for value in _values(model)])
+    model.save(tmp_path / "model.keras")
+    assert before[0].digest != fingerprint_of(config.task)["model"][0].digest
+
+
+def test_run_of_a_file_resumes_exactly(tmp_path: Path) -> None:
+    model_of().save(tmp_path / "model.keras")
+    config = keras_config(
+        task__model=str(tmp_path / "model.keras"), task__loss="sparse_categorical_crossentropy"
+    )
+    whole, _ = run(config, tmp_path / "whole", strategy="mirrored2")
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy="mirrored2", stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy="mirrored2")
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+def _file_problem(path: Path, **changes: Any) -> str:
+    config = keras_config(task__model__build="''", task__model__file=str(path), **changes)
+    with pytest.raises(SettingError) as caught:
+        KerasTask(config.task).build_model()
+    assert caught.value.path == "task.model.file"
+    return caught.value.reason
+
+
+def test_layers_of_a_user_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    tf_keras.Sequential([tf_keras.Input([4]), Scaled(3.0), tf_keras.layers.Dense(3)]).save(path)
+    _without_module(path)
+    assert "custom_objects: {MyLayer: my_package.layers:MyLayer}" in _file_problem(path)
+    config = keras_config(
+        task__model__build="''",
+        task__model__file=str(path),
+        task__model__custom_objects=json.dumps({"Scaled": f"{_HERE}:Scaled"}),
+    )
+    assert KerasTask(config.task).build_model().layers[0].factor == 3.0
+
+
+def _without_module(path: Path) -> None:
+    """Removes the name of this module from a file, as if another program had saved it."""
+    import zipfile
+
+    with zipfile.ZipFile(path) as file:
+        contents = {name: file.read(name) for name in file.namelist()}
+    contents["config.json"] = contents["config.json"].replace(
+        f'"module": "{_HERE}"'.encode(), b'"module": "lost"'
+    )
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in contents.items():
+            file.writestr(name, content)
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_file_with_code_is_refused(version: str, tmp_path: Path) -> None:
+    package = _PACKAGES[version]
+    double = package.layers.Lambda(lambda x: x * 2)
+    package.Sequential([package.Input([4]), double]).save(tmp_path / "model.keras")
+    assert "a Lambda layer in it contains Python code" in _file_problem(tmp_path / "model.keras")
+
+
+def test_damaged_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "model.keras").write_text("nothing")
+    assert "is not a .keras file" in _file_problem(tmp_path / "model.keras")
+
+
+@pytest.mark.parametrize(
+    ("setting", "path", "message"),
+    [
+        ("{file: model.h5}", "task.model.file", "expected a .keras file"),
+        ("{file: a.keras, build: 'a:b'}", "task.model.file", "build is set, too; remove one"),
+        ("{file: a.keras, arguments: {a: 1}}", "task.model.arguments", "has no effect without"),
+        ("{build: 'a:b', custom_objects: {A: 'a:A'}}", "task.model.custom_objects",
+         "has no effect without file"),
+        ("{file: a.keras, custom_objects: {A: A}}", "task.model.custom_objects.A", "got 'A'"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_of_a_model(setting: str, path: str, message: str) -> None:
+    flags = (("--task.name", "task.name", "keras"), ("--task.model", "task.model", setting))
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(flags=flags))
+    problems = {problem.path: problem.message for problem in caught.value.problems}
+    assert message in problems[path]
+
+
+def test_missing_file_is_reported_before_tensorflow_is_needed() -> None:
+    config = keras_config(task__model="missing.keras")
+    problems = dict(config.task.model.preflight())
+    assert problems == {"file": "there is no file 'missing.keras'"}

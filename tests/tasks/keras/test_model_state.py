@@ -1,0 +1,155 @@
+"""Metrics that a model adds itself, layers with a state of their own, and inputs of other kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.errors import DataError, SettingError
+from orbit_runner.tasks.keras.sources import arrays_of
+from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.keras_models import keras_config
+from tests.support.toy import run
+
+_HERE = "tests.tasks.keras.test_model_state"
+
+
+class Measured(tf_keras.Model):
+    """A model that adds a metric in its call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = tf_keras.layers.Dense(8, activation="relu")
+        self.out = tf_keras.layers.Dense(3)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        hidden = self.hidden(inputs)
+        self.add_metric(tf.reduce_mean(hidden), name="activation", aggregation="mean")
+        return self.out(hidden)
+
+
+def functional() -> tf_keras.Model:
+    """Returns a functional model with a metric."""
+    inputs = tf_keras.Input([4])
+    hidden = tf_keras.layers.Dense(8, activation="relu")(inputs)
+    model = tf_keras.Model(inputs, tf_keras.layers.Dense(3)(hidden))
+    model.add_metric(tf.reduce_mean(hidden), name="activation", aggregation="mean")
+    return model
+
+
+class Counter(tf_keras.layers.Layer):
+    """A layer that counts training steps, and divides by their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = self.add_weight(
+            name="count",
+            shape=(),
+            initializer="ones",
+            trainable=False,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        if training:
+            self.count.assign_add(1.0)
+        return inputs / self.count
+
+
+def counting() -> tf_keras.Model:
+    """Returns a model whose layer has a state."""
+    layers = tf_keras.layers
+    return tf_keras.Sequential([layers.Input([4]), Counter(), layers.Dense(3)])
+
+
+class OfAttribute(tf_keras.Model):
+    """A model with a metric that is an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = tf_keras.layers.Dense(3)
+        self.mean = tf_keras.metrics.Mean("activation")
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        self.mean.update_state(tf.reduce_mean(tf.abs(inputs)))
+        return self.out(inputs)
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy"),
+    [
+        ("Measured", "one_device"),
+        ("functional", "one_device"),
+        ("OfAttribute", "one_device"),
+    ],
+)
+def test_metric_of_the_model_is_reported(model: str, strategy: str, tmp_path: Path) -> None:
+    config = keras_config(task__model=f"{_HERE}:{model}", task__metrics="[accuracy]")
+    whole, logs = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    assert 0 < logs["activation"] < 2
+    assert 0 < logs["accuracy"] <= 1
+
+
+@pytest.mark.parametrize("model", ["Measured", "functional", "OfAttribute"])
+def test_metric_of_the_model_on_several_replicas_is_refused(model: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="metrics that the model updates itself are not supp"):
+        run(keras_config(task__model=f"{_HERE}:{model}"), tmp_path, strategy="mirrored2")
+
+
+def test_metric_of_the_model_is_the_mean_over_its_calls() -> None:
+    task = KerasTask(keras_config(task__model=f"{_HERE}:Measured").task)
+    model = task.build_model()
+    x = np.random.default_rng(1).normal(size=[8, 4]).astype(np.float32)
+    for metric in model.metrics:
+        metric.reset_state()
+    batch = (tf.constant(x), tf.zeros([8], tf.int32), None)
+    task.validation_step(batch, model, [*task.build_metrics(), *model.metrics])
+
+    (metric,) = model.metrics
+    np.testing.assert_allclose(metric.result(), np.mean(model.hidden(x)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_state_of_a_layer_is_part_of_the_run(strategy: str, tmp_path: Path) -> None:
+    config = keras_config(task__model=f"{_HERE}:counting")
+    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    if strategy == "one_device":
+        assert float(whole.layers[0].count) == 21
+
+
+def _matrix() -> Any:
+    from scipy import sparse
+
+    return sparse.eye(3)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (_matrix, "convert it to a dense array"),
+        (lambda: tf.sparse.from_dense(np.eye(3)), "convert it to a dense array"),
+        (lambda: tf.ragged.constant([[1.0], [2.0, 3.0], []]), "pad its rows to the same length"),
+        (lambda: np.array([[1.0], [2.0, 3.0], []], object), "pad its rows to the same length"),
+    ],
+)
+def test_sparse_and_ragged_arrays_are_refused(x: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        arrays_of((x(), np.zeros(3)), "data")
