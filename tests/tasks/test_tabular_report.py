@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,27 @@ def test_importance_depends_on_the_seed_alone(path: Path) -> None:
     assert first == second
     assert first.columns != other.columns
     assert first.loss == other.loss
+
+
+def test_the_values_of_a_column_are_permuted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_examples, "_REPEATS", 1)
+    task, model = _task(path, ["y"])
+    arrays = task.arrays(task.task_config.validation_data).arrays
+    features = {name: array.copy() for name, array in arrays["features"].items()}
+    entropy = (1, zlib.crc32(b"age"), 0)
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+    order = generator.permutation(len(features["numeric"]))
+    features["numeric"][:, 1] = features["numeric"][order, 1]
+
+    importance = _importance(task, model)
+
+    losses = [
+        float(tf.reduce_mean(task.example_losses(arrays["targets"], model(given))))
+        for given in (features, arrays["features"])
+    ]
+    rises = {name: rise for name, rise, _ in importance.columns}
+    assert rises["age"] == pytest.approx(losses[0] - losses[1], rel=1e-3)
+    assert importance.repeats == 1
 
 
 def test_without_time_columns_are_not_measured(path: Path) -> None:
