@@ -166,6 +166,8 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     with pytest.raises(UnknownExample):
         source.number_of(f"{whole.files[file].name}:{record + 2}")
     assert source.select(np.array([2, 7])).read([1]) == whole.read([201])
+    # Record 0 of the first file, and record 1 of another.
+    assert whole.select(np.array([0, 72])).read([0, 1]) == whole.read([0, 72])
     (batch,) = eval_images(
         source, shape=SHAPE, resize=False, global_batch_size=9, bad=BadImages("validation_data", 0)
     )

@@ -15,7 +15,7 @@ from orbit_runner.data.tables.split import (
 from orbit_runner.errors import DataError
 
 
-@cache_source(maxsize=8)
+@cache_source(maxsize=16)
 def part_of_images(dataset: ImageDataset, split: RowSplit, part: str) -> ImageDataset:
     """Returns the images of a part, in order.
 

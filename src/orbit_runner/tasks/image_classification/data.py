@@ -21,6 +21,7 @@ from orbit_runner.tasks.image_classification.sources import (
     image_rows,
     mismatch_problems,
     section_source,
+    setting_of_error,
     size_problems,
 )
 from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
@@ -101,9 +102,7 @@ class ImageData(TaskData):
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
-        if error.field.startswith("split."):
-            return error.field
-        return super().setting_of_error(section, error)
+        return setting_of_error(section, error)
 
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""

@@ -72,6 +72,11 @@ def section_source(config: ImageClassificationConfig, data: ImageDataConfig) -> 
     return load_source(data, model.input_size, model.num_classes, config.row_split)
 
 
+def setting_of_error(section: str, error: DataError) -> str:
+    """Returns the setting, below `task`, that an error of a section's dataset is about."""
+    return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
+
+
 def _load_mixed(
     number: int,
     config: ImageDataConfig,

@@ -10,7 +10,11 @@ from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.errors import DataError, SettingError, shorten
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
-from orbit_runner.tasks.image_classification.sources import pixel_statistics, section_source
+from orbit_runner.tasks.image_classification.sources import (
+    pixel_statistics,
+    section_source,
+    setting_of_error,
+)
 
 # The asset of a run.
 IMAGES_FILE = "images.json"
@@ -82,7 +86,8 @@ def _describe(config: ImageClassificationConfig) -> TrainedImages:
         source = section_source(config, config.train_data)
         shape, dtype = source.spec(model.input_size)
     except DataError as error:
-        raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+        setting = setting_of_error("train_data", error)
+        raise SettingError(f"task.{setting}", str(error)) from error
     classes = model.num_classes or source.known_classes()
     if classes is None:
         raise SettingError("task.model.num_classes", "is not set")
