@@ -301,6 +301,24 @@ def test_weights_with_the_classifier_are_refused(tmp_path: Path) -> None:
         task.load_pretrained(task.build_model())
 
 
+def test_checkpoint_of_a_path_initializes_a_resnet(
+    garden: tuple[ClassificationModel, str],
+) -> None:
+    base = {name: value for name, value in _BASE.items() if name != "task.model.application"}
+    changes = {"task.model.name": "resnet", "task.model.depth": 18, "task.model.weights": garden[1]}
+    config = config_of({**base, **changes})
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    model = task.build_model()
+
+    loaded = initialize(task, model)
+
+    assert loaded is not None
+    assert len(loaded.variables) == len(model.variables)
+    normalize = model.get_layer("normalize")
+    assert (normalize.mean, normalize.std) == (MODEL_GARDEN_PIXELS.mean, MODEL_GARDEN_PIXELS.std)
+    assert {*fingerprint_of(task.task_config)} >= {"model.weights"}
+
+
 def test_assets_without_weights_have_no_digest() -> None:
     assets = Assets()
     record_weights(config_of(_BASE).task.model, assets)  # type: ignore[arg-type]
