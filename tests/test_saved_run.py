@@ -116,7 +116,7 @@ def test_plot_is_an_svg_document_with_a_chart_for_each_metric(
         text.text or "" for text in ET.fromstring(plot.svg).iter() if text.tag.endswith("}text")
     ]
     titles = [text for text in texts if text in ("loss", "accuracy", "learning rate")]
-    assert sorted(titles) == ["accuracy", "learning rate", "loss"]
+    assert sorted(titles) == ["accuracy", "loss"]
     assert {"training", "validation"} < set(texts)
     assert not any("system" in text for text in texts)
 
@@ -129,6 +129,28 @@ def test_notebook_shows_a_table_and_the_curves(result: RunResult) -> None:
     assert base64.b64decode(image[1]).decode() == result.plot().svg
     assert "<style" not in html  # It would change the rest of the notebook.
     assert result.history._repr_html_().count("<tr>") == len(result.history.to_pandas()) + 1
+
+
+def test_plot_has_a_learning_rate_that_changes() -> None:
+    curves = {
+        ("train", "loss"): {10: 2.0, 20: 1.0},
+        ("train", "learning_rate"): {10: 0.1, 20: 0.1},
+    }
+    assert "learning rate" not in History(curves).plot().svg
+
+    curves["train", "learning_rate"][20] = 0.05
+    assert "learning rate" in History(curves).plot().svg
+
+
+def test_notebook_aligns_texts_to_the_left_and_numbers_to_the_right(
+    root: Path, result: RunResult
+) -> None:
+    for html in (result._repr_html_(), orbit_runner.runs(root)._repr_html_()):
+        assert re.search(r"<t[hd]( scope=row)?>", html) is None
+        assert html.count('<th scope=row style="text-align:left') >= 1
+    status, step = re.findall(r"<td[^>]*>", orbit_runner.runs(root)._repr_html_())[:2]
+    assert "text-align:left" in status
+    assert "text-align:right" in step
 
 
 def test_run_without_records_is_shown(root: Path) -> None:

@@ -46,12 +46,17 @@ if TYPE_CHECKING:
     import tf_keras
 
 _TRAINING = "training_"
-_OF_TRAINING = ("learning_rate", *NON_METRICS)
+_LEARNING_RATE = "learning_rate"
+_OF_TRAINING = (_LEARNING_RATE, *NON_METRICS)
 _BEST_STEP = "best_ckpt_global_step"
 _LAST = "last"
 _MOST_METRICS = 4  # in the text of a run
 _MOST_ROWS = 30  # in the text of a list of runs
+_TEXT_COLUMNS = 2  # of a list of runs: name and status
 _DIGITS = 16  # of a fingerprint
+# A notebook aligns all cells to the right, and shows two spaces as one.
+_TEXT_STYLE = "text-align:left;white-space:pre-wrap"
+_NUMBER_STYLE = "text-align:right"
 
 
 class History(Mapping[str, Sequence[float]]):
@@ -109,8 +114,15 @@ class History(Mapping[str, Sequence[float]]):
         return frame.sort_index()
 
     def plot(self) -> Plot:
-        """Returns charts of the metrics, with training and validation in the same chart."""
-        shown = {key: points for key, points in self.curves.items() if _is_plotted(key[1])}
+        """Returns charts of the metrics, with training and validation in the same chart.
+
+        A learning rate that does not change has no chart.
+        """
+        shown = {
+            (split, name): points
+            for (split, name), points in self.curves.items()
+            if _is_plotted(name) and not (name == _LEARNING_RATE and len({*points.values()}) == 1)
+        }
         return Plot(draw_charts(metric_charts(shown)))
 
     def _repr_html_(self) -> str:
@@ -120,7 +132,8 @@ class History(Mapping[str, Sequence[float]]):
             [f"{step:,}", *(number_or_dash(self._points[name].get(step)) for name in shown)]
             for step in steps[-_MOST_ROWS:]
         ]
-        return table_html(Table(rows, head=["step", *shown]))
+        head = ["step", *shown]
+        return _notebook_table(Table(rows, head=head, right=range(1, len(head))))
 
 
 def _column(split: str, name: str) -> str:
@@ -222,8 +235,16 @@ class RunBase:
     def _repr_html_(self) -> str:
         svg = base64.b64encode(self.plot().svg.encode()).decode()
         image = f'<img alt="curves" style="max-width:100%" src="data:image/svg+xml;base64,{svg}">'
-        table = table_html(Table([*self._rows(), ("directory", self.name)]))
+        table = _notebook_table(Table([*self._rows(), ("directory", self.name)]))
         return f"<b>{escape(type(self).__name__)}</b>{table}{image if self.history else ''}"
+
+
+def _notebook_table(table: Table) -> str:
+    """Returns a table with inline styles, because a style sheet would change the whole notebook."""
+    html = table_html(table)
+    for tag in ("th", "th scope=row", "td"):
+        html = html.replace(f"<{tag}>", f'<{tag} style="{_TEXT_STYLE}">')
+    return html.replace(" class=number>", f' class=number style="{_NUMBER_STYLE}">')
 
 
 def _metric_texts(metrics: Mapping[str, float]) -> list[str]:
@@ -402,7 +423,10 @@ class Runs(Sequence[SavedRun]):
 
     def _repr_html_(self) -> str:
         head, rows = self._table()
-        return f"{table_html(Table(rows, head=head))}{self._more()}" if rows else "no runs"
+        if not rows:
+            return "no runs"
+        table = Table(rows, head=head, right=range(_TEXT_COLUMNS, len(head)))
+        return f"{_notebook_table(table)}{self._more()}"
 
 
 def _shown_metrics(run: SavedRun) -> dict[str, float]:

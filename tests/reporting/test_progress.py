@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import pty
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.errors import Interrupted
 from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.reporting.progress import history
 from orbit_runner.reporting.progress import lines as lines_module
@@ -312,6 +314,7 @@ def test_notebook_has_one_output_that_changes_a_few_times_a_second(
             progress.on_evaluate(run, {"accuracy": 0.75, "validation_loss": 0.25})
         note("warning: the disk is <almost> full")
         logging.getLogger("tensorflow").info("a message of TensorFlow")
+        assert "left" in repr(notebook[0].panels[-1])
     assert logging.getLogger("tensorflow").filters == []
 
     (handle,) = notebook
@@ -329,8 +332,20 @@ def test_notebook_has_one_output_that_changes_a_few_times_a_second(
         63_950 / 64_000, abs=1e-4
     )
     assert repr(last).splitlines()[1].startswith("done · step 63,950/64,000")
+    assert " left" not in repr(last)  # The run has ended.
     assert capsys.readouterr() == ("", "")
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("error", [Interrupted(signal.SIGINT, "saved"), KeyboardInterrupt()])
+def test_notebook_shows_that_a_run_was_interrupted(
+    error: BaseException, notebook: list[_Handle]
+) -> None:
+    progress = make_progress("auto")
+    with contextlib.suppress(Interrupted, KeyboardInterrupt), progress.shown_scope():
+        phase("saving at step 5")
+        raise error
+    assert "interrupted" in repr(notebook[0].panels[-1])
 
 
 def test_notebook_shows_the_phase_in_which_a_run_failed(notebook: list[_Handle]) -> None:

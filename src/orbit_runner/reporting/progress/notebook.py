@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import Any
 
+from orbit_runner.errors import Interrupted
 from orbit_runner.reporting.numbers import format_duration
 from orbit_runner.reporting.progress.history import (
     TRAINING_LOSS,
@@ -64,6 +65,7 @@ class NotebookProgress(History):
         self._began = self._updated = time.monotonic()
         self._notes: list[str] = []
         self._handle: Any = None
+        self._has_ended = False
 
     @contextlib.contextmanager
     def shown_scope(self) -> Iterator[None]:
@@ -76,8 +78,12 @@ class NotebookProgress(History):
             with log_scope(self):
                 yield
             self._phase = "done"
+        except (Interrupted, KeyboardInterrupt):
+            self._phase = "interrupted"
+            raise
         finally:
             logger.removeFilter(_is_shown)
+            self._has_ended = True
             self._detail = ""
             self._update(force=True)
 
@@ -118,7 +124,9 @@ class NotebookProgress(History):
     def _panel(self) -> _Panel:
         is_training = self.started is not None
         position = [step_text(self), epoch_text(self)] if is_training else []
-        speed = [*speed_texts(self), time_left_text(self)] if is_training else []
+        speed = [*speed_texts(self)] if is_training else []
+        if is_training and not self._has_ended:
+            speed.append(time_left_text(self))
         elapsed = f"{format_duration(time.monotonic() - self._began)} elapsed"
         lines = [
             _joined(self._phase, self._detail, *position),
@@ -163,4 +171,6 @@ class _Panel:
         notes = escape("\n".join(self._notes))
         below = f'<pre style="margin:0;white-space:pre-wrap">{notes}</pre>' if notes else ""
         bar = _PROGRESS.format(self._fraction)
-        return f"<div><b>{escape(self._title)}</b><br>{bar}<br>{lines}{below}</div>"
+        # A browser shows two spaces as one otherwise.
+        text = f'<div style="white-space:pre-wrap">{lines}</div>'
+        return f"<div><b>{escape(self._title)}</b><br>{bar}{text}{below}</div>"
