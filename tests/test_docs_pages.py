@@ -124,6 +124,8 @@ def test_the_example_of_a_rehearsal_is_what_inspect_shows(
     (command,) = re.findall(r"^    runner (inspect .*(?:\n {11}.*)*)$", page, re.M)
     (printed,) = re.findall(r"^```\n(rehearsal: .*?)^```", page, re.M | re.S)
     monkeypatch.setenv("COLUMNS", "100")
+    # Only a terminal has a width.
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
 
     assert cli.main([*command.replace("\\\n", "").split(), "--quiet"]) == 0
 

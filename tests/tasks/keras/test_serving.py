@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import tf_keras
 
 from orbit_runner.data.text.lines import read_stream
 from orbit_runner.errors import RunnerError
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.predictor import ArrayPredictor, ArrayRow
 from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
@@ -344,3 +345,22 @@ def test_model_that_selects_by_index_needs_the_cpu(
         tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
         signatures = tf.saved_model.load(str(tmp_path)).signatures
     assert ArrayPredictor(signatures).needs_cpu == needs_cpu
+
+
+@pytest.mark.parametrize(("kind", "width"), [("sparse", 3), ("binary", 1)])
+def test_predictions_have_the_names_of_classes(kind: str, width: int) -> None:
+    model = tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(width)])
+    names = ("cat", "dog", "owl")
+    specs: Mapping[str, tuple[tuple[int, ...], str]] = {"x": ((2,), "float32")}
+    serving = make_serving(model, specs, {"": (kind, True)}, {"": names})
+    points = tf.constant(np.random.default_rng(0).normal(size=(9, 2)), tf.float32)
+    answers = serving.signatures["predict"](x=points)
+
+    logits = model(points).numpy()
+    expected = logits.argmax(axis=1) if width == 3 else (logits[:, 0] > 0).astype(int)
+    assert [label.decode() for label in answers["label"].numpy()] == [names[k] for k in expected]
+    assert serving.labels == {"class": list(names)}
+    predicted = ArrayPredictor(serving.signatures).predict(
+        [ArrayRow({"x": point}) for point in points.numpy()]
+    )
+    assert [item.data["label"] for item in predicted] == [names[k] for k in expected]

@@ -17,6 +17,7 @@ from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.keras.serving import (
     CLASS,
+    LABEL,
     OUTPUTS,
     PREDICT,
     PROBABILITIES,
@@ -290,10 +291,12 @@ def _text(
 ) -> str:
     """Returns the text of an output whose results begin with a prefix."""
     number = data.get(f"{prefix}{CLASS}")
+    label = data.get(f"{prefix}{LABEL}")
     if number is not None and np.ndim(number) == 0:
         best = float(np.max(answer[f"{prefix}{PROBABILITIES}"]))
-        return f"class {number} ({best:.4f})"
-    return json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
+        return f"class {number if label is None else label} ({best:.4f})"
+    shown = json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
+    return shown if label is None else f"class {label} {shown}"
 
 
 def _round_values(value: Any) -> Any:
@@ -301,6 +304,8 @@ def _round_values(value: Any) -> Any:
     if np.ndim(value):
         return [_round_values(item) for item in value]
     number = np.asarray(value).item()
+    if isinstance(number, bytes):
+        return number.decode(errors="replace")
     return float(f"{number:.6g}") if isinstance(number, float) else number
 
 

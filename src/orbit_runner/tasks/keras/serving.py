@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 PREDICT = "predict"
-OUTPUTS, PROBABILITIES, CLASS = "outputs", "probabilities", "class"
+OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "label"
 _X = "x"
 
 
@@ -25,15 +26,18 @@ def make_serving(
     model: tf_keras.Model,
     specs: Mapping[str, tuple[tuple[int, ...], str]],
     kinds: Mapping[str, tuple[str, bool]],
+    classes: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
 ) -> Serving:
     """Returns the signature `predict` of a model.
 
     It takes `x`, or the inputs by their names, and returns `outputs`. If the loss is for classes,
-    it also returns `probabilities`, and `class`, the number of the most probable class. Of a model
-    with several outputs, it returns these for each output: `NAME_outputs`, `NAME_class`.
+    it also returns `probabilities`, `class`, the number of the most probable class, and `label`,
+    its name, if it has one. Of a model with several outputs, it returns these for each output:
+    `NAME_outputs`, `NAME_class`.
 
     `specs` are the shapes and types of the arrays. `kinds` are the kind of the loss of each output,
-    by name, and whether the output is logits; the name of a single tensor is "".
+    by name, and whether the output is logits; the name of a single tensor is "". `classes` are the
+    names of the classes by the name of the output.
     """
     inputs = {path: spec for path, spec in specs.items() if path.partition(".")[0] == _X}
     names = [path.partition(".")[2] or _X for path in inputs]
@@ -41,21 +45,30 @@ def make_serving(
 
     def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
         features = values[0] if single else dict(zip(names, values, strict=True))
-        return _answers(model(features, training=False), kinds)
+        return _answers(model(features, training=False), kinds, classes)
 
     arguments = [
         tf.TensorSpec([None, *shape], dtype, name=name)
         for name, (shape, dtype) in zip(argument_names(names), inputs.values(), strict=True)
     ]
-    return Serving({PREDICT: named_function(predict, arguments)}, default=PREDICT)
+    labels = {CLASS: list(classes[""])} if "" in kinds and classes.get("") else {}
+    function = named_function(predict, arguments)
+    return Serving({PREDICT: function}, default=PREDICT, labels=labels)
 
 
-def _answers(returned: Tensors, kinds: Mapping[str, tuple[str, bool]]) -> dict[str, tf.Tensor]:
+def _answers(
+    returned: Tensors,
+    kinds: Mapping[str, tuple[str, bool]],
+    classes: Mapping[str, Sequence[str]],
+) -> dict[str, tf.Tensor]:
     by_name = {"": returned} if "" in kinds else outputs_by_name(returned, [*kinds])
     answers: dict[str, tf.Tensor] = {}
     for name, output in by_name.items():
         outputs = tf.cast(output, tf.float32)
         results = {OUTPUTS: outputs, **_class_outputs(outputs, *kinds[name])}
+        number = _class_number(results)
+        if classes.get(name) and number is not None:
+            results[LABEL] = tf.gather(tf.constant([*classes[name]]), number)
         prefix = f"{name}_" if name else ""
         answers |= {f"{prefix}{key}": value for key, value in results.items()}
     return answers
@@ -70,6 +83,16 @@ def _class_outputs(outputs: tf.Tensor, kind: str, from_logits: bool) -> dict[str
         PROBABILITIES: tf.nn.softmax(outputs) if from_logits else outputs,
         CLASS: tf.argmax(outputs, axis=-1),
     }
+
+
+def _class_number(results: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
+    """Returns the number of the class of each row, None if the results have no class."""
+    probabilities = results.get(PROBABILITIES)
+    if CLASS in results or probabilities is None:
+        return results.get(CLASS)
+    if probabilities.shape.rank != 2 or probabilities.shape[1] != 1:
+        return None
+    return tf.cast(probabilities[:, 0] > 0.5, tf.int32)
 
 
 def argument_names(names: Sequence[str]) -> list[str]:

@@ -298,7 +298,10 @@ class KerasTask(Task):
         """Returns the signature `predict`, which maps inputs to outputs."""
         if self._objective is None:  # `model` is the network of an exported file.
             self.build_model()
-        return make_serving(model, self._specs(), self._require_objective().kinds)
+        classes = {
+            path.partition(".")[2]: names for path, names in self._trained_arrays.classes.items()
+        }
+        return make_serving(model, self._specs(), self._require_objective().kinds, classes)
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
