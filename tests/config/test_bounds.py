@@ -55,6 +55,7 @@ MINUS_ONE = {
     "validation_steps": "all there are",
     "recovery_max_trials": "turns the check off",
     "loss_scale": _RULE,
+    "loss_weights": _ANY,
     "depth": _RULE,
     "train_input_partition_dims": _RULE,
     "eval_input_partition_dims": _RULE,

@@ -180,7 +180,7 @@ def test_unknown_setting_is_rejected_at_any_depth(
         ("task.name", "image_clasification", "unknown task 'image_clasification'; did you mean 'image_classification'?\nallowed: "),
         ("task.name", "[1]", "unknown task '[1]'"),
         ("task.model.name", "resnet_cifr", "unknown model 'resnet_cifr'; did you mean 'resnet_cifar'?"),
-        ("task.model.name", "", "is not set\nallowed: cnn, efficientnet, mlp, resnet, "),
+        ("task.model.name", "", "is not set\nallowed: application, cnn, efficientnet, mlp, resnet, "),
         ("task.train_data.source", "digit", "unknown data source 'digit'; did you mean 'digits'?"),
         ("trainer.optimizer_config.optimizer.type", "Adam", "unknown optimizer 'Adam'; did you mean 'adam'?"),
         (f"{LR}.type", "cosin", "unknown learningrate 'cosin'; did you mean 'cosine'?"),
