@@ -22,6 +22,7 @@ class SourceTraits:
         instead: The settings that it does not read, each with the setting to use instead.
         is_generated: Whether its examples are drawn as the config asks. It can replace any other
             source, so it accepts the settings of all.
+        has_fields: Whether its examples are read by index, and have fields with names.
         knows_classes: Whether it knows the number of classes.
         mixes_bad_records: Whether a mixture of such sources can leave out bad records.
         needs_python: Whether batches are read by Python code, which workers that run only graphs
@@ -32,6 +33,7 @@ class SourceTraits:
     required: tuple[tuple[str, str], ...] = ()
     instead: tuple[tuple[str, str], ...] = ()
     is_generated: bool = False
+    has_fields: bool = False
     knows_classes: bool = True
     mixes_bad_records: bool = True
     needs_python: bool = False

@@ -342,6 +342,15 @@ for _name, _target, _help, _traits in (
         help=_help,
         traits=_traits,
     )
+ARRAY_SOURCES.register(
+    "tf_examples",
+    config=_ARRAYS,
+    target="orbit_runner.tasks.keras.indexed_source:load_examples",
+    help="tf.Example records in TFRecord or ArrayRecord files, with features by name",
+    traits=SourceTraits(
+        settings=("feature_shapes",), required=(("input_path", "train-*"),), has_fields=True
+    ),
+)
 _NETWORKS = "orbit_runner.tasks.tabular"
 TABLE_MODELS.register(
     "mlp",

@@ -94,6 +94,8 @@ class ExampleReader:
         try:
             with self._lock:
                 item = self._items[index]
+        except DataError:
+            raise
         except Exception as error:  # The code of the object may raise any error.
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise DataError(f"{self.name}: item {index}: {reason}", field="function") from error
@@ -140,12 +142,17 @@ class IndexedArray:
         return self.reader.read([int(rows)])[self._path][0]
 
 
-def indexed_source(reader: ExampleReader) -> ArraySource:
-    """Returns the examples of an object as a source, whose arrays are `IndexedArray`s."""
+def indexed_source(
+    reader: ExampleReader, parts: Sequence[tuple[str, int]] = (), part_kind: str = "OBJECT"
+) -> ArraySource:
+    """Returns the examples of an object as a source, whose arrays are `IndexedArray`s.
+
+    `parts` are the names and the numbers of examples of the files, if there are any.
+    """
     rows = np.arange(reader.size)
     tree = tree_of({path: IndexedArray(reader, path, rows) for path in reader.specs})
-    parts = ((reader.name, reader.size),)
-    return ArraySource(reader.name, tree, parts=parts, part_kind="OBJECT")
+    named = tuple(parts) or ((reader.name, reader.size),)
+    return ArraySource(reader.name, tree, parts=named, part_kind=part_kind)
 
 
 def indexed_arrays(source: ArraySource) -> list[IndexedArray]:

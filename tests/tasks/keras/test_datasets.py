@@ -22,6 +22,7 @@ from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.table_source import class_names
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support import keras_models
+from tests.support.array_records import write_array_file
 from tests.support.images import write_folder
 from tests.support.keras_models import keras_config
 from tests.support.toy import Notes, run
@@ -487,3 +488,109 @@ def test_hugging_face_dataset_is_a_table_or_images(tmp_path: Path) -> None:
                         task__outputs="kind").task.kind == "table"  # fmt: skip
     assert keras_config(**_NO_ARRAYS, task__train_data__source="hugging_face_images",
                         task__train_data__image_column="picture").task.kind == "images"  # fmt: skip
+
+
+def _write_examples(path: Path, count: int = 30) -> None:
+    """Writes records with two features and a label: TFRecord or ArrayRecord, as the name says."""
+    records = []
+    for number in range(count):
+        values = {
+            "pixels": tf.train.Feature(
+                float_list=tf.train.FloatList(value=[number + k / 8 for k in range(4)])
+            ),
+            "name": tf.train.Feature(bytes_list=tf.train.BytesList(value=[f"n{number}".encode()])),
+            "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 3 - 1])),
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=values))
+        records.append(example.SerializeToString())
+    if "array_record" in path.name:
+        write_array_file(path, records)
+    else:
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in records:
+                writer.write(record)
+
+
+@pytest.mark.parametrize("name", ["train.tfrecord", "train.array_record"])
+def test_features_of_records_are_inputs_and_outputs(tmp_path: Path, name: str) -> None:
+    _write_examples(tmp_path / name)
+    config = keras_config(
+        **_NO_ARRAYS,
+        task__train_data__source="tf_examples",
+        task__train_data__input_path=str(tmp_path / name),
+        task__train_data__feature_shapes="{pixels: [2, 2]}",
+        task__outputs="label",
+        task__validation_split=0.2,
+    ).task
+    train, validation = (
+        section_source(config, section) for section in ("train_data", "validation_data")
+    )
+
+    assert specs_of(train) == {
+        "x.name": ((), "string"),
+        "x.pixels": ((2, 2), "float32"),
+        "y": ((), "int64"),
+    }
+    assert train.size + validation.size == 30
+    number = int(train.rows[4])
+    pixels = train.arrays["x"]["pixels"][4]
+    np.testing.assert_array_equal(pixels.ravel(), [number + k / 8 for k in range(4)])
+    assert train.arrays["x"]["name"][4] == f"n{number}".encode()
+    assert train.arrays["y"][4] == number % 3 - 1
+    assert train.place(4).names == {"place": f"{tmp_path / name}, index {number}"}
+    assert train.number_of(f"{name}:{number}") == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task__outputs": "lable"}, "no feature 'lable'; did you mean 'label'?"),
+        ({"task__train_data__feature_shapes": "{pixels: [3]}"},
+         "record 0: feature pixels: got 4 values, expected the shape [3]"),
+    ],
+)  # fmt: skip
+def test_wrong_feature_is_an_error(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    _write_examples(tmp_path / "train.tfrecord", 3)
+    settings = {"task__outputs": "label", **changes}
+    config = keras_config(
+        **_NO_ARRAYS,
+        task__train_data__source="tf_examples",
+        task__train_data__input_path=str(tmp_path / "train.tfrecord"),
+        **settings,
+    ).task
+
+    assert message in dict(KerasData(config).problems())["train_data.input_path"]
+
+
+def test_run_of_records_has_the_weights_of_a_run_of_their_arrays(tmp_path: Path) -> None:
+    _write_examples(tmp_path / "train.tfrecord")
+    changes = {
+        "task__inputs": "[pixels]",
+        "task__outputs": "label",
+        "task__model": "{build: '', layers: [{Dense: {units: 1}}]}",
+        "task__loss": "mse",
+    }
+    records = keras_config(
+        **_NO_ARRAYS,
+        task__train_data__source="tf_examples",
+        task__train_data__input_path=str(tmp_path / "train.tfrecord"),
+        **changes,
+    )
+    arrays = keras_config(
+        **_NO_ARRAYS | {"task__train_data__function": f"{_HERE}:record_arrays"},
+        task__model=changes["task__model"],
+        task__loss="mse",
+    )
+    fingerprints = [
+        weights_fingerprint(run(config, tmp_path / name, mode="train")[0])
+        for name, config in (("records", records), ("arrays", arrays))
+    ]
+
+    assert fingerprints[0] == fingerprints[1]
+
+
+def record_arrays() -> tuple[np.ndarray, np.ndarray]:
+    """Returns the features of the records."""
+    numbers = np.arange(30)
+    pixels = numbers[:, None] + np.arange(4) / 8
+    return pixels.astype(np.float32), numbers % 3 - 1

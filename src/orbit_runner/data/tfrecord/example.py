@@ -18,10 +18,10 @@ def features_of(record: bytes) -> dict[str, bytes]:
     ValueError if `record` is not such a message.
     """
     by_name = {}
-    for features in _iterate_fields(record, 1):
-        for entry in _iterate_fields(features, 1):
-            name = b"".join(_iterate_fields(entry, 1)).decode()
-            by_name[name] = b"".join(_iterate_fields(entry, 2))
+    for features in iterate_fields(record, 1):
+        for entry in iterate_fields(features, 1):
+            name = b"".join(iterate_fields(entry, 1)).decode()
+            by_name[name] = b"".join(iterate_fields(entry, 2))
     return by_name
 
 
@@ -52,9 +52,9 @@ def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
 def _count_values(feature: bytes) -> tuple[str, int]:
     """Returns the kind of a feature's values and their number."""
     for number, kind in enumerate(("bytes", "float", "int64"), 1):
-        for values in _iterate_fields(feature, number):
+        for values in iterate_fields(feature, number):
             if kind == "bytes":
-                return kind, sum(1 for _ in _iterate_fields(values, 1))
+                return kind, sum(1 for _ in iterate_fields(values, 1))
             return kind, _count_numbers(values, kind)
     return "", 0
 
@@ -62,37 +62,37 @@ def _count_values(feature: bytes) -> tuple[str, int]:
 def _count_numbers(values: bytes, kind: str) -> int:
     """Returns the number of values in a FloatList or Int64List, packed or not."""
     count = 0
-    for packed in _iterate_fields(values, 1):
+    for packed in iterate_fields(values, 1):
         count += len(packed) // 4 if kind == "float" else sum(byte < 0x80 for byte in packed)
     place = 0
     while place < len(values):
-        tag, place = _read_varint(values, place)
+        tag, place = read_varint(values, place)
         if tag & 7 == 2:
-            size, place = _read_varint(values, place)
+            size, place = read_varint(values, place)
             place += size
         elif tag & 7 == 5:
             place = place + 4
             count = count + 1
         else:
-            _, place = _read_varint(values, place)
+            _, place = read_varint(values, place)
             count += 1
     return count
 
 
 def bytes_of(feature: bytes) -> bytes:
     """Returns the first value of a feature's bytes list; raises ValueError if there is none."""
-    for values in _iterate_fields(feature, 1):
-        for value in _iterate_fields(values, 1):
+    for values in iterate_fields(feature, 1):
+        for value in iterate_fields(values, 1):
             return value
     raise ValueError("no bytes")
 
 
 def int_of(feature: bytes) -> int:
     """Returns the first value of a feature's int64 list; raises ValueError if there is none."""
-    for values in _iterate_fields(feature, 3):
-        packed = next(iter(_iterate_fields(values, 1)), b"") or values.removeprefix(b"\x08")
+    for values in iterate_fields(feature, 3):
+        packed = next(iter(iterate_fields(values, 1)), b"") or values.removeprefix(b"\x08")
         if packed:
-            value, _ = _read_varint(packed, 0)
+            value, _ = read_varint(packed, 0)
             return value - (value >> 63 << 64)
     raise ValueError("no integers")
 
@@ -104,7 +104,7 @@ def value_of(feature: bytes) -> bytes | float | int:
         raise ValueError(f"got {count} values")
     if kind == "float":
         # The tag, and the length of packed values, come before the four bytes of the number.
-        return float(struct.unpack("<f", next(_iterate_fields(feature, 2))[-4:])[0])
+        return float(struct.unpack("<f", next(iterate_fields(feature, 2))[-4:])[0])
     return bytes_of(feature) if kind == "bytes" else int_of(feature)
 
 
@@ -123,17 +123,17 @@ def image_shape(encoded: bytes) -> tuple[int, int, int]:
     return header.height, header.width, header.channels
 
 
-def _iterate_fields(message: bytes, number: int) -> Iterator[bytes]:
+def iterate_fields(message: bytes, number: int) -> Iterator[bytes]:
     """Yields the length-delimited fields of a protocol buffer with the field number `number`."""
     place = 0
     while place < len(message):
-        tag, place = _read_varint(message, place)
+        tag, place = read_varint(message, place)
         kind = tag & 7
         if kind == 0:
-            _, place = _read_varint(message, place)
+            _, place = read_varint(message, place)
             continue
         if kind == 2:
-            size, place = _read_varint(message, place)
+            size, place = read_varint(message, place)
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
@@ -145,7 +145,8 @@ def _iterate_fields(message: bytes, number: int) -> Iterator[bytes]:
         place += size
 
 
-def _read_varint(message: bytes, place: int) -> tuple[int, int]:
+def read_varint(message: bytes, place: int) -> tuple[int, int]:
+    """Returns the integer of variable length at a place, and the place after it."""
     value = 0
     for shift in range(0, 70, 7):
         if place >= len(message):

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _FILE_SUFFIX = ".keras"
 SECTIONS = ("train_data", "validation_data")
 # The kinds of sources.
-ARRAYS, TABLE, IMAGES = "arrays", "table", "images"
+ARRAYS, TABLE, IMAGES, EXAMPLES = "arrays", "table", "images", "tf.Examples"
 # The kinds of columns. Numbers are float32, texts are strings, classes are numbered from 0.
 NUMBER, TEXT, CLASS = "number", "text", "class"
 NO_SPLIT = "set task.validation_split, or name other data in validation_data"
@@ -171,6 +171,12 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     arguments: Mapping[str, Any] = field(
         factory=lambda: NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
     )
+    feature_shapes: Mapping[str, Any] = field(
+        factory=lambda: NO_ARGUMENTS,
+        added_later=True,
+        help="`source: tf_examples`: shapes of features: {image: [28, 28]}; by default a single "
+        "value is a number or string, and several are [n]",
+    )
     digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
     features: Mapping[str, Any] = field(
         factory=lambda: NO_ARGUMENTS, help="`source: memory`: shapes and types of these arrays"
@@ -209,10 +215,16 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
             yield "mixture", f"got {' and '.join(sorted(kinds))}, expected sources of one kind"
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield "function", problem
+        for name, shape in self.feature_shapes.items():
+            sizes = shape if isinstance(shape, (list, tuple)) else [None]
+            if not all(type(size) is int and size > 0 for size in sizes):
+                yield f"feature_shapes.{name}", f"got {shape!r}, expected a list such as [28, 28]"
 
     @property
     def kind(self) -> str:
         """What the source contains: `arrays`, `table` or `images`."""
+        if self.traits.has_fields:
+            return EXAMPLES
         target = ARRAY_SOURCES.get(self.source).target
         for kind, registry in ((TABLE, TABLE_SOURCES), (IMAGES, SOURCES)):
             if target in (entry.target for entry in registry.registered()):
@@ -257,17 +269,19 @@ class KerasConfig(TaskConfig):
     inputs: list[str] | Mapping[str, Any] | None = field(
         None,
         added_later=True,
-        help="tables: columns that the model gets, a list, or by the names of its inputs: "
+        help="tables and tf.Examples: columns that the model gets, a list, or by the names of its "
+        "inputs: "
         f"{_COLUMNS_HELP}; by default all others",
     )
     outputs: str | list[str] | Mapping[str, Any] = field(
         "",
         added_later=True,
-        help="tables: column to predict, several columns of numbers, or by the names of the "
+        help="tables and tf.Examples: column to predict, several columns of numbers, or by the "
+        "names of the "
         f"outputs: {_COLUMNS_HELP}",
     )
     weight_column: str = field(
-        "", added_later=True, help="tables: column with the weight of each row"
+        "", added_later=True, help="tables and tf.Examples: column with the weight"
     )
     image_size: list[int] | None = field(
         None,
@@ -400,7 +414,7 @@ class KerasConfig(TaskConfig):
         if self.split is not None and self.fractions:
             name = "validation_split" if self.validation_split else "test_split"
             yield "split", f"{name} is set, too; remove one"
-        if self.kind == ARRAYS and self.split is not None:
+        if self.kind in (ARRAYS, EXAMPLES) and self.split is not None:
             yield "split", "is for tables and images; set validation_split and test_split"
             return
         if self.kind == TABLE and self.split is not None and self.split.stratified:
@@ -419,9 +433,9 @@ class KerasConfig(TaskConfig):
 
     def _column_problems(self) -> Iterator[tuple[str, str]]:
         """Yields columns that are not given as they must be, and settings without effect."""
-        if self.kind == TABLE:
+        if self.kind in (TABLE, EXAMPLES):
             if not self.outputs:
-                yield "outputs", "is not set; set it to the column to predict"
+                yield "outputs", "is not set; set it to the column or feature to predict"
             for name in ("inputs", "outputs"):
                 try:
                     if setting := getattr(self, name):

@@ -16,7 +16,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.data.arrays import is_text, leaves, read_npz, tree_of
+from orbit_runner.data.arrays import is_text, leaves, read_npz
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -25,10 +25,8 @@ from orbit_runner.data.fingerprint import (
 )
 from orbit_runner.data.images.dataset import ImageDataset, Size
 from orbit_runner.data.indexed import (
-    ExampleReader,
     describe_examples,
     indexed_arrays,
-    indexed_source,
 )
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
@@ -40,7 +38,14 @@ from orbit_runner.registry import ARRAY_SOURCES
 from orbit_runner.tasks.image_classification.sources import load_source as load_images
 from orbit_runner.tasks.image_classification.sources import training_classes
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
-from orbit_runner.tasks.keras.config import IMAGES, TABLE
+from orbit_runner.tasks.keras.config import EXAMPLES, IMAGES, TABLE
+from orbit_runner.tasks.keras.indexed_source import (
+    EXPECTED,
+    example_paths,
+    is_indexable,
+    load_examples,
+    object_source,
+)
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
@@ -49,9 +54,6 @@ from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, table_fil
 if TYPE_CHECKING:
     from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
 
-_EXPECTED = (
-    "expected (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
-)
 Specs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
 Examples: TypeAlias = "ArraySource | ImageDataset | StreamSource"
 _KINDS = "iufbSU"
@@ -79,7 +81,7 @@ def section_source(
         return table_source(config, section, classes)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section))
-    source = load_source(data)
+    source = load_examples(config, data) if data.kind == EXAMPLES else load_source(data)
     part = config.part_of(section)
     if not part:
         return source
@@ -110,6 +112,8 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
         return table_files(data)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section)).data_files()
+    if data.kind == EXAMPLES:
+        return describe_files(example_paths(data), content_digest)
     return [row for part in data.sources for row in _array_files(part)]
 
 
@@ -207,14 +211,8 @@ def example_mixture(
 
 def arrays_of(returned: object, name: str) -> ArraySource:
     """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
-    if _is_indexable(returned):
-        reader = ExampleReader(
-            name,
-            returned,  # type: ignore[arg-type]
-            lambda item: _example_of(item, name),
-            has_batches=_returns_batches(returned),
-        )
-        return indexed_source(reader)
+    if is_indexable(returned):
+        return object_source(returned, name)
     if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
         returned = dict(zip((X, Y, W), returned, strict=False))
     if isinstance(returned, Mapping) and Y not in returned:
@@ -225,7 +223,7 @@ def arrays_of(returned: object, name: str) -> ArraySource:
             if isinstance(returned, Mapping)
             else type(returned)
         )
-        raise DataError(f"{name}: got {got}, {_EXPECTED}", field="function")
+        raise DataError(f"{name}: got {got}, {EXPECTED}", field="function")
     rest = {key: value for key, value in returned.items() if key not in (Y, W)}
     features = rest[X] if X in rest and len(rest) == 1 else rest
     if isinstance(features, Mapping):
@@ -233,7 +231,7 @@ def arrays_of(returned: object, name: str) -> ArraySource:
             str(key): _array(value, f"{X}.{key}", name) for key, value in features.items()
         }
         if not inputs:
-            raise DataError(f"{name}: got no inputs, {_EXPECTED}", field="function")
+            raise DataError(f"{name}: got no inputs, {EXPECTED}", field="function")
     else:
         inputs = _array(features, X, name)
     size = len(next(leaves({X: inputs}))[1])
@@ -264,7 +262,7 @@ def _all_labels(value: object, size: int, name: str) -> np.ndarray | dict[str, n
     if not isinstance(value, Mapping):
         return _labels(_array(value, Y, name), Y, name)
     if not value:
-        raise DataError(f"{name}: got no labels, {_EXPECTED}", field="function")
+        raise DataError(f"{name}: got no labels, {EXPECTED}", field="function")
     return {
         str(key): _labels(_array(array, f"{Y}.{key}", name), f"{Y}.{key}", name)
         for key, array in value.items()
@@ -276,46 +274,6 @@ def _is_list_of_outputs(values: Sequence[object], size: int) -> bool:
     return 0 < len(values) != size and all(
         isinstance(value, np.ndarray) and value.ndim > 0 and len(value) == size for value in values
     )
-
-
-def _is_indexable(value: object) -> bool:
-    """Returns whether a value is an object that returns an item for each index."""
-    if isinstance(value, (str, bytes, list, tuple, Mapping, np.ndarray)):
-        return False
-    return hasattr(value, "__len__") and hasattr(value, "__getitem__")
-
-
-def _returns_batches(value: object) -> bool:
-    """Returns whether an object is one of Keras, whose items are batches."""
-    names = {cls.__name__ for cls in type(value).__mro__ if "keras" in cls.__module__}
-    return bool(names & {"PyDataset", "Sequence"})
-
-
-def _example_of(item: object, name: str) -> dict[str, Any]:
-    """Returns an item of an object as a tree of arrays: `x`, `y` and optionally `w`."""
-    if isinstance(item, (tuple, list)) and len(item) in (2, 3):
-        item = {
-            key: value for key, value in zip((X, Y, W), item, strict=False) if value is not None
-        }
-    if not isinstance(item, Mapping) or Y not in item or len(item) < 2:
-        got = f"keys {', '.join(map(str, item))}" if isinstance(item, Mapping) else type(item)
-        raise DataError(f"{name}: got an item of {got}, {_EXPECTED}", field="function")
-    rest = {key: value for key, value in item.items() if key not in (Y, W)}
-    tree = {X: rest[X] if X in rest and len(rest) == 1 else rest, Y: item[Y]}
-    if W in item:
-        tree[W] = np.float32(item[W])
-    return tree_of({path: _example_array(value, path, name) for path, value in leaves(tree)})
-
-
-def _example_array(value: object, path: str, name: str) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.kind in "SU":
-        return array.astype(object)
-    if array.dtype.kind not in "iufb" or array.dtype == object:
-        raise DataError(
-            f"{name}: got {path} {array.dtype}, expected numbers or strings", field="function"
-        )
-    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def mismatch_problems(train: Specs, validation: Specs) -> Iterator[tuple[str, str]]:
