@@ -369,7 +369,7 @@ def test_arrays_by_output() -> None:
     assert specs_of(arrays_of(as_file, "f")) == expected
     listed = arrays_of((x, [y["kind"], y["size"]]), "f")
     assert [*listed.arrays["y"]] == ["0", "1"]
-    assert label_of(listed.arrays["y"], 1) == {
+    assert label_of(listed, 1) == {
         "label.0": int(y["kind"][1]),
         "label.1": pytest.approx(float(y["size"][1, 0]), rel=1e-5),
     }
