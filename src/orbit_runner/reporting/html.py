@@ -60,14 +60,14 @@ summary{cursor:pointer}
 pre{font:12.5px/1.45 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-x:auto}
 .command{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 12px;
 white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:16px}
 figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--line);
 border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
 svg{display:block;width:100%;height:auto}
 CHARTSsvg.bar{height:22px}
 figure+.table{margin-top:10px}
-.table+.charts{margin-top:16px}
+.table+.charts,.charts+.table{margin-top:16px}
 h3{font-size:1rem;margin:20px 0 8px}
 .table+.table,.pictures+.table{margin-top:10px}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(104px,1fr));gap:10px}

@@ -133,7 +133,8 @@ def step_labels(axis: Axis) -> Iterator[str]:
 
 
 def x_label(x: float, text: str) -> str:
-    """Returns the label of one place of the horizontal axis."""
+    """Returns the label of one place of the horizontal axis, within the chart."""
+    x = min(x, WIDTH - len(text) * (_LETTER + 1) / 2)
     return f'<text x="{x:.1f}" y="{HEIGHT - 18}" class="mid">{escape(text)}</text>'
 
 
