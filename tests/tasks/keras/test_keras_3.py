@@ -99,7 +99,14 @@ def test_logical_replicas_have_the_weights_of_devices(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize(
-    "make_optimizer", [lambda: keras.optimizers.SGD(0.1), lambda: keras.optimizers.Adam(0.01)]
+    "make_optimizer",
+    [
+        lambda: keras.optimizers.SGD(0.1),
+        lambda: keras.optimizers.Adam(0.01),
+        lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, global_clipnorm=1.0),
+        lambda: keras.optimizers.Adagrad(0.1),
+        lambda: keras.optimizers.Adafactor(0.01),
+    ],
 )
 def test_weights_and_metrics_are_those_of_fit(
     tmp_path: Path, make_optimizer: Callable[[], keras.optimizers.Optimizer]

@@ -27,8 +27,11 @@ from orbit_runner.utils.files import to_jsonable
 _SECTION = "trainer.optimizer_config"
 # Values of an optimizer that are no settings: `jit_compile` depends on the machine.
 _NOT_SETTINGS = ("name", "learning_rate", "is_legacy_optimizer", "jit_compile")
-# Those of Keras 3 that compute what the class of the same name of Keras 2 does.
-_KERAS_3_OPTIMIZERS = ("SGD", "Adam")
+# Those of Keras 3, and the class of Keras 2 that computes the same.
+_KERAS_3_OPTIMIZERS = {
+    **{name: name for name in ("SGD", "Adam", "AdamW", "Adafactor")},
+    "Adagrad": "legacy.Adagrad",
+}
 _HINTS = {
     "use_ema": f"for a moving average of the weights, set {_SECTION}.ema in overrides",
     "weight_decay": "for weight decay, use tf_keras.optimizers.AdamW",
@@ -52,9 +55,11 @@ def optimizer_setting(optimizer: Any) -> dict[str, Any]:
     package, _, path = cls.__module__.partition(".")
     prefix = "legacy." if ".legacy." in f".{path}" else ""
     names = _names_by_class(OptimizerChoice)
-    kind = names.get(f"{prefix}{cls.__name__}")
-    is_known = package == "tf_keras" or (package == "keras" and cls.__name__ in _KERAS_3_OPTIMIZERS)
-    if not is_known or kind is None:
+    same = f"{prefix}{cls.__name__}" if package == "tf_keras" else ""
+    if package == "keras":
+        same = _KERAS_3_OPTIMIZERS.get(cls.__name__, "")
+    kind = names.get(same)
+    if kind is None:
         allowed = (
             f"legacy.{cls.__name__}" if f"legacy.{cls.__name__}" in names else ", ".join(names)
         )
@@ -76,7 +81,7 @@ def optimizer_setting(optimizer: Any) -> dict[str, Any]:
             if value is None:
                 raise RunnerError(
                     f"optimizer: {cls.__name__} has no {name}, which {_SECTION}.optimizer.{kind} "
-                    f"requires\npass it, such as tf_keras.optimizers.{cls.__name__}({name}="
+                    f"requires\npass it, such as {package}.optimizers.{cls.__name__}({name}="
                     f"{section[name]!r})"
                 )
             changes[name] = value
