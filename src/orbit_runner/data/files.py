@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, first_line
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 SPLITS = ("train", "test", "all")
 
@@ -61,6 +66,17 @@ def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[P
     if twice is not None:
         raise DataError(f"{source}: {twice} is listed twice", field="input_path")
     return paths
+
+
+def read_json_object(path: Path, field: str) -> JsonObject:
+    """Returns the JSON object in a file; raises `DataError` of a setting if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read ({first_line(error)})", field=field) from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: is not a JSON object", field=field)
+    return content
 
 
 def _glob(pattern: Path) -> list[Path]:

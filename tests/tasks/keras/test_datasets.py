@@ -196,6 +196,16 @@ def test_inputs_and_outputs_by_name_choose_columns_and_kinds(table: Path) -> Non
     }
 
 
+def _part_sources(config: Any) -> list[Any]:
+    """Returns the examples of the parts for training, validation and a test."""
+    test = config.replace(validation_data=config.validation_data.replace(split="test"))
+    return [
+        section_source(config, "train_data"),
+        section_source(config, "validation_data"),
+        section_source(test, "validation_data"),
+    ]
+
+
 def _places(config: Any, section: str) -> list[str]:
     source = section_source(config, section)
     return [source.array_location(number) for number in range(source.size)]
@@ -240,12 +250,7 @@ def test_parts_of_arrays_have_each_example_once() -> None:
         task__validation_split=0.2,
         task__test_split=0.3,
     ).task
-    test = config.replace(validation_data=config.validation_data.replace(split="test"))
-    parts = [
-        section_source(config, "train_data"),
-        section_source(config, "validation_data"),
-        section_source(test, "validation_data"),
-    ]
+    parts = _part_sources(config)
 
     rows = np.concatenate([part.rows for part in parts])
     assert sorted(rows.tolist()) == [*range(100)]
@@ -468,12 +473,7 @@ def test_images_are_split_by_their_paths_with_each_in_one_part(tmp_path: Path) -
         task__validation_split=0.25,
         task__test_split=0.2,
     ).task
-    test = config.replace(validation_data=config.validation_data.replace(split="test"))
-    parts = [
-        section_source(config, "train_data"),
-        section_source(config, "validation_data"),
-        section_source(test, "validation_data"),
-    ]
+    parts = _part_sources(config)
 
     paths = [path for part in parts for path in part.paths]
     assert len(paths) == len(set(paths)) == 57
@@ -594,3 +594,43 @@ def record_arrays() -> tuple[np.ndarray, np.ndarray]:
     numbers = np.arange(30)
     pixels = numbers[:, None] + np.arange(4) / 8
     return pixels.astype(np.float32), numbers % 3 - 1
+
+
+def test_missing_label_is_a_problem_of_the_outputs(tmp_path: Path) -> None:
+    people = _people()
+    people.loc[7, "income"] = np.nan
+    people.to_csv(tmp_path / "people.csv", index=False)
+    config = _table_config(tmp_path / "people.csv", task__outputs="income").task
+
+    problems = dict(KerasData(config).problems())
+    assert "column 'income' has no value in 1 of" in problems["outputs"]
+
+
+def test_whole_numbers_that_float32_rounds_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people = _people().assign(user=np.arange(90) + 2**24 + 1, sales=np.arange(90) * 1e7 + 0.5)
+    people.to_csv(tmp_path / "people.csv", index=False)
+    section_source(_table_config(tmp_path / "people.csv").task, "train_data")
+    printed = capsys.readouterr().err
+
+    assert "column 'user' has whole numbers above 2^24, which float32 rounds" in printed
+    assert "'sales'" not in printed
+    assert "'age'" not in printed
+
+
+def test_batch_shows_what_was_drawn_for_an_image(tmp_path: Path) -> None:
+    write_folder(tmp_path / "images" / "train", {"cat": 9, "dog": 8})
+    config = keras_config(
+        **_NO_ARRAYS,
+        task__train_data__source="image_folder",
+        task__train_data__data_dir=str(tmp_path / "images"),
+        task__train_data__augment="inception",
+        task__image_size="[12, 12]",
+    ).task
+    examples = KerasData(config).training_examples(config.train_data, None)
+    row, *_ = examples.describe(examples.order.rows(0), np.arange(2))
+
+    assert row["class"] in ("cat", "dog")
+    assert {"file", "label"} < {*row}
+    assert len(row["drawn"]["window"]) == 4

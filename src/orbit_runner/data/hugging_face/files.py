@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.files import data_folder, named_files, read_json_object
 from orbit_runner.data.tables.arrow_types import read_error_scope
-from orbit_runner.errors import DataError, first_line, unknown_name_message
+from orbit_runner.errors import DataError, unknown_name_message
 
 if TYPE_CHECKING:
     import pyarrow
@@ -106,11 +106,11 @@ def open_dataset(
     info = directory / "dataset_info.json"
     if not info.is_file():
         return SavedDataset(files, _features_of_schema(files[0]), (state,))
-    return SavedDataset(files, _parse_features(info, _read_json(info)), (info,))
+    return SavedDataset(files, _parse_features(info, read_json_object(info, "data_dir")), (info,))
 
 
 def _choose_split(path: Path, split: str, default_splits: Sequence[str]) -> str:
-    names = _read_json(path).get("splits")
+    names = read_json_object(path, "data_dir").get("splits")
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         raise DataError(f"{path}: got splits {names!r}, expected their names", field="data_dir")
     chosen = split or next((name for name in default_splits if name in names), "")
@@ -126,7 +126,7 @@ def _choose_split(path: Path, split: str, default_splits: Sequence[str]) -> str:
 
 
 def _data_files(path: Path) -> tuple[Path, ...]:
-    state = _read_json(path)
+    state = read_json_object(path, "data_dir")
     if any(state.get(name) for name in _INDICES):
         raise DataError(
             f"{path}: the rows are in the order of an indices mapping, which is not supported\n"
@@ -145,16 +145,6 @@ def _data_files(path: Path) -> tuple[Path, ...]:
     if missing is not None:
         raise DataError(f"{missing}: file not found", field="data_dir")
     return files
-
-
-def _read_json(path: Path) -> JsonObject:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: cannot be read ({first_line(error)})", field="data_dir") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: is not a JSON object", field="data_dir")
-    return content
 
 
 def _features_of_schema(path: Path) -> dict[str, JsonObject]:

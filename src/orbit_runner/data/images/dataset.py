@@ -317,14 +317,14 @@ class ImageArrays(ArraySource, ImageDataset):
 
     def select(self, rows: np.ndarray) -> ImageArrays:
         """Returns some of the images."""
-        kept = rows if self.rows is None else self.rows[rows]
+        places = rows if self.rows is None else self.rows[rows]
         arrays = {name: array[rows] for name, array in self.arrays.items()}
         return dataclasses.replace(
             self,
             arrays=arrays,
             # A part may lack the last classes.
             num_classes=self.num_classes or int(self.arrays["label"].max()) + 1,
-            rows=kept if self.parts else None,
+            rows=places if self.parts else None,
         )
 
     def split_hashes(self) -> np.ndarray:

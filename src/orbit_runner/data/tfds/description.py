@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_runner.data.files import read_json_object
 from orbit_runner.errors import DataError, first_line
 
 if TYPE_CHECKING:
@@ -132,13 +132,7 @@ def description_error_scope(path: Path) -> Iterator[None]:
 
 def read_description(path: Path) -> JsonObject:
     """Returns the JSON object in a file; raises `DataError` if there is none."""
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
-    if not isinstance(description, dict):
-        raise DataError(f"{path}: is not a JSON object", field="tfds_data_dir")
-    return description
+    return read_json_object(path, "tfds_data_dir")
 
 
 def read_features(directory: Path) -> dict[str, JsonObject]:

@@ -98,7 +98,7 @@ class ImageData(TaskData):
 
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:
         """Returns which examples are in the batch of each training step."""
-        return ImageExamples(self.config, section)
+        return ImageExamples.of_section(self.config, section)
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""

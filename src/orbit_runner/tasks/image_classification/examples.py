@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orbit_runner.data.dataset import Place
+from orbit_runner.data.images.dataset import ImageDataset, Size
 from orbit_runner.data.order.epochs import Rows
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.augmentation_draws import AugmentationDraws
@@ -25,17 +26,28 @@ if TYPE_CHECKING:
 class ImageExamples(DatasetExamples):
     """Images in memory, in TFRecord files or in separate files."""
 
-    def __init__(self, config: ImageClassificationConfig, data: ImageDataConfig) -> None:
-        size = config.model.input_size
-        classes = config.model.num_classes
-        if classes is None:
-            classes = section_source(config, config.train_data).known_classes()
-        dataset = load_source(data, size, classes, config.row_split)
+    def __init__(
+        self, dataset: ImageDataset, data: ImageDataConfig, size: Size, classes: int | None
+    ) -> None:
+        """Creates the examples of a section.
+
+        `size` is the height, width and channels that images are resized to, or None. `classes` is
+        the number of classes, None if it is not known.
+        """
         self._labels = dataset.labels
         self._draws = AugmentationDraws(data, dataset, size)
         super().__init__(
             dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
         )
+
+    @classmethod
+    def of_section(cls, config: ImageClassificationConfig, data: ImageDataConfig) -> ImageExamples:
+        """Returns the examples of a section of image classification."""
+        size = config.model.input_size
+        classes = config.model.num_classes
+        if classes is None:
+            classes = section_source(config, config.train_data).known_classes()
+        return cls(load_source(data, size, classes, config.row_split), data, size, classes)
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns file, label and augmentation of each chosen row."""

@@ -93,7 +93,9 @@ class ImageClassificationTask(Task):
 
     def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
         """Returns file, record and class of an image of the validation data."""
-        return ImageExamples(self.task_config, self.task_config.validation_data).place(index)
+        return ImageExamples.of_section(self.task_config, self.task_config.validation_data).place(
+            index
+        )
 
     def build_inputs(
         self,

@@ -14,6 +14,7 @@ from orbit_runner.data.tables.build import CellError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
+from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.sources import (
     image_notes,
     image_rows,
@@ -172,6 +173,9 @@ class KerasData(TaskData):
         assert source is not None  # `problems` of the config reports it.
         if isinstance(source, StreamSource):
             return None
+        if isinstance(source, ImageDataset):
+            size = self.config.input_size
+            return ImageExamples(source, section, size, source.known_classes())
         return DatasetExamples(
             source,
             section,

@@ -34,6 +34,7 @@ from orbit_runner.tasks.keras.config import (
     KerasDataConfig,
     columns_of,
 )
+from orbit_runner.utils.log import note_once
 
 X, Y, W = "x", "y", "w"
 # The names of the classes of outputs whose labels are texts, by the path of their array.
@@ -238,7 +239,7 @@ def _make_arrays(
     names = dict(classes)
     tree: dict[str, _Array | dict[str, _Array]] = {}
     for path, columns in inputs:
-        _put(tree, path, _input_array(part, columns))
+        _put(tree, path, _input_array(part, columns, "inputs"))
     for path, columns in outputs:
         _put(tree, path, _label_array(part, columns, names.get(path)))
     if weight_column:
@@ -267,20 +268,20 @@ def _put(tree: dict[str, _Array | dict[str, _Array]], path: str, array: _Array) 
     arrays[name] = array
 
 
-def _input_array(part: TablePart, columns: Columns) -> _Array:
+def _input_array(part: TablePart, columns: Columns, setting: str) -> _Array:
     column = part.column(columns.names[0])
     if column.kind == CATEGORY:
         # The last text is that of missing values, whose code is -1.
         codes = np.where(column.values < 0, len(column.vocabulary), column.values)
         return TextArray((*column.vocabulary, ""), codes.astype(np.int32))
-    return _numbers(part, columns)
+    return _numbers(part, columns, setting)
 
 
 def _label_array(part: TablePart, columns: Columns, classes: tuple[str, ...] | None) -> _Array:
     """Returns labels: int32 for classes and for whole numbers, float32 for other numbers."""
     if classes is not None:
         return _class_numbers(part, columns.names[0], classes)
-    array = _input_array(part, columns)
+    array = _input_array(part, columns, "outputs")
     if isinstance(array, TextArray) or columns.kind == NUMBER or columns.is_list:
         return array
     is_whole = all(
@@ -295,8 +296,11 @@ def _blocks(values: np.ndarray) -> Iterator[np.ndarray]:
         yield values[start : start + 2**16]
 
 
-def _numbers(part: TablePart, columns: Columns) -> np.ndarray:
-    """Returns columns of numbers, float32 [n], or [n, k] for a list."""
+def _numbers(part: TablePart, columns: Columns, setting: str) -> np.ndarray:
+    """Returns columns of numbers, float32 [n], or [n, k] for a list.
+
+    `setting` names the columns, for messages.
+    """
     for name in columns.names:
         column = part.column(name)
         missing = column.is_missing()
@@ -307,7 +311,12 @@ def _numbers(part: TablePart, columns: Columns) -> np.ndarray:
                 f"{part.row_location(int(missing.argmax()))}\n"
                 "fill it in the file, or leave the column out; the task `tabular` does so itself",
                 name,
-                setting="inputs",
+                setting=setting,
+            )
+        if setting == "inputs" and _are_rounded(column.values):
+            note_once(
+                f"warning: task.inputs: column {name!r} has whole numbers above 2^24, which "
+                "float32 rounds; if they are IDs, name it with kind: text"
             )
     if not columns.is_list:
         return np.asarray(part.column(columns.names[0]).values)
@@ -315,6 +324,13 @@ def _numbers(part: TablePart, columns: Columns) -> np.ndarray:
     for place, name in enumerate(columns.names):
         matrix[:, place] = part.column(name).values
     return matrix
+
+
+def _are_rounded(values: np.ndarray) -> bool:
+    """Returns whether numbers are whole, and some too large for float32 to tell apart."""
+    if np.abs(values).max(initial=0) <= 2**24:
+        return False
+    return all(np.array_equal(block, block // 1) for block in _blocks(values))
 
 
 def _class_numbers(part: TablePart, name: str, classes: tuple[str, ...]) -> np.ndarray:
@@ -339,7 +355,7 @@ def _class_numbers(part: TablePart, name: str, classes: tuple[str, ...]) -> np.n
 
 
 def _weights(part: TablePart, name: str) -> np.ndarray:
-    weights = _numbers(part, Columns((name,)))
+    weights = _numbers(part, Columns((name,)), "weight_column")
     if (weights < 0).any():
         row = int((weights < 0).argmax())
         got = f"the weight {weights[row]:g} in {part.row_location(row)}"
