@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-slow-sample test-all lint format docs kills faults sweeps soak clusters portable wide fuzz matrix official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-slow-sample test-all messages newest lint format docs kills faults sweeps soak clusters portable wide fuzz mutate matrix official-matrix official-sample bench lock wheel-check clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits and show the result"
-	@echo "make test     run the quick tests, five in six; half an hour"
-	@echo "make test-all run all tests; an hour and a half"
+	@echo "make test     run the quick tests; eight minutes"
+	@echo "make test-all run all tests; over an hour"
+	@echo "make messages rewrite tests/golden/messages.txt, the texts of errors; FILES=tests/config for some of them"
+	@echo "make newest   run all tests with the newest packages, with warnings as errors; two hours"
 	@echo "make lint     run ruff and mypy"
 	@echo "make format   format the code with ruff"
 	@echo "make docs     build the documentation site into site/; half a minute"
@@ -20,6 +22,7 @@ help:
 	@echo "make soak     train for 100,000 steps twice, restart a run 1,000 times, watch its memory; half an hour"
 	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
 	@echo "make fuzz     run parsers and readers on mutated files; problems are written to runs/fuzz; ten minutes"
+	@echo "make mutate   break the source in 100 places, one at a time, and run the tests near it; hours; resumes"
 	@echo "make portable train the small networks on emulated processors and compare the weights; an hour"
 	@echo "make matrix   train every experiment with every fragment of the runtime; hours; resumes"
 	@echo "make official-matrix  run all Model Garden experiments and write their table; hours; resumes"
@@ -27,29 +30,48 @@ help:
 	@echo "make wide     run every experiment file twice; \`make test\` runs only a sample"
 	@echo "make bench    measure speed against a bare loop, and the cost of exactness, saving and resuming"
 	@echo "make lock     update the three lock files (requires uv and Python 3.11)"
+	@echo "make wheel-check  build the sdist and the wheel, and run the wheel in a new environment; five minutes"
 	@echo "make clean    remove .venv, runs and caches"
 
 $(READY): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"requires Python 3.10 to 3.12, but {sys.executable} is {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else f"requires Python 3.10 to 3.13, but {sys.executable} is {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the locked packages into $(VENV); 2 to 5 minutes the first time"
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes --progress-bar=off -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -q -e .
 	@touch $@
 
+# `make test WORKERS=4` runs four files at a time; each process takes 2 to 4 GB of memory. Tests start
+# hundreds of processes, which would compile all modules again if PYTHONDONTWRITEBYTECODE were set.
+WORKERS ?= 2
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist=loadfile --tb=short
+
 run: $(READY)
 	$(BIN)/runner --experiment=digits
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist=loadfile --tb=short --quick
+	$(PYTEST) --quick
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist=loadfile --tb=short --slow
+	$(PYTEST) --slow
 
 test-slow-sample: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist=loadfile --tb=short --slow-sample
+	$(PYTEST) --slow-sample
 
 test-all: test test-slow
+
+# The texts of the tests in FILES that pass. The diff is reviewed as prose.
+FILES := $(shell grep -rlE 'support(\.| import )problems' tests --include='*.py')
+messages: $(READY)
+	$(PYTEST) --rewrite-messages $(FILES)
+
+# The newest packages that pyproject.toml allows. A warning about how this code uses them is an error.
+NEWEST := build/newest
+newest:
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --disable-pip-version-check --upgrade --upgrade-strategy=eager -q -e '.[dev]'
+	$(NEWEST)/bin/python -m pip list --disable-pip-version-check
+	$(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist=loadfile --tb=short -o 'filterwarnings=error:::(orbit_runner|tests|tools)\b'
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -89,6 +111,12 @@ fuzz: $(READY)
 	$(BIN)/python -m tools.fuzz --cases=$(CASES) --seed=$(SEED)
 	ORBIT_EXAMPLES=10 $(BIN)/python -m pytest tests/properties
 
+# Another MUTATIONS_SEED draws other places.
+MUTATIONS ?= 100
+MUTATIONS_SEED ?= 0
+mutate: $(READY)
+	$(BIN)/python -m tools.mutate --count=$(MUTATIONS) --seed=$(MUTATIONS_SEED)
+
 portable: $(READY)
 	$(BIN)/python -m pytest tests/determinism/test_portable_emulated.py --emulated -s
 
@@ -120,6 +148,11 @@ lock:
 	awk 'NR == FNR {locked[$$1]; next} /^[^ ]/ {keep = !($$1 in locked)} keep' \
 	  requirements.lock requirements-cuda.lock > requirements-cuda.lock.new
 	mv requirements-cuda.lock.new requirements-cuda.lock
+
+# EXTRAS=--extras installs and imports the extras, too.
+EXTRAS :=
+wheel-check: $(READY)
+	$(BIN)/python -m tools.wheel_check $(EXTRAS)
 
 clean:
 	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache

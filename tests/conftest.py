@@ -6,16 +6,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tests.support import warm_runner
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clusters", action="store_true", help="run the whole matrix of clusters too")
-    parser.addoption("--wide", action="store_true", help="run every experiment file everywhere")
+    parser.addoption("--wide", action="store_true", help="run every case and experiment file")
     parser.addoption("--emulated", action="store_true", help="run all runs on emulated processors")
     parser.addoption("--quick", action="store_true", help="leave out slow tests and cases")
     parser.addoption("--slow", action="store_true", help="run only what --quick leaves out")
@@ -24,6 +27,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run a quarter of it: every fourth test of each file",
     )
+    parser.addoption("--rewrite-messages", action="store_true", help="rewrite the golden texts")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Reads the golden texts of errors."""
+    pytest.register_assert_rewrite("tests.support.problems")
+    from tests.support import problems
+
+    problems.MESSAGES[:] = [problems.Messages(config)]
+    config.pluginmanager.register(problems.MESSAGES[0])
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -43,6 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if any(item.get_closest_marker(name) for name, wanted in asked.items() if not wanted)
     }
+    if not config.getoption("--wide"):
+        left_out |= repeated_cases(items)
     quick, slow = config.getoption("--quick"), config.getoption("--slow")
     sample = config.getoption("--slow-sample")
     if quick or slow or sample:
@@ -57,6 +72,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out |= {*tests} - {*tests[::4]}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=[*left_out])
+
+
+def repeated_cases(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Returns the cases that `alternating` leaves out: all but those on the diagonals.
+
+    If a test has two parameters, each value of the longer one stays once.
+    """
+    functions: dict[tuple[object, str], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("alternating"):
+            functions.setdefault((item.parent, item.originalname), []).append(item)
+    repeated: set[pytest.Item] = set()
+    for cases in functions.values():
+        values: dict[str, list[object]] = {}
+        diagonals: dict[pytest.Item, int] = {}
+        for case in cases:
+            for name, value in case.callspec.params.items():
+                if value not in values.setdefault(name, []):
+                    values[name].append(value)
+                diagonals[case] = diagonals.get(case, 0) + values[name].index(value)
+        shortest = min(map(len, values.values()))
+        repeated |= {case for case, diagonal in diagonals.items() if diagonal % shortest}
+    return repeated
 
 
 def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
@@ -106,42 +144,77 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def process_as_before(request: pytest.FixtureRequest) -> Iterator[None]:
+def process_as_before() -> Iterator[None]:
     """Seeds each test, so that it fails always or never, and undoes what a config sets.
 
     Some random weights make an untrained network overflow in float16, for example.
     """
+    # Of its own: what a test replaces with the fixture is to be undone before this ends.
+    monkeypatch = pytest.MonkeyPatch()
+    distributed: list[str] = []
     if "tensorflow" in sys.modules:
         import tf_keras
 
         tf_keras.utils.set_random_seed(1)
+        record_distributed_datasets(monkeypatch, distributed)
     yield
+    monkeypatch.undo()
     if "tensorflow" not in sys.modules:
         return
-    if "mirrored" in request.node.name or "garden" in request.node.name:
-        gc.collect()  # TensorFlow may block for as long as such an iterator has lived.
+    if distributed:
+        gc.collect()  # TensorFlow may block for as long as the iterators of such a dataset live.
     import tensorflow as tf
     import tf_keras
-    from tensorflow.python.framework import config as private  # there is no public way to undo it
 
-    private.disable_op_determinism()
+    from orbit_runner.tf_internals import disable_op_determinism
+
+    disable_op_determinism()
     tf.config.run_functions_eagerly(False)
     tf_keras.mixed_precision.set_global_policy("float32")
 
 
+def record_distributed_datasets(monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
+    """Adds a name to `names` for each dataset that a test distributes over several replicas."""
+    import tensorflow as tf
+
+    def wrap(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def distribute(strategy: tf.distribute.Strategy, *args: Any, **kwargs: Any) -> Any:
+            if strategy.num_replicas_in_sync > 1:
+                names.append(name)
+            return method(strategy, *args, **kwargs)
+
+        return distribute
+
+    for name in ("experimental_distribute_dataset", "distribute_datasets_from_function"):
+        monkeypatch.setattr(
+            tf.distribute.Strategy, name, wrap(name, getattr(tf.distribute.Strategy, name))
+        )
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keeps what a test caches apart from other tests, and returns the directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def no_check_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns off the check for values that are not finite once a second.
+
+    On a slow machine, it finds a step that otherwise the end of a loop reports, in other words.
+    """
+    from orbit_runner.train.nonfinite import finite_check
+
+    monkeypatch.setattr(finite_check, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs the `runner` command in `tmp_path`."""
+    """Runs the `runner` command in `tmp_path`, in a process of its own."""
 
     def run(*arguments: str, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "orbit_runner", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        return warm_runner.run(*arguments, cwd=tmp_path, timeout=timeout)
 
     return run
 

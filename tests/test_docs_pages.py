@@ -53,6 +53,7 @@ def test_the_commands_of_the_first_run(tmp_path: Path) -> None:
     assert re.search(r"^equal: ", output, re.M)
 
 
+@pytest.mark.slow
 def test_the_commands_about_debugging(tmp_path: Path) -> None:
     output = run_blocks("debugging_configs.md", ROOT)
 
@@ -61,6 +62,7 @@ def test_the_commands_about_debugging(tmp_path: Path) -> None:
     assert re.search(r"^task\.model\.name +cnn +mlp$", output, re.M)
 
 
+@pytest.mark.slow
 def test_the_commands_about_editors(tmp_path: Path) -> None:
     run_blocks("editors.md", tmp_path)
 
@@ -154,6 +156,18 @@ def test_the_page_of_exit_codes_is_complete() -> None:
     assert own | named <= listed
     assert {1, 2, 3, 4, 5, 6, 138} == named
     assert literal <= {0}
+
+
+def test_flags_are_spelled_with_underscores() -> None:
+    flags = {*re.findall(r"--([a-z]+_[a-z_]+)", text_of("commands.md"))}
+    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    hyphens = [
+        f"{page.name}: {flag}"
+        for page in pages
+        for flag in re.findall(r"--[a-z]+-[a-z-]+", page.read_text(encoding="utf-8"))
+        if flag[2:].replace("-", "_") in flags
+    ]
+    assert hyphens == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

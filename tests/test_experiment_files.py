@@ -122,7 +122,7 @@ def test_every_experiment_has_a_dataset_writer() -> None:
     assert set(FILES) == set(experiment_files())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_experiment_trains_and_evaluates_on_small_files(name: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()

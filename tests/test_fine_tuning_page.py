@@ -1,12 +1,10 @@
 """The documentation page on fine-tuning: its files and commands are run exactly as printed."""
 
-import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tf_keras
@@ -14,6 +12,7 @@ import tf_keras
 from orbit_runner.cli.main import main
 from orbit_runner.models.published_weights import APPLICATIONS
 from tests.support.images import jpeg
+from tests.support.run_directories import last_attempt
 
 PAGE = (Path(__file__).parents[1] / "docs" / "fine_tuning.md").read_text(encoding="utf-8")
 
@@ -36,7 +35,7 @@ def test_documented_commands_fine_tune_on_more_classes(
 
     table = re.findall(r"^```text\n(.*?)^```", PAGE, re.M | re.S)[0]
     assert table in capsys.readouterr().err
-    first, second = (_last_start(tmp_path / "runs" / name) for name in ("five", "ten"))
+    first, second = (last_attempt(tmp_path / "runs" / name) for name in ("five", "ten"))
     assert "layers" not in first
     assert second["metrics"]["accuracy"] > 0.9
     assert [(row["first"], row["frozen"], row["factor"]) for row in second["layers"]] == [
@@ -47,11 +46,6 @@ def test_documented_commands_fine_tune_on_more_classes(
     ]
     assert main(["inspect", "ten.yaml"]) == 0
     assert table.partition("\n")[2] in capsys.readouterr().out
-
-
-def _last_start(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "run.json").read_text())["attempts"][-1]
-    return found
 
 
 @pytest.mark.slow
@@ -81,5 +75,5 @@ def test_documented_config_fine_tunes_published_weights(
     assert main(predict) == 0
 
     assert len(capsys.readouterr().out.splitlines()) == 16
-    last = _last_start(tmp_path / "runs" / "pets")
+    last = last_attempt(tmp_path / "runs" / "pets")
     assert [(row["frozen"], row["factor"]) for row in last["layers"]] == [("yes", None), ("no", 1)]

@@ -57,6 +57,7 @@ def test_documented_model_trains_resumes_and_predicts(tmp_path: Path) -> None:
     assert len(weights) == 1
 
 
+@pytest.mark.slow
 def test_page_shows_the_error_of_an_unknown_argument(tmp_path: Path) -> None:
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)

@@ -1,32 +1,51 @@
 """The wheel, installed in another environment: it includes experiments and fragments."""
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+
+from orbit_runner.version import __version__
+from tools.wheel_check import MAX_WHEEL_BYTES, build, build_wheel, metadata_of
 
 ROOT = Path(__file__).parent.parent
 
 
 def _run(*command: str | Path, cwd: Path) -> str:
+    # Without the checkout.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist, and the wheel that is built from it."""
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, built: tuple[Path, Path]) -> Path:
     """A virtual environment with the wheel in it, and this one's packages but not its checkout."""
     folder = tmp_path_factory.mktemp("elsewhere")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
-    _run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
-    (wheel,) = folder.glob("*.whl")
+    wheel = built[1]
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
     site = _run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
@@ -37,12 +56,54 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
+def test_the_sdist_has_what_the_wheel_is_built_from(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(built[1]) as wheel, zipfile.ZipFile(build_wheel(ROOT, tmp_path)) as direct:
+        contents = {name: direct.read(name) for name in direct.namelist()}
+        assert {name: wheel.read(name) for name in wheel.namelist()} == contents
+
+
+@pytest.mark.slow
+def test_the_sdist_has_all_files_of_the_repository(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[0]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+    assert {*_run("git", "ls-files", cwd=ROOT).splitlines()} - names == set()
+
+
+@pytest.mark.slow
+def test_the_wheel_is_small_and_has_no_tests_or_tools(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as wheel:
+        names = wheel.namelist()
+    assert built[1].stat().st_size <= MAX_WHEEL_BYTES
+    assert {name.partition("/")[0] for name in names} == {
+        "orbit_runner",
+        f"orbit_runner-{__version__}.dist-info",
+    }
+    assert "orbit_runner/py.typed" in names
+    assert f"orbit_runner-{__version__}.dist-info/licenses/LICENSE" in names
+    assert [name for name in names if name.endswith(".pyc")] == []
+
+
+def test_the_metadata_name_version_and_license(built: tuple[Path, Path]) -> None:
+    found = metadata_of(built[1])
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert found["Version"] == citation["version"] == __version__
+    assert found["License-Expression"] == citation["license"] == "Apache-2.0"
+    assert not any(text.startswith("License ::") for text in found.get_all("Classifier", []))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{__version__}]" in changelog
+
+
+@pytest.mark.slow
 def test_installed_runner_is_not_imported_from_the_checkout(elsewhere: Path) -> None:
     python = elsewhere / "venv" / "bin" / "python"
     code = "import orbit_runner; print(orbit_runner.__file__)"
     assert str(elsewhere) in _run(python, "-c", code, cwd=elsewhere / "empty")
 
 
+@pytest.mark.slow
 def test_installed_runner_lists_all_experiments_and_fragments(elsewhere: Path) -> None:
     listed = json.loads(
         _run(elsewhere / "venv" / "bin" / "runner", "list", "--json", cwd=elsewhere / "empty")
@@ -57,6 +118,7 @@ def test_installed_runner_lists_all_experiments_and_fragments(elsewhere: Path) -
     }
 
 
+@pytest.mark.slow
 def test_the_installed_experiments_name_a_schema_that_is_installed(elsewhere: Path) -> None:
     (package,) = elsewhere.glob("venv/lib/python*/site-packages/orbit_runner")
     first = (package / "experiments/digits.yaml").read_text().splitlines()[0]
@@ -64,6 +126,7 @@ def test_the_installed_experiments_name_a_schema_that_is_installed(elsewhere: Pa
     assert schema.read_text() == (ROOT / "docs/schema.json").read_text()
 
 
+@pytest.mark.slow
 def test_the_installed_runner_completes_and_prints_scripts(elsewhere: Path) -> None:
     runner, folder = elsewhere / "venv" / "bin" / "runner", elsewhere / "empty"
     assert "complete -F" in _run(runner, "completion", "bash", cwd=folder)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.main import COMMANDS
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
+from tests.support import warm_runner
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,12 +36,31 @@ def test_experiment_in_the_readme_resolves(tmp_path: Path) -> None:
     assert shown.task.name == "image_classification"
 
 
-def test_readme_tables_list_all_experiments_and_commands() -> None:
-    cells = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", TEXT, re.M)
-    listed = {name for cell in cells for name in re.findall(r"\w+", cell)}
-    assert listed == set(experiment_files())
-    for command in COMMANDS:
-        assert re.search(rf"^\| [^|]*`runner \[?{command}\b", TEXT, re.M), command
+def test_page_of_experiments_lists_all_of_them() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", page, re.M)
+    assert {name for cell in cells for name in re.findall(r"\w+", cell)} == set(experiment_files())
+
+
+@pytest.mark.slow
+def test_commands_of_the_readme_run(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```sh\n(runner .*?)^```", TEXT, re.M | re.S)
+    commands = [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+    results = [warm_runner.run(*arguments, cwd=tmp_path) for arguments in commands]
+    # `why` reports the difference with its exit code.
+    assert [done.returncode for done in results] == [0, 0, 0, 4], [done.stderr for done in results]
+    assert (tmp_path / "runs/a/report.html").exists()
+    assert results[-1].stdout.startswith("task.model.dropout_rate differs (0.4 and 0.2)")
+
+
+@pytest.mark.slow
+def test_program_of_the_readme_runs(tmp_path: Path) -> None:
+    (program,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "weights  sha256" in done.stdout
 
 
 @pytest.mark.parametrize("page", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"])

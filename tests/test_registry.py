@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.data.dataset import Reader
-from orbit_runner.errors import RunnerError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS, Registry
+from tests.support.problems import raises
 
 
 def test_registry_entry_is_imported_only_when_used(
@@ -48,7 +48,7 @@ def test_registering_a_taken_name_is_rejected(config: str, target: str) -> None:
     registry = Registry("thing")
     registry.register("a", config="m:C", target="m:T")
 
-    with pytest.raises(RunnerError, match="thing 'a' is already registered, by m:T"):
+    with raises("set-twice"):
         registry.register("a", config=config, target=target)
 
     assert registry.get("a").target == "m:T"
@@ -78,7 +78,7 @@ def test_import_failure_error_names_the_registry_entry(reference: str) -> None:
     registry.register("a", config=reference, target=reference)
 
     for load in (registry.get("a").load_config, registry.get("a").load):
-        with pytest.raises(RunnerError, match=f"cannot load 'a', registered as {reference}: "):
+        with raises("import-failed"):
             load()
 
 

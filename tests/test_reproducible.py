@@ -1,8 +1,6 @@
 """Every checked-in experiment, run twice in separate processes."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
+from tests.support import warm_runner
 from tests.support.small_experiments import overrides, sampled
 
 
@@ -22,11 +21,8 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
     steps = ["--trainer.train_epochs=0", "--trainer.train_steps=12"]
     small = ["--task.train_data.global_batch_size=16", "--trainer.checkpoint_interval=5"]
     smaller = [f"--params_override={text}" for text in overrides(name)]
-    command = [
-        *(sys.executable, "-m", "orbit_runner", f"--experiment={name}", "--json"),
-        *(f"--model_dir={folder}", *generated, *steps, *small, *smaller, *more),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    flags = [*generated, *steps, *small, *smaller, *more]
+    done = warm_runner.run(f"--experiment={name}", "--json", f"--model_dir={folder}", *flags)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -171,7 +171,7 @@ def _items(case: Case, folder: Path) -> list[str]:
     return list(case.items)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_predictions_do_not_change_when_training_data_change_or_are_gone(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -222,6 +222,7 @@ def test_predictions_do_not_change_when_training_data_change_or_are_gone(
     assert {path.name: path.read_bytes() for path in (moved / "assets").iterdir()} == stored
 
 
+@pytest.mark.slow
 def test_new_run_replaces_the_assets_of_an_interrupted_start(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     _write_table(data)
@@ -259,6 +260,7 @@ def copied(table_run: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
+@pytest.mark.slow
 def test_checkpoint_is_not_restored_with_other_assets(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,6 +271,7 @@ def test_checkpoint_is_not_restored_with_other_assets(
     assert "was trained with other assets" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,6 +284,7 @@ def test_evaluation_of_a_class_that_the_run_does_not_know_is_an_error(
     assert "its classes: big, small" in error
 
 
+@pytest.mark.slow
 def test_inspection_of_a_run_shows_its_own_model_and_that_the_data_changed(
     copied: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,6 +354,7 @@ def test_preprocessing_that_an_earlier_version_wrote_is_used_if_its_data_are_tho
     assert mean(status.st_size + 1) != 123.0
 
 
+@pytest.mark.slow
 def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

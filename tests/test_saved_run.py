@@ -17,6 +17,7 @@ import orbit_runner
 from orbit_runner import History, RunnerError, RunResult
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from tests.support import keras_models
+from tests.support.problems import raises
 
 _OVERRIDES = {
     "trainer.summary_interval": 3,
@@ -47,6 +48,7 @@ def result(root: Path) -> RunResult:
     )
 
 
+@pytest.mark.slow
 def test_history_has_evaluations_and_training_records(result: RunResult) -> None:
     history = result.history
     lines = (result.model_dir / "metrics.jsonl").read_text().splitlines()
@@ -64,6 +66,7 @@ def test_history_has_evaluations_and_training_records(result: RunResult) -> None
         history["acuracy"]
 
 
+@pytest.mark.slow
 def test_history_as_a_frame_has_a_row_for_each_step(
     result: RunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +81,7 @@ def test_history_as_a_frame_has_a_row_for_each_step(
     assert list(frame.index) == sorted(steps)
 
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(RunnerError, match="needs the package 'pandas'"):
+    with raises("missing-package", "to_pandas"):
         history.to_pandas()
 
 
@@ -146,8 +149,8 @@ def test_notebook_aligns_texts_to_the_left_and_numbers_to_the_right(
     root: Path, result: RunResult
 ) -> None:
     for html in (result._repr_html_(), orbit_runner.runs(root)._repr_html_()):
-        assert re.search(r"<t[hd]( scope=row)?>", html) is None
-        assert html.count('<th scope=row style="text-align:left') >= 1
+        assert re.search(r"<t[hd]\b(?![^>]* style=)", html) is None
+        assert re.search(r'<th scope=row[^>]* style="text-align:left', html)
     status, step = re.findall(r"<td[^>]*>", orbit_runner.runs(root)._repr_html_())[:2]
     assert "text-align:left" in status
     assert "text-align:right" in step
@@ -174,17 +177,11 @@ def test_model_has_the_weights_of_a_checkpoint(result: RunResult) -> None:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "message"),
-    [
-        (1, "checkpoint: got 1, but .* has no checkpoint of that step\nallowed: "),
-        ("newest", "checkpoint: got 'newest', allowed: 'last', 'best' or a step"),
-        (True, "checkpoint: got True, allowed: 'last', 'best' or a step"),
-    ],
+    ("checkpoint", "code"),
+    [(1, "unknown-step"), ("newest", "not-allowed"), (True, "not-allowed")],
 )
-def test_other_checkpoints_are_refused(
-    result: RunResult, checkpoint: str | int, message: str
-) -> None:
-    with pytest.raises(RunnerError, match=f"^{message}"):
+def test_other_checkpoints_are_refused(result: RunResult, checkpoint: str | int, code: str) -> None:
+    with raises(code, "checkpoint"):
         orbit_runner.load(result.model_dir).model(checkpoint)
 
 
@@ -231,7 +228,7 @@ def test_directory_without_a_run_is_an_error_that_says_where_one_is(
         with pytest.raises(RunnerError) as caught:
             orbit_runner.load(path)
         assert message in str(caught.value)
-    with pytest.raises(RunnerError, match="nowhere does not exist"):
+    with raises("missing-file", "directory"):
         orbit_runner.runs(tmp_path / "nowhere")
 
 

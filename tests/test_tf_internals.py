@@ -378,3 +378,20 @@ def test_losses_cannot_ignore_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(MissingInternal, match=r"losses_utils\.get_mask"):
         runpy.run_module("orbit_runner.tasks.keras.losses")
+
+
+def test_generator_of_keras_3_is_known_without_its_constant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import keras
+
+    constant = "keras.src.random.seed_generator.GLOBAL_SEED_GENERATOR"
+    tf_internals.keras_3_set_global(tf_internals.keras_3_generator_key(), None)
+    keras.random.uniform([])
+    monkeypatch.delattr(constant, raising=False)
+    generator = tf_internals.keras_3_get_global(tf_internals.keras_3_generator_key())
+    assert isinstance(generator, keras.random.SeedGenerator)
+
+    monkeypatch.setattr(constant, "another", raising=False)
+    with pytest.raises(MissingInternal, match="GLOBAL_SEED_GENERATOR"):
+        tf_internals.keras_3_generator_key()

@@ -18,6 +18,7 @@ _HEAD = "| layer | contents |\n|---|---|\n"
 LAYERS = (
     "version",
     "exit_codes",
+    "error_codes",
     "errors",
     "tf_internals",
     "storage",
@@ -60,6 +61,7 @@ LAYERS = (
 WITHOUT_TENSORFLOW = (
     "version",
     "exit_codes",
+    "error_codes",
     "errors",
     "storage",
     "registration",

@@ -1,6 +1,7 @@
 """Writes docs/commands.md, the page of all commands: `python -m tools.commands_page`.
 
-The page contains the `--help` output of each command. A test fails if the page is not up to date.
+The page has the groups of `runner --help`, and the examples and the help of each command. A test
+fails if the page is not up to date.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ import os
 import sys
 from pathlib import Path
 
-from orbit_runner.cli.main import COMMANDS, load_command
+from orbit_runner.cli.main import COMMANDS, GROUPS, load_command
 from orbit_runner.cli.main import main as run_command
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _COLUMNS = "88"
+EXAMPLES = "\nexamples:\n"
 _HEAD = """\
 # Commands
 
-What `runner COMMAND --help` prints. `runner --experiment=NAME` is short for
+All commands in the groups of `runner --help`, each with an example and with what
+`runner COMMAND --help` prints. `runner --experiment=NAME` is short for
 `runner run --experiment=NAME`. The [exit codes](exit_codes.md) are the same for all commands.
 `python -m tools.commands_page` writes this page.
 """
@@ -27,19 +30,26 @@ What `runner COMMAND --help` prints. `runner --experiment=NAME` is short for
 
 def page() -> str:
     """Returns the text of the page."""
-    parts = [_HEAD]
-    for name, summary in COMMANDS.items():
-        parts.append(f"## runner {name}\n\n{summary[:1].upper()}{summary[1:]}.")
-        parts.append(_block(name))
-        for command in load_command(name).commands:
-            if command.name != name:
-                parts.append(f"### runner {command.name}")
-                parts.append(_block(*command.name.split()))
+    parts = [_HEAD, *(_contents(group) for group in GROUPS)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _block(*words: str) -> str:
-    return f"```text\n{help_text(*words).strip()}\n```"
+def _contents(group: str) -> str:
+    parts = [f"## {group}"]
+    for name in GROUPS[group]:
+        parts += [f"### runner {name}", f"{COMMANDS[name][:1].upper()}{COMMANDS[name][1:]}."]
+        parts.append(_section(name))
+        for command in load_command(name).commands:
+            if command.name != name:
+                parts.append(f"#### runner {command.name}\n\n{_section(*command.name.split())}")
+    return "\n\n".join(parts)
+
+
+def _section(*words: str) -> str:
+    """Returns the examples of a command, and its help without them."""
+    text, _, examples = help_text(*words).partition(EXAMPLES)
+    lines = "\n".join(line.removeprefix("  ") for line in examples.strip("\n").splitlines())
+    return f"```sh\n{lines}\n```\n\n```text\n{text.strip()}\n```"
 
 
 def help_text(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""MkDocs hooks that add files outside of docs/, such as README.md, to the site as pages."""
+"""MkDocs hooks: files outside of docs/, such as README.md, are pages, and words do not break."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.structure.toc import AnchorLink
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -17,6 +18,9 @@ PAGES = {
     "SECURITY.md": "security.md",
     "benchmarks/RESULTS.md": "results.md",
 }
+_PRE = re.compile(r"(<pre.*?</pre>)", re.S)
+_CODE = re.compile(r"(<code[^>]*>)([^<]*)(</code>)")
+_LONGEST_WORD = 36  # characters of code that fit into a line of a phone
 _LINK = re.compile(r"\[([^\[\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -45,3 +49,30 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return text if path.exists() else match.group()
 
     return _LINK.sub(link, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks the words of inline code, which browsers otherwise break at hyphens and slashes."""
+    for item in page.toc:
+        _break_at_dots(item)
+    parts = _PRE.split(html)
+    return "".join(
+        part if part.startswith("<pre") else _CODE.sub(_mark_words, part) for part in parts
+    )
+
+
+def _break_at_dots(item: AnchorLink) -> None:
+    title = re.sub(r"\.|(?<=\w{16})_", r"\g<0><wbr>", item.title)
+    item.title = re.sub(r"(?<!\S)--\S+", r'<span class="word">\g<0></span>', title)
+    for child in item.children:
+        _break_at_dots(child)
+
+
+def _mark_words(match: re.Match[str]) -> str:
+    return match[1] + " ".join(_mark_word(word) for word in match[2].split(" ")) + match[3]
+
+
+def _mark_word(word: str) -> str:
+    if len(word) > _LONGEST_WORD:
+        return re.sub(r"(?<=\w)([./=])(?=\w)", r"\1<wbr>", word)
+    return f'<span class="word">{word}</span>' if re.search(r"[-/?]", word) else word

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verdict = "equal" if runs[name] == known.get(name) else "DIFFERS"
         print(f"{name:15} {time.monotonic() - start:3.0f} s  {runs[name].weights} {verdict}")
     if flags.update:
-        numerics = describe_numerics(RuntimeConfig(numerics="portable"))
+        numerics = describe_numerics(RuntimeConfig(numerics="portable"), packages=())
         write_published(Published(numerics=numerics, runs=runs))
     return int(runs != known and not flags.update)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orbit_runner import exit_codes
+from orbit_runner.error_codes import UNSPECIFIC
 
 # In characters. Longer than any valid name, and short enough for a terminal.
 _MAX_NAME_LENGTH = 200
@@ -21,12 +22,29 @@ class RunnerError(Exception):
     """An error that the user can fix. It is shown as a message, without a traceback.
 
     Attributes:
+        code: The kind of the error, one of `error_codes.CODES`, such as `missing-file`.
+        path: The flag, argument or setting that it is about; "" if it is about none.
+        reason: The message without the path.
         exit_code: The exit code of a command that ends with the error.
         continuation: Lines below the message: how to continue what was stopped; "" if unknown.
     """
 
+    code = UNSPECIFIC
     exit_code = exit_codes.WRONG_USAGE
     continuation = ""
+    ag_pass_through = True  # AutoGraph raises it as it is, if it is raised while a graph is traced.
+
+    def __init__(self, message: str = "", *, code: str = "", path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+        self.reason = message
+        if code:
+            self.code = code
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Returns what `--json` prints of the error: an object for each problem."""
+        message = str(self).removeprefix(f"{self.path}: ") if self.path else str(self)
+        return [{"code": self.code, "path": self.path, "origin": None, "message": message}]
 
     def _render_traceback_(self) -> list[str]:
         """Returns the lines that IPython and notebooks show instead of a traceback."""
@@ -41,14 +59,15 @@ class DataError(RunnerError):
             caller adds the path of its section and where the setting was set.
     """
 
-    def __init__(self, message: str, *, field: str = "data_dir") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, field: str = "data_dir", code: str = "") -> None:
+        super().__init__(message, code=code)
         self.field = field
 
 
 class OutputError(RunnerError):
     """Results that could not be written to standard output. The command itself has completed."""
 
+    code = "output-lost"
     exit_code = exit_codes.OUTPUT_LOST
 
 
@@ -67,6 +86,7 @@ class Diverged(RunnerError, RuntimeError):
         step: The first step that is not finite, or None if it is not known.
     """
 
+    code = "diverged"
     exit_code = exit_codes.DIVERGED
 
     def __init__(
@@ -104,6 +124,8 @@ class Interrupted(RunnerError):
     SIGHUP. To continue, start the run again.
     """
 
+    code = "interrupted"
+
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = exit_codes.after_signal(number)
@@ -127,11 +149,13 @@ class ExportFailed(RunnerError):
         logs: The result of the last evaluation.
     """
 
+    code = "export-failed"
     exit_code = exit_codes.CRASHED
 
     def __init__(self, reason: str, *, model: Any = None, logs: Any = None) -> None:
         super().__init__(
-            f"trainer.export_subdir: the run is complete and saved, but the export failed: {reason}"
+            f"the run is complete and saved, but the export failed: {reason}",
+            path="trainer.export_subdir",
         )
         self.reason = reason
         self.model = model
@@ -140,6 +164,8 @@ class ExportFailed(RunnerError):
 
 class CheckpointMismatch(RunnerError):
     """A checkpoint whose variables are not those of the model and the optimizer."""
+
+    code = "checkpoint-mismatch"
 
 
 class SettingError(RunnerError):
@@ -150,10 +176,8 @@ class SettingError(RunnerError):
         reason: The value, and the values that are allowed.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
+    def __init__(self, path: str, reason: str, *, code: str = "") -> None:
+        super().__init__(reason, code=code, path=path)
 
 
 def python_error(error: RunnerError) -> RunnerError:
@@ -163,7 +187,9 @@ def python_error(error: RunnerError) -> RunnerError:
     """
     text = re.sub(r"--resume=(\w+)", r'resume="\1"', str(error))
     text = re.sub(r"--model_dir=(\S+)", r'model_dir="\1"', text)
-    error.args = (re.sub(r"--(model_dir|checkpoint)\b", r"\1", text),)
+    flag = r"--(model_dir|checkpoint)\b"
+    error.args = (re.sub(flag, r"\1", text),)
+    error.path = re.sub(flag, r"\1", error.path)
     return error.with_traceback(None)
 
 
@@ -173,10 +199,28 @@ def format_list(lines: Sequence[str], most: int = 12) -> str:
     return "\n".join([f"  {line}" for line in lines[:most]] + more)
 
 
+def format_count(number: int, noun: str) -> str:
+    """Returns a number and its noun, with an `s` unless the number is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_choices(names: Iterable[object]) -> str:
+    """Returns names as in `a, b or c`."""
+    *others, last = map(str, names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def first_line(error: BaseException) -> str:
     """Returns the first line of an exception, at most 300 characters, or its class name."""
     lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
+    return cut_at_word(lines[0]) if lines else type(error).__name__
+
+
+def cut_at_word(text: str, most: int = 300) -> str:
+    """Returns a text. If it is longer than `most`, it ends after a word, with `…`."""
+    if len(text) <= most:
+        return text
+    return (text[:most].rpartition(" ")[0] or text[:most]) + " …"
 
 
 def shorten(text: str, most: int = _MAX_NAME_LENGTH) -> str:
@@ -191,7 +235,12 @@ def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     import difflib  # Not at the top, because only wrong names need it.
 
     by_lower = {option.lower(): option for option in known}
-    match = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
+    written = str(name).lower()
+    match = difflib.get_close_matches(written, by_lower, n=1, cutoff=0.6)
+    # The beginning of a long name, such as `--exp`, is more like other, shorter names.
+    longer = [option for option in by_lower if len(written) > 3 and option.startswith(written)]
+    if len(longer) == 1:
+        match = longer
     return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
 
 

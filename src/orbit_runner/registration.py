@@ -20,6 +20,8 @@ class SourceTraits:
         settings: The settings that it reads, besides those that all sources have.
         required: The settings that must be set, each with an example.
         instead: The settings that it does not read, each with the setting to use instead.
+        split_setting: The setting that names the split, if the task does not split the data.
+        separation: What to set so that the sections read different examples; "": see the task.
         is_generated: Whether its examples are drawn as the config asks. It can replace any other
             source, so it accepts the settings of all.
         has_fields: Whether its examples are read by index, and have fields with names.
@@ -32,6 +34,8 @@ class SourceTraits:
     settings: tuple[str, ...] = ()
     required: tuple[tuple[str, str], ...] = ()
     instead: tuple[tuple[str, str], ...] = ()
+    split_setting: str = "split"
+    separation: str = ""
     is_generated: bool = False
     has_fields: bool = False
     knows_classes: bool = True
@@ -71,7 +75,9 @@ def _load_reference(name: str, reference: object) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise RunnerError(f"cannot load {name!r}, registered as {reference}: {error}") from error
+        raise RunnerError(
+            f"cannot load {name!r}, registered as {reference}: {error}", code="import-failed"
+        ) from error
 
 
 class Registry:
@@ -111,7 +117,10 @@ class Registry:
         existing = self._entries.get(name)
         # The same registration may run twice: for `--import` and for an entry point.
         if existing is not None and (existing.config, existing.target) != (config, target):
-            raise RunnerError(f"{self.kind} {name!r} is already registered, by {existing.target}")
+            raise RunnerError(
+                f"{self.kind} {name!r} is already registered, by {existing.target}",
+                code="set-twice",
+            )
         self._entries[name] = entry
         return entry
 
@@ -158,7 +167,8 @@ class Registry:
                 loaded: object = point.load()
             except (ImportError, AttributeError) as error:
                 raise RunnerError(
-                    f"cannot load entry point {point.name!r} of {group}: {error}"
+                    f"cannot load entry point {point.name!r} of {group}: {error}",
+                    code="import-failed",
                 ) from error
             if callable(loaded):
                 loaded()

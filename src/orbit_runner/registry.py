@@ -189,14 +189,17 @@ for _name, _target, _help, _traits in (
         "synthetic",
         "data.synthetic:IMAGES",
         "constant or seeded random tensors",
-        SourceTraits(is_generated=True),
+        SourceTraits(is_generated=True, separation="set another seed in validation_data"),
     ),
     (
         "tfrecord",
         "data.tfrecord.source:IMAGES",
         "images in TFRecord files with Model Garden's features, streamed from disk",
         SourceTraits(
-            settings=(*_OF_RECORDS, "max_bad_records"), knows_classes=False, mixes_bad_records=False
+            settings=(*_OF_RECORDS, "max_bad_records"),
+            separation="name other files in validation_data",
+            knows_classes=False,
+            mixes_bad_records=False,
         ),
     ),
     (
@@ -209,7 +212,11 @@ for _name, _target, _help, _traits in (
         "image_folder",
         "data.images.files:IMAGES",
         "JPEG and PNG files, one directory per class",
-        SourceTraits(settings=_OF_FILES),
+        SourceTraits(
+            settings=_OF_FILES,
+            separation="put the images of each class into train/ and val/ in data_dir, or set "
+            "task.split",
+        ),
     ),
     (
         "image_csv",
@@ -225,6 +232,7 @@ for _name, _target, _help, _traits in (
                 *_OF_FILES,
             ),
             required=(("labels_file", "labels.csv"),),
+            separation="set labels_split in both sections, or task.split",
         ),
     ),
     (
@@ -233,6 +241,7 @@ for _name, _target, _help, _traits in (
         "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
         SourceTraits(
             settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
+            split_setting="hugging_face_split",
             needs_python=True,
         ),
     ),
@@ -248,6 +257,8 @@ for _name, _target, _help, _traits in (
                 ("input_path", "tfds_name"),
                 ("split", "tfds_split"),
             ),
+            split_setting="tfds_split",
+            separation="set tfds_split in both sections, such as train[:90%] and train[90%:]",
         ),
     ),
 ):
@@ -408,7 +419,9 @@ for _name, _target, _help, _traits in (
         "hugging_face",
         "data.hugging_face.tables:HuggingFaceTable",
         "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
-        SourceTraits(settings=("hugging_face_split", *_OF_ROWS)),
+        SourceTraits(
+            settings=("hugging_face_split", *_OF_ROWS), split_setting="hugging_face_split"
+        ),
     ),
     (
         "npz",
@@ -433,6 +446,7 @@ for _name, _target, _help, _traits in (
             settings=("missing_values", *_OF_TFDS),
             required=(("tfds_name", "titanic"),),
             instead=(("data_dir", "tfds_data_dir"),),
+            split_setting="tfds_split",
         ),
     ),
     (

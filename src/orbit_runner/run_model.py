@@ -180,7 +180,11 @@ def run(
     try:
         with missing_streams_scope(), source_cache_scope():
             if validation is not None and validation_data is not None:
-                raise RunnerError("validation: validation_data is set, too; remove one")
+                raise RunnerError(
+                    "validation_data is set, too; remove one",
+                    path="validation",
+                    code="conflict",
+                )
             evaluates = not (validation is None and validation_data is None) or validation_split > 0
             kept_callbacks, replaced = sort_callbacks(callbacks, evaluates=evaluates)
             settings = _settings(
@@ -286,7 +290,9 @@ def _run(
     evaluates: bool,
 ) -> RunResult:
     if resume not in ("same", "override"):
-        raise RunnerError(f"resume: got {resume!r}, allowed: 'same', 'override'")
+        raise RunnerError(
+            f"got {resume!r}, allowed: 'same', 'override'", path="resume", code="not-allowed"
+        )
     flags = [("task", "task.name", "keras"), ("trainer", "trainer", _TRAINER_DEFAULTS)]
     flags += [(f"run({argument}=…)", path, value) for argument, path, value in settings]
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
@@ -299,7 +305,9 @@ def _run(
     cluster = check_before_start(resolved, mode, directory)
     if cluster is not None:
         raise RunnerError(
-            "run: does not support the members of a cluster; use `runner` with config.yaml"
+            "does not support the members of a cluster; use `runner` with config.yaml",
+            path="run",
+            code="not-supported",
         )
     job = Job(
         resolved=resolved,
@@ -364,7 +372,11 @@ def _model_setting(model: object) -> str | Mapping[str, object]:
 
         return {"digest": register_model(model)}
     if not callable(model):
-        raise RunnerError(f"model: got {type(model).__name__}, expected a function or a model")
+        raise RunnerError(
+            f"got {type(model).__name__}, expected a function or a model",
+            path="model",
+            code="wrong-type",
+        )
     return register_function(model)
 
 
@@ -388,7 +400,9 @@ def _compiled_optimizer(model: object) -> Mapping[str, object]:
         return optimizer_setting(getattr(model, "optimizer", None))
     except RunnerError as error:
         raise RunnerError(
-            f"model: compile(): {error}\nor pass the argument optimizer, which wins over compile()"
+            f"compile(): {error}\nor pass the argument optimizer, which wins over compile()",
+            path="model",
+            code=error.code,
         ) from error
 
 
@@ -398,7 +412,8 @@ def _data_setting(data: object, name: str) -> Mapping[str, object]:
     if is_tf_dataset(data):
         raise RunnerError(
             f"{name}: got a tf.data dataset, expected the function that returns it, so that a "
-            "resumed run has the same batches"
+            "resumed run has the same batches",
+            code="wrong-type",
         )
     if callable(data) and not hasattr(data, "__getitem__"):
         return {"source": "arrays", "function": register_function(data)}
@@ -418,15 +433,19 @@ def _optimizer_setting(optimizer: object, learning_rate: float | None) -> Mappin
         return {"optimizer": {"type": optimizer}, "learning_rate": constant}
     if learning_rate is not None:
         raise RunnerError(
-            f"learning_rate: got {learning_rate}, which has no effect, because optimizer is not a "
-            "name\nset the learning rate of the optimizer"
+            f"got {learning_rate}, which has no effect, because optimizer is not a "
+            "name\nset the learning rate of the optimizer",
+            path="learning_rate",
+            code="no-effect",
         )
     if isinstance(optimizer, Mapping):
         return optimizer
     if isinstance(optimizer, type) or not hasattr(optimizer, "get_config"):
         raise RunnerError(
-            f"optimizer: got {optimizer!r}, expected a name, an object such as "
-            "tf_keras.optimizers.SGD(0.1), or the section trainer.optimizer_config"
+            f"got {optimizer!r}, expected a name, an object such as "
+            "tf_keras.optimizers.SGD(0.1), or the section trainer.optimizer_config",
+            path="optimizer",
+            code="wrong-type",
         )
     return optimizer_setting(optimizer)
 

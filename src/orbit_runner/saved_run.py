@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -241,10 +242,12 @@ class RunBase:
 
 def _notebook_table(table: Table) -> str:
     """Returns a table with inline styles, because a style sheet would change the whole notebook."""
-    html = table_html(table)
-    for tag in ("th", "th scope=row", "td"):
-        html = html.replace(f"<{tag}>", f'<{tag} style="{_TEXT_STYLE}">')
-    return html.replace(" class=number>", f' class=number style="{_NUMBER_STYLE}">')
+
+    def add_style(tag: re.Match[str]) -> str:
+        style = _NUMBER_STYLE if "class=number" in tag[0] else _TEXT_STYLE
+        return f'{tag[1]} style="{style}">'
+
+    return re.sub(r"(<t[hd]\b[^>]*)>", add_style, table_html(table))
 
 
 def _metric_texts(metrics: Mapping[str, float]) -> list[str]:
@@ -351,7 +354,11 @@ def _requested(checkpoint: str | int) -> str | None:
         return None
     is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and checkpoint >= 0
     if checkpoint != BEST and not is_step:
-        raise RunnerError(f"checkpoint: got {checkpoint!r}, allowed: 'last', 'best' or a step")
+        raise RunnerError(
+            f"got {checkpoint!r}, allowed: 'last', 'best' or a step",
+            path="checkpoint",
+            code="not-allowed",
+        )
     return str(checkpoint)
 
 
@@ -468,7 +475,8 @@ def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
     path = Path(directory).expanduser()
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
-        raise RunnerError(f"directory: {path} {problem}")
+        code = "wrong-file-type" if path.exists() else "missing-file"
+        raise RunnerError(f"{path} {problem}", path="directory", code=code)
     summaries = read_summaries([path], inside_runs=True)
     summaries.sort(key=lambda summary: -(summary.started or -math.inf))
     return Runs([_saved_run(summary) for summary in summaries])
@@ -478,13 +486,19 @@ def _no_run_error(path: Path) -> RunnerError:
     if not path.is_dir():
         near = [str(other) for other in find_runs(path.parent)] if path.parent.is_dir() else []
         problem = "is not a directory" if path.exists() else "does not exist"
-        return RunnerError(f"model_dir: {path} {problem}{nearest_name_hint(str(path), near)}")
+        return RunnerError(
+            f"{path} {problem}{nearest_name_hint(str(path), near)}",
+            path="model_dir",
+            code="not-a-run",
+        )
     inside = [str(run) for run in find_runs(path)]
     if not inside:
-        return RunnerError(f"model_dir: {path} contains no run")
+        return RunnerError(f"{path} contains no run", path="model_dir", code="not-a-run")
     return RunnerError(
-        f"model_dir: {path} is no run, but contains some; load one of them, or all with "
-        f"orbit_runner.runs:\n{format_list(inside)}"
+        f"{path} is no run, but contains some; load one of them, or all with "
+        f"orbit_runner.runs:\n{format_list(inside)}",
+        path="model_dir",
+        code="not-a-run",
     )
 
 
@@ -510,5 +524,9 @@ def _pandas() -> Any:
     try:
         import pandas as pd
     except ImportError:
-        raise RunnerError("to_pandas: needs the package 'pandas', which is not installed") from None
+        raise RunnerError(
+            "needs the package 'pandas', which is not installed",
+            path="to_pandas",
+            code="missing-package",
+        ) from None
     return pd

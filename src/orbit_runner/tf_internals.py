@@ -41,7 +41,7 @@ REQUIREMENTS = {
     "orbit": "tf-models-official==2.20.*",
     "official": "tf-models-official==2.20.*",
     "gin": "gin-config>=0.5",
-    "argparse": "python>=3.10,<3.13",
+    "argparse": "python>=3.10,<3.14",
 }
 
 NAMES = {
@@ -135,7 +135,6 @@ NAMES = {
     "keras_3_reset_names": "keras.src.utils.naming:reset_uids",
     "keras_3_set_global": "keras.src.backend.common.global_state:set_global_attribute",
     "keras_3_get_global": "keras.src.backend.common.global_state:get_global_attribute",
-    "KERAS_3_GENERATOR": "keras.src.random.seed_generator:GLOBAL_SEED_GENERATOR",
     # Model Garden: experiments by name, nested by "/"; classes of tasks by those of their configs.
     "registered_experiments": "official.core.exp_factory:_REGISTERED_CONFIGS",
     "registered_tasks": "official.core.task_factory:_REGISTERED_TASK_CLS",
@@ -149,6 +148,8 @@ NAMES = {
 
 class MissingInternal(RunnerError):
     """The installed version of a library lacks a private part that this package uses."""
+
+    code = "unsupported-version"
 
     def __init__(self, package: str, part: str) -> None:
         requirement = REQUIREMENTS.get(package, REQUIREMENTS["tensorflow"])
@@ -270,6 +271,18 @@ def set_keras_generator(generator: random.Random | None) -> None:
     """Sets what `keras_generator` returns."""
     keras_generator()
     _find("tf_keras.src.backend:_SEED_GENERATOR").generator = generator
+
+
+def keras_3_generator_key() -> str:
+    """Returns the key of Keras 3's own generator of seeds among its global attributes.
+
+    Keras 3.12, the newest version for Python 3.10, has no constant for it.
+    """
+    module = _find("keras.src.random.seed_generator")
+    key = getattr(module, "GLOBAL_SEED_GENERATOR", "global_seed_generator")
+    if f'"{key}"' not in inspect.getsource(module):
+        raise MissingInternal("keras", f"{module.__name__}.GLOBAL_SEED_GENERATOR")
+    return str(key)
 
 
 # Eager execution and graphs
@@ -570,7 +583,7 @@ def output_layers(model: tf_keras.Model) -> list[Any]:
 
 
 def is_legacy_optimizer(optimizer: object) -> bool:
-    """Returns whether an optimizer is of Keras' older kind."""
+    """Returns whether an optimizer is one of `tf_keras.optimizers.legacy`."""
     import tf_keras
 
     return isinstance(optimizer, tf_keras.optimizers.legacy.Optimizer)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from official.core import train_utils as official_train_utils
 
-from orbit_runner.config.errors import ConfigError, Problem, note_text
+from orbit_runner.config.errors import ConfigError, note_text
 from orbit_runner.config.parsing.overrides import load_override
 from orbit_runner.config.parsing.tree import Section
 from orbit_runner.config.resolve import OFFICIAL, Request, ResolvedConfig, resolve
@@ -79,10 +79,7 @@ def parse_configuration(
 def _check_restrictions(resolved: ResolvedConfig) -> None:
     from orbit_runner.model_garden.experiment import broken_restrictions
 
-    problems = [
-        Problem(path, message, resolved.origin(path))
-        for path, message in broken_restrictions(resolved.config.for_task)
-    ]
+    problems = resolved.locate(broken_restrictions(resolved.config.for_task))
     if problems:
         raise ConfigError(problems)
 
@@ -123,7 +120,9 @@ def _tuple_paths(values: Mapping[str, object], prefix: str) -> Iterator[str]:
 def _build_request(flags_obj: object) -> Request:
     experiment = _flag(flags_obj, "experiment")
     if not experiment:
-        raise RunnerError("--experiment: is not set; see `runner list --official`")
+        raise RunnerError(
+            "is not set; see `runner list --official`", path="--experiment", code="not-set"
+        )
     overridden = _overridden_paths(flags_obj)
     return Request(
         experiment=OFFICIAL + str(experiment).removeprefix(OFFICIAL),
@@ -199,7 +198,9 @@ def serialize_config(params: ExperimentConfig | base_config.Config, model_dir: s
         RunnerError: If `model_dir` is None.
     """
     if model_dir is None:
-        raise RunnerError("--model_dir: is not set; set it to the run directory")
+        raise RunnerError(
+            "is not set; set it to the run directory", path="--model_dir", code="not-set"
+        )
     if is_remote(model_dir):
         with upload_scope(model_dir, "model_dir") as directory:
             serialize_config(params, str(directory))

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.errors import RunnerError
 from tests.support.damage import DATA, empty, flip, truncate
 from tests.support.digits import cnn_config, digits_config
+from tests.support.problems import raises
 from tests.support.toy import Notes, make_strategy, run, session_of, toy_config
 
 _SPOILS: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -48,6 +48,7 @@ def test_run_falls_back_from_a_damaged_checkpoint_to_the_previous_one(
     assert weights_fingerprint(parts) == weights_fingerprint(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_record", [True, False])
 def test_checkpoint_under_the_name_of_another_step_is_damaged(
     with_record: bool, tmp_path: Path
@@ -69,6 +70,7 @@ def test_checkpoint_under_the_name_of_another_step_is_damaged(
     assert weights_fingerprint(again) == weights_fingerprint(whole)
 
 
+@pytest.mark.slow
 def test_run_starts_over_if_every_checkpoint_is_damaged(tmp_path: Path) -> None:
     config = toy_config()
     whole, _ = run(config, tmp_path)
@@ -81,6 +83,7 @@ def test_run_starts_over_if_every_checkpoint_is_damaged(tmp_path: Path) -> None:
     assert weights_fingerprint(again) == weights_fingerprint(whole)
 
 
+@pytest.mark.slow
 def test_evaluation_skips_a_damaged_checkpoint_without_changing_the_directory(
     tmp_path: Path,
 ) -> None:
@@ -93,6 +96,7 @@ def test_evaluation_skips_a_damaged_checkpoint_without_changing_the_directory(
     assert sorted((tmp_path / "checkpoints").rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_evaluation_ignores_a_checkpoint_that_has_no_index_yet(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
     (tmp_path / "checkpoints" / "ckpt-20.index").unlink()
@@ -108,52 +112,40 @@ def test_checkpoint_whose_weights_do_not_match_its_record_is_rejected(tmp_path: 
     weights = CheckpointContent(path.with_suffix("")).weights_fingerprint()
     record = json.loads(path.read_text().replace(weights, "0" * 64))
     path.write_text(json.dumps({**record, "checksum": None}))
-    with pytest.raises(RunnerError, match=r"differ from those that were saved \(SHA-256\)"):
+    with raises("damaged-checkpoint"):
         run(toy_config(), tmp_path)
 
 
 _LARGER = {"task__model__hidden_units": [16, 16]}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("before", "now", "said"),
+    ("before", "now"),
     [
-        ({}, _LARGER, "dense2/kernel, 16 × 16): 16 × 10 in the checkpoint"),
-        (_LARGER, {}, "only in the checkpoint"),
-        (
-            {},
-            {"task__model__hidden_units": [8]},
-            r"model.layer_with_weights-0.kernel (dense1/kernel, 64 × 8): 64 × 16 in the checkpoint",
-        ),
-        (
-            {},
-            {"trainer__optimizer_config__ema__average_decay": 0.9},
-            "ema.averages.0 (dense1/kernel/average, 64 × 16): not in the checkpoint",
-        ),
+        ({}, _LARGER),
+        (_LARGER, {}),
+        ({}, {"task__model__hidden_units": [8]}),
+        ({}, {"trainer__optimizer_config__ema__average_decay": 0.9}),
         (
             {
                 "trainer__optimizer_config__optimizer__type": "sgd",
                 "trainer__optimizer_config__optimizer__sgd__momentum": 0.9,
             },
             {"trainer__optimizer_config__optimizer__type": "sgd"},
-            "momentum",
         ),
     ],
 )
 def test_mismatch_error_lists_the_variables_that_do_not_fit(
-    before: dict[str, Any], now: dict[str, Any], said: str, tmp_path: Path
+    before: dict[str, Any], now: dict[str, Any], tmp_path: Path
 ) -> None:
     run(digits_config(trainer__train_steps=2, **before), tmp_path, "train")
-    with pytest.raises(RunnerError, match="does not fit this experiment") as caught:
+    with raises("checkpoint-mismatch"):
         run(digits_config(trainer__train_steps=4, **now), tmp_path, "train")
-    assert said in str(caught.value)
-    assert "--allow_partial" in str(caught.value)
-    assert len(str(caught.value).splitlines()) <= 16
 
 
 # With a width of 10, the second layer has the shape and the index that the classifier had.
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [16, 10])
 @pytest.mark.parametrize("kind", ["adam", "adam_experimental"])
 def test_allow_partial_restores_the_variables_that_fit(
@@ -209,13 +201,14 @@ def _slots(state: Any) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 def test_different_optimizer_starts_fresh_with_allow_partial(tmp_path: Path) -> None:
     config = digits_config(trainer__train_steps=2)
     before, _ = run(config, tmp_path, "train")
     other = digits_config(
         trainer__train_steps=2, trainer__optimizer_config__optimizer__type="adam_experimental"
     )
-    with pytest.raises(RunnerError, match=r"with Adam \(older kind\), but this experiment uses"):
+    with raises("checkpoint-mismatch", "trainer.optimizer_config.optimizer"):
         run(other, tmp_path, "train")
     notes = Notes()
     after, _ = run(other, tmp_path, "train", allow_partial=True, resume="override", notes=notes)
@@ -223,7 +216,7 @@ def test_different_optimizer_starts_fresh_with_allow_partial(tmp_path: Path) -> 
     assert any("not restored" in note for note in notes.notes)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["adam", "adam_experimental", "sgd"])
 def test_resumed_run_takes_the_learning_rate_from_the_config(kind: str, tmp_path: Path) -> None:
     optimizer = {"trainer__optimizer_config__optimizer__type": kind}

@@ -18,10 +18,13 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.disk_errors import DiskError, disk_error_scope
 from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter, SaveError
+from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.train import loop
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run_builder import build_run
+from tests.support import warm_runner
+from tests.support.problems import raises
 from tests.support.toy import make_strategy, state_of, toy_config, toy_task
 
 COMMAND = [
@@ -55,7 +58,7 @@ def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
 
 @pytest.mark.slow
 def test_full_disk_ends_the_run_with_one_message(small_disk: Path) -> None:
-    done = subprocess.run(COMMAND, cwd=small_disk, capture_output=True, text=True, check=False)
+    done = warm_runner.run(*COMMAND[3:], cwd=small_disk)
     problem, left = _message(done)
     room = r"No space left on device: the next checkpoint needs [\d,]+ kB, [\d,]+ kB are free"
     assert re.search(room, problem)
@@ -84,45 +87,36 @@ _TF_FULL = "a/train/events; No space left on device"
 
 
 @pytest.mark.parametrize(
-    ("error", "reported"),
+    "error",
     [
-        (OSError(errno.ENOSPC, "No space left on device", "a/b"), "device: a/b"),
-        (tf.errors.ResourceExhaustedError(None, None, _TF_FULL), "No space left on device"),
-        (tf.errors.InternalError(None, None, "Disk quota exceeded"), "Disk quota exceeded"),
+        OSError(errno.ENOSPC, "No space left on device", "a/b"),
+        tf.errors.ResourceExhaustedError(None, None, _TF_FULL),
+        tf.errors.InternalError(None, None, "Disk quota exceeded"),
     ],
 )
-def test_full_disk_is_recognized_from_every_error_type(
-    error: Exception, reported: str, tmp_path: Path
-) -> None:
+def test_full_disk_is_recognized_from_every_error_type(error: Exception, tmp_path: Path) -> None:
     scopes = disk_error_scope(tmp_path), error_message_scope(toy_config())
-    with pytest.raises(DiskError, match=reported) as caught, scopes[0], scopes[1]:
+    with raises("save-failed", kind=DiskError) as caught, scopes[0], scopes[1]:
         raise error
-    assert str(caught.value).endswith(
-        "there is no checkpoint yet; free up disk space and start the run again"
-    )
     assert caught.value.exit_code == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "reported"),
+    "error",
     [
-        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
-        (OSError(errno.EROFS, "Read-only file system", "a"), "Read-only file system: a"),
-        (tf.errors.UnknownError(None, None, "a; Stale file handle"), "Stale file handle"),
+        OSError(errno.EIO, "Input/output error"),
+        OSError(errno.EROFS, "Read-only file system", "a"),
+        tf.errors.UnknownError(None, None, "a; Stale file handle"),
     ],
 )
-def test_broken_disk_is_not_called_full(error: Exception, reported: str, tmp_path: Path) -> None:
-    with pytest.raises(DiskError, match=reported) as caught, disk_error_scope(tmp_path):
+def test_broken_disk_is_not_called_full(error: Exception, tmp_path: Path) -> None:
+    with raises("save-failed", kind=DiskError), disk_error_scope(tmp_path):
         raise error
-    assert str(caught.value).endswith(
-        "make sure that the disk can be written, and start the run again"
-    )
 
 
 def test_error_of_a_file_of_the_run_names_it(tmp_path: Path) -> None:
     missing = tmp_path / "a" / "file"
-    message = f"cannot write to {tmp_path}: .*{missing}"
-    with pytest.raises(DiskError, match=message), disk_error_scope(tmp_path):
+    with raises("save-failed", kind=DiskError), disk_error_scope(tmp_path):
         missing.write_text("")
 
 
@@ -138,8 +132,7 @@ def test_room_is_checked_before_the_first_checkpoint_is_written(
 
     full = os.statvfs_result([*found[:3], *[(size - 1) // found.f_frsize] * 2, *found[5:]])
     monkeypatch.setattr(os, "statvfs", lambda path: full)
-    message = "the next checkpoint needs .*\nthere is no checkpoint yet; free up disk space"
-    with pytest.raises(SaveError, match=message):
+    with raises("save-failed", kind=SaveError):
         writer.write(record_of(state, RunConditions()))
     assert not (tmp_path / "checkpoints").exists()
     monkeypatch.undo()
@@ -147,6 +140,34 @@ def test_room_is_checked_before_the_first_checkpoint_is_written(
     [step] = CheckpointFolder(tmp_path / "checkpoints").committed_steps()
     files = (tmp_path / "checkpoints").glob(f"ckpt-{step}.[id]*")
     assert writer._expected_size() == sum(path.stat().st_size for path in files)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_save_does_not_create_a_removed_run_directory_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    run = tmp_path / "run"
+    state = state_of(toy_config(), make_strategy("one_device"))
+    folder = CheckpointFolder(run / "checkpoints")
+    writer = CheckpointWriter(state.checkpoint(), folder, asynchronous=asynchronous)
+
+    def save() -> None:
+        writer.write(record_of(state, RunConditions()))
+        writer.sync()
+
+    def begin_and_remove(step: int) -> Path:
+        path = CheckpointFolder.begin_write(folder, step)
+        run.rename(tmp_path / "removed")
+        return path
+
+    with RunLock(run):
+        monkeypatch.setattr(folder, "begin_write", begin_and_remove)
+        with pytest.raises(SaveError):
+            save()
+        monkeypatch.undo()
+        with pytest.raises(SaveError):
+            save()
+    assert not run.exists()
 
 
 @pytest.mark.parametrize(
@@ -186,6 +207,6 @@ def test_failed_asynchronous_save_stops_training_immediately(tmp_path: Path) -> 
     session.restore_or_initialize()
     # A file cannot be renamed onto a directory.
     (tmp_path / "checkpoints" / "ckpt-10.data-00000-of-00001").mkdir(parents=True)
-    with strategy.scope(), pytest.raises(SaveError, match="there is no checkpoint yet"):
+    with strategy.scope(), raises("save-failed", kind=SaveError):
         loop.train(session, controller, evaluates=False)
     assert session.step in (11, 12)

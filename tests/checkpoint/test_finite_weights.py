@@ -15,6 +15,8 @@ from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
 from orbit_runner.cli.main import main
 from orbit_runner.errors import Diverged
 from orbit_runner.train.callbacks.own_callbacks import DivergenceGuard
+from tests.support.problems import raises
+from tests.support.run_directories import saved_steps
 from tests.support.toy import (
     Notes,
     make_strategy,
@@ -29,11 +31,7 @@ from tests.support.toy import (
 HIDDEN = {"task__relu": True, "trainer__steps_per_loop": 1}
 
 
-def _saved(folder: Path) -> list[int]:
-    return CheckpointFolder(folder / "checkpoints").committed_steps()
-
-
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nan_from", "keep", "asynchronous", "steps"),
     [(12, 5, False, [5, 10, 12]), (14, 1, True, [14]), (19, 2, True, [15, 19]), (2, 5, True, [2])],
@@ -43,10 +41,10 @@ def test_non_finite_weights_end_the_run_and_are_not_saved(
 ) -> None:
     config = toy_config(task__nan_from=nan_from, trainer__max_to_keep=keep, **HIDDEN)
     found = f"step {nan_from + 1} is not finite: w/kernel: 3 of 3 values are not finite"
-    with pytest.raises(Diverged, match=found) as caught:
+    with raises("diverged") as caught:
         run(config, tmp_path, enable_async_checkpointing=asynchronous)
     assert caught.value.exit_code == 3
-    assert _saved(tmp_path) == steps
+    assert saved_steps(tmp_path) == steps
     for step in steps:
         content = CheckpointContent(tmp_path / "checkpoints" / f"ckpt-{step}")
         assert content.summary().non_finite == ()
@@ -71,16 +69,16 @@ def test_run_recovers_from_the_last_finite_checkpoint(
         config, tmp_path, strategy=name, notes=notes, enable_async_checkpointing=asynchronous
     )
     assert np.isfinite(model.get_weights()[0]).all()
-    assert _saved(tmp_path) == [20]
+    assert saved_steps(tmp_path) == [20]
     (note,) = (note for note in notes.notes if "diverged" in note)
     assert f"returned to step {nan_from // 5 * 5} (recovery 1 of 1)" in note
 
 
 def test_weights_are_checked_even_if_the_loss_check_is_off(tmp_path: Path) -> None:
     config = toy_config(task__nan_from=7, trainer__recovery_max_trials=-1)
-    with pytest.raises(Diverged, match="step 8 is not finite"):
+    with raises("diverged"):
         run(config, tmp_path)
-    assert _saved(tmp_path) == [5, 7]
+    assert saved_steps(tmp_path) == [5, 7]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
@@ -90,19 +88,13 @@ def test_non_finite_loss_is_a_divergence(loss: float) -> None:
     state = state_of(config, make_strategy("one_device"))
     of_run: Any = SimpleNamespace(step=0, state=state, trainer=SimpleNamespace(earlier_records=[]))
     guard.on_loop_end(of_run, {"training_loss": 1e5})
-    with pytest.raises(Diverged, match=f"the loss is {loss:g} at step 0"):
+    with raises("diverged"):
         guard.on_loop_end(of_run, {"training_loss": loss})
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("part", "name"),
-    [
-        ("momentum", "w/kernel/momentum"),
-        ("average", "w/kernel/average"),
-    ],
-)
-def test_optimizer_slots_and_averages_must_be_finite(part: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["momentum", "average"])
+def test_optimizer_slots_and_averages_must_be_finite(part: str, tmp_path: Path) -> None:
     config = toy_config(
         trainer__optimizer_config__optimizer__sgd__momentum=0.9,
         trainer__optimizer_config__ema__average_decay=0.9,
@@ -117,11 +109,12 @@ def test_optimizer_slots_and_averages_must_be_finite(part: str, name: str, tmp_p
     }
     slots[part].assign([[1.0], [np.inf], [np.nan]])
     state.global_step.assign(21)
-    with pytest.raises(Diverged, match=f"{name}: 2 of 3 values are not finite"):
+    with raises("diverged"):
         session.checkpoints.save()
-    assert _saved(tmp_path) == [5, 10, 15, 20]
+    assert saved_steps(tmp_path) == [5, 10, 15, 20]
 
 
+@pytest.mark.slow
 def test_infinite_constant_of_the_model_is_allowed(tmp_path: Path) -> None:
     config = toy_config(task__mask=True)
     notes = Notes()
@@ -152,6 +145,7 @@ def _of_an_older_version(folder: Path) -> None:
         _forget(path)
 
 
+@pytest.mark.slow
 def test_non_finite_checkpoint_of_an_older_version_is_skipped(tmp_path: Path) -> None:
     whole, _ = run(toy_config(), tmp_path / "whole")
     _of_an_older_version(tmp_path / "a")
@@ -175,6 +169,7 @@ def test_verify_reports_non_finite_checkpoints(
     assert f"{tmp_path}: 1 of 4 not finite" in out
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_stays_finite(tmp_path: Path) -> None:
     best = {
         "trainer__best_checkpoint_export_subdir": "best",

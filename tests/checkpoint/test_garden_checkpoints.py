@@ -10,8 +10,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import RunnerError
 from tests.support.garden import GardenRun, tensors
+from tests.support.problems import raises
 from tests.support.toy import (
     Notes,
     ToyTask,
@@ -54,7 +54,7 @@ def _restored(config: ExperimentConfig, folder: Path, **options: Any) -> tuple[A
     return session, notes.notes
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
 def test_model_garden_checkpoint_resumes_in_this_runner(case: str, tmp_path: Path) -> None:
     config = toy_config(**_CASES[case])
@@ -75,7 +75,7 @@ def test_model_garden_checkpoint_resumes_in_this_runner(case: str, tmp_path: Pat
     _equal(tmp_path / "here" / "checkpoints" / "ckpt-20", tmp_path / "there" / "ckpt-20")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
 def test_our_checkpoint_resumes_in_model_garden_and_back_here(case: str, tmp_path: Path) -> None:
     config = toy_config(**_CASES[case])
@@ -95,6 +95,7 @@ def test_our_checkpoint_resumes_in_model_garden_and_back_here(case: str, tmp_pat
     assert tf.train.latest_checkpoint(str(tmp_path / "there")) == str(tmp_path / "there" / last)
 
 
+@pytest.mark.slow
 def test_checkpoints_directory_resumes_in_model_garden(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=10), tmp_path, "train")
     assert GardenRun(toy_config(), tmp_path / "checkpoints", steps=15).started_at == 10
@@ -108,7 +109,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
 def test_damaged_model_garden_checkpoint_is_ignored_and_left_in_place(
     mode: str, theirs: Path, tmp_path: Path
@@ -125,25 +126,22 @@ def test_damaged_model_garden_checkpoint_is_ignored_and_left_in_place(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    "changes",
     [
-        ({f"{_OPTIMIZER}optimizer__type": "lamb"}, r"Adam \(older kind\), .* uses LAMB \(older"),
-        (
-            {f"{_OPTIMIZER}optimizer__type": "adam_experimental"},
-            r"Adam \(older kind\), .* uses Adam",
-        ),
+        {f"{_OPTIMIZER}optimizer__type": "lamb"},
+        {f"{_OPTIMIZER}optimizer__type": "adam_experimental"},
     ],
 )
 def test_resuming_a_model_garden_run_with_another_optimizer_is_rejected(
-    changes: dict[str, Any], told: str, theirs: Path
+    changes: dict[str, Any], theirs: Path
 ) -> None:
-    with pytest.raises(RunnerError, match=told):
+    with raises("checkpoint-mismatch", "trainer.optimizer_config.optimizer"):
         _restored(toy_config(**_AVERAGE, **changes), theirs)
 
 
 def test_unused_weight_average_in_the_checkpoint_is_reported(theirs: Path) -> None:
     config = toy_config(**_ADAM)
-    with pytest.raises(RunnerError, match=r"average of model\S+ \(3 × 1\): only in the check"):
+    with raises("checkpoint-mismatch"):
         _restored(config, theirs)
     session, notes = _restored(config, theirs, allow_partial=True)
     assert session.step == 5
@@ -159,10 +157,7 @@ def test_unused_weight_average_in_the_checkpoint_is_reported(theirs: Path) -> No
 
 def test_weight_average_missing_from_the_checkpoint_is_reported(tmp_path: Path) -> None:
     GardenRun(toy_config(), tmp_path, steps=5)
-    with pytest.raises(
-        RunnerError,
-        match=r"\(variables that fit: global_step, 4 in optimizer, 1 in model\):\n  ema\.aver",
-    ):
+    with raises("checkpoint-mismatch"):
         _restored(toy_config(**_AVERAGE), tmp_path)
     session, _ = _restored(toy_config(**_AVERAGE), tmp_path, allow_partial=True)
     assert session.state.ema is not None
@@ -177,8 +172,7 @@ def test_checkpoint_without_matching_model_variables_is_rejected(
     state = state_of(toy_config(), make_strategy("one_device"))
     other = tf.train.Checkpoint(net=state.model, global_step=tf.Variable(3, dtype=tf.int64))
     other.write(str(tmp_path / "ckpt-3"))
-    told = "nothing in the checkpoint .* fits" if partly else r"\(variables that fit: global_step\)"
-    with pytest.raises(RunnerError, match=told):
+    with raises("checkpoint-mismatch"):
         _restored(toy_config(), tmp_path, allow_partial=partly)
 
 
@@ -253,6 +247,7 @@ class _IdleTask(ToyTask):
         return model
 
 
+@pytest.mark.slow
 def test_slots_and_averages_missing_from_the_checkpoint_start_fresh(tmp_path: Path) -> None:
     config = toy_config(**_ADAM, **_AVERAGE)
     GardenRun(config, tmp_path, steps=5, task=_LateTask(config.task))
@@ -279,6 +274,7 @@ def test_latest_checkpoint_pointer_moves_back_if_the_newest_is_damaged(tmp_path:
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(before)
 
 
+@pytest.mark.slow
 def test_init_checkpoint_accepts_a_run_directory(tmp_path: Path) -> None:
     run(toy_config(), tmp_path / "a", "train")
     config = toy_config(task__init_checkpoint=tmp_path / "a")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support import warm_runner
 
 
 @pytest.fixture
@@ -21,14 +24,31 @@ def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
 
 
 @pytest.fixture
+def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes importing tensorflow in this process fail, also if it has been imported."""
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """A copy of the run `made` of a test file, to be changed."""
+    return Path(shutil.copytree(made, tmp_path / "a"))
+
+
+@pytest.fixture
 def refused() -> Callable[..., str]:
     """Runs a command that must be rejected, and returns its error message."""
     return _refused
 
 
 def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    command = [sys.executable, "-m", "orbit_runner", *arguments]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    if env is None:
+        done = warm_runner.run(*arguments, cwd=folder)
+    else:
+        command = [sys.executable, "-m", "orbit_runner", *arguments]
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

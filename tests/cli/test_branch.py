@@ -16,6 +16,7 @@ from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_records
 from orbit_runner.run_directory.run_summary import read_summary
+from tests.support import warm_runner
 
 STEPS = 60
 RATE = "trainer.optimizer_config.learning_rate"
@@ -64,7 +65,7 @@ def _weights(run: Path) -> str:
     return str(_attempt(run)["weights"])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", NO_CHECKPOINTS)
 def test_branch_without_a_change_has_the_weights_of_its_parent(
     step: int, parent: Path, branched: Branched
@@ -92,6 +93,7 @@ def test_branch_at_a_checkpoint_imports_no_tensorflow_to_prepare(
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
+@pytest.mark.slow
 def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(
     branched: Branched, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_other_rate_equals_a_run_whose_schedule_has_a_step_there(
     assert (rates[0], rates[-1]) == (0.001, 0.02)
 
 
+@pytest.mark.slow
 def test_schedule_may_replace_a_constant_rate(branched: Branched) -> None:
     """A constant rate is a variable in the checkpoint, and a schedule is none."""
     schedule = f"--{RATE}={{type: stepwise, stepwise: {{boundaries: [32], values: [0.001, 0.02]}}}}"
@@ -121,6 +124,7 @@ def test_schedule_may_replace_a_constant_rate(branched: Branched) -> None:
     assert _weights(back) == _weights(constant)
 
 
+@pytest.mark.slow
 def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branched) -> None:
     branch = branched("--at=45", "--runtime.seed=3", "--train_steps=50")
     keys = ("step", "split", "training_loss", "accuracy")
@@ -142,6 +146,7 @@ def test_branch_keeps_the_history_up_to_its_step(parent: Path, branched: Branche
     assert (branch / f"best/best-{info['best_ckpt_global_step']}.index").exists()
 
 
+@pytest.mark.slow
 def test_branch_of_a_branch_is_verified_and_reproduced(
     branched: Branched, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,5 +200,7 @@ def _trained_branch(folder: Path) -> dict[str, Any]:
 def _command(
     folder: Path, *arguments: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
+    if env is None:
+        return warm_runner.run(*arguments, cwd=folder)
     command = [sys.executable, "-m", "orbit_runner", *arguments]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)

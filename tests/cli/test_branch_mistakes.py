@@ -7,16 +7,16 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.branch import find_branch_step, find_first_use
 from orbit_runner.step.examples import TrainingOrder
+from tests.support.problems import error_of, fails, problems_of, raises
+from tests.support.run_directories import locked_by_another
 
 PARENT = [
     "--experiment=digits_mlp",
@@ -42,96 +42,94 @@ def parent(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copytree(made, tmp_path / "a"))
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["a", "--at=31", "--model_dir=b"], ["--at: got 31, allowed: 1 to 30, the last step of a"]),
-        (["a", "--at=0", "--model_dir=b"], ["--at: got '0', allowed: a step from 1 to 2147483647"]),
-        (["a", "--at=x", "--model_dir=b"], ["--at: got 'x', allowed: a step from 1 to 2147483647"]),
-        (["a", "--model_dir=b"], ["--at: is not set", "task.train_data.exclude"]),
-        (["a", "--at=20"], ["--model_dir"]),
-        (["nowhere", "--at=20", "--model_dir=b"], ["RUN: nowhere is not a directory"]),
-        (["a", "--at=20", "--model_dir=a/b"], ["--model_dir: a/b is inside RUN, a"]),
-        (["a", "--at=20", "--model_dir=full"], ["--model_dir: full is not empty"]),
-        (["damaged", "--at=20", "--model_dir=b"], ["no intact checkpoint with a record"]),
-        (["gs://x/a", "--at=20", "--model_dir=b"], ["RUN", "use a local path"]),
-        (["a", "--at=20", "--model_dir=gs://x/b"], ["--model_dir", "use a local path"]),
-        (["a", "--at=20", "--model_dir=b", "--experiment=digits"], ["a branch has the experiment"]),
-        (["a", "--at=20", "--model_dir=b", "--mode=eval"], ["unknown mode 'eval'"]),
-        (["a", "--at=20", "--model_dir=b", "--runtime.sed=3"], ["unknown setting 'sed'"]),
-        (["a", "--at=20", "--model_dir=b", "--train_steps=15"],
-         ["trainer.train_steps", "got 15, but the branch begins at step 20"]),
-        (["a", "--at=20", "--model_dir=b", "--trainer.optimizer_config.optimizer.type=sgd"],
-         ["trainer.optimizer_config.optimizer.type", "got sgd, but step 20 has the slots of adam"]),
-        (["branch", "--at=15", "--model_dir=b"],
-         ["branch branches off from a at step 20", "`runner branch a --at=15`"]),
-        (["a", "--at=25", "--model_dir=branch"], ["branch is a branch of a at step 20"]),
-    ],
-    ids=lambda value: " ".join(value[:-1]) if len(value) > 2 else "",
-)  # fmt: skip
-def test_invalid_branch_is_rejected_before_anything_is_written(
-    arguments: list[str],
-    said: list[str],
-    parent: Path,
-    tmp_path: Path,
-    without_tensorflow: dict[str, str],
-    refused: Callable[..., str],
-) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/x").touch()
-    shutil.copytree(parent, tmp_path / "damaged")
-    for path in (tmp_path / "damaged/checkpoints").glob("*.index"):
+@pytest.fixture(scope="module")
+def runs(made: Path) -> Path:
+    """The directory of the run, of a branch of it, and of directories that are no run."""
+    folder = made.parent
+    (folder / "full").mkdir()
+    (folder / "full/x").touch()
+    shutil.copytree(made, folder / "damaged")
+    for path in (folder / "damaged/checkpoints").glob("*.index"):
         path.unlink()
-    assert main(["branch", "a", "--at=20", "--model_dir=branch", "--prepare", "--quiet"]) == 0
-    before = {*tmp_path.rglob("*")}
-
-    found = refused(tmp_path, "branch", *arguments, env=without_tensorflow)
-
-    for text in said:
-        assert text in found
-    assert {*tmp_path.rglob("*")} == before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["branch", "a", "--at=20", "--model_dir=branch", "--prepare", "--quiet"]) == 0
+    return folder
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "path"),
+    [
+        (["a", "--at=31", "--model_dir=b"], "unknown-step", "--at"),
+        (["a", "--at=0", "--model_dir=b"], "wrong-usage", ""),
+        (["a", "--at=x", "--model_dir=b"], "wrong-usage", ""),
+        (["a", "--model_dir=b"], "not-set", "--at"),
+        (["a", "--at=20"], "wrong-usage", ""),
+        (["nowhere", "--at=20", "--model_dir=b"], "not-a-run", "RUN"),
+        (["a", "--at=20", "--model_dir=a/b"], "bad-path", "--model_dir"),
+        (["a", "--at=20", "--model_dir=full"], "already-exists", "--model_dir"),
+        (["damaged", "--at=20", "--model_dir=b"], "no-checkpoint", "RUN"),
+        (["gs://x/a", "--at=20", "--model_dir=b"], "bad-path", "RUN"),
+        (["a", "--at=20", "--model_dir=gs://x/b"], "bad-path", "--model_dir"),
+        (["a", "--at=20", "--model_dir=b", "--experiment=digits"], "conflict", "--experiment"),
+        (["a", "--at=20", "--model_dir=b", "--mode=eval"], "not-allowed", "--mode"),
+        (["a", "--at=20", "--model_dir=b", "--train_steps=15"],
+         "out-of-range", "trainer.train_steps"),
+        (["a", "--at=20", "--model_dir=b", "--trainer.optimizer_config.optimizer.type=sgd"],
+         "checkpoint-mismatch", "trainer.optimizer_config.optimizer.type"),
+        (["branch", "--at=15", "--model_dir=b"],
+         "unknown-step", "--at"),
+        (["a", "--at=25", "--model_dir=branch"], "other-config", "--model_dir"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+@pytest.mark.usefixtures("no_tensorflow")
+def test_invalid_branch_is_rejected_before_anything_is_written(
+    arguments: list[str], code: str, path: str, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(runs)
+    before = {*runs.rglob("*")}
+
+    fails(["branch", *arguments], code, path)
+
+    assert {*runs.rglob("*")} == before
+
+
+@pytest.mark.slow
 def test_settings_that_do_not_fit_the_checkpoint_leave_no_directory(
     parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     flags = ["--at=20", "--model_dir=b", "--task.model.hidden_units=[9]", "--quiet"]
-    assert main(["branch", "a", *flags]) == 2
-    said = capsys.readouterr().err
-    assert "64 × 8 in the checkpoint" in said
-    assert "pass --allow_partial; b was removed" in said
+    fails(["branch", "a", *flags], "checkpoint-mismatch")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert main(["branch", "a", *flags, "--allow_partial", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "with only part of the checkpoint restored" in found["inexact"][0]
 
 
-def test_changed_data_is_rejected(parent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_data_is_rejected(parent: Path) -> None:
     text = (parent / "data.json").read_text()
     (parent / "data.json").write_text(text.replace("sha256:", "sha256:0"))
     flags = ["--at=20", "--model_dir=b", "--prepare"]
-    assert main(["branch", "a", *flags]) == 2
-    assert "a: the data changed since the run last started" in capsys.readouterr().err
+    fails(["branch", "a", *flags], "data-changed")
     # A branch may have other data, if its settings say so.
     assert main(["branch", "a", *flags, "--task.train_data.global_batch_size=32"]) == 0
     assert json.loads(Path("b/data.json").read_text())["changes"] == []
 
 
 def test_steps_that_differ_from_those_of_the_parent_are_reported(
-    parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    parent: Path, tmp_path: Path
 ) -> None:
     """The run has another rate than `config.yaml` says, and saved a checkpoint of step 10."""
     text = (parent / "config.yaml").read_text()
     (parent / "config.yaml").write_text(
         text.replace("learning_rate: 0.001", "learning_rate: 0.002")
     )
-    assert main(["branch", "a", "--at=15", "--model_dir=b", "--prepare"]) == 4
-    said = capsys.readouterr().err
-    assert "the steps of a cannot be repeated here" in said
-    assert "differ at step 10" in said
-    assert "the newest checkpoint was made with a different config than config.yaml" in said
-    assert "a step that has a checkpoint: 20, 30" in said
+    arguments = ["branch", "a", "--at=15", "--model_dir=b", "--prepare"]
+    (problem,) = problems_of(error_of(arguments, exit_code=4))
+    # The text depends on whether the code is committed.
+    assert (problem.code, problem.path) == ("not-repeatable", "RUN")
+    assert "differ at step 10" in problem.message
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
@@ -165,21 +163,10 @@ def test_kill_while_the_directory_is_made_leaves_no_half_made_run(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_other_process_that_makes_the_same_branch_is_detected(
-    parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = (
-        "from orbit_runner.run_directory.run_lock import RunLock; import sys; "
-        "RunLock('.b.branch').acquire(); print('locked', flush=True); sys.stdin.read()"
-    )
-    other = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout is not None
-    assert other.stdout.readline() == "locked\n"
-    assert main(["branch", "a", "--at=20", "--model_dir=b", "--prepare"]) == 2
-    other.communicate("")
-    assert "another process" in capsys.readouterr().err
+@pytest.mark.slow
+def test_other_process_that_makes_the_same_branch_is_detected(parent: Path, tmp_path: Path) -> None:
+    with locked_by_another(tmp_path / ".b.branch"):
+        fails(["branch", "a", "--at=20", "--model_dir=b", "--prepare"], "run-locked", "--model_dir")
     assert not (tmp_path / "b").exists()
 
 
@@ -196,14 +183,14 @@ def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Pat
     assert find_first_use(order, [example, early], 30) == 3
     assert find_branch_step(before, parent, [example], 30) == (20, 22)
     assert find_branch_step(before, parent, [example], 21) == (20, None)
-    with pytest.raises(RunnerError, match="no intact checkpoint before step 3, the first with"):
+    with raises("no-checkpoint", "--at"):
         find_branch_step(before, parent, [early], 30)
     # The checkpoint of step 20 is too late for an example of that step.
     rows = order.step(20).chosen
     late = next(
         row["example"] for row in rows if order.occurrences(row["example"], 30)[0]["step"] == 20
     )
-    with pytest.raises(RunnerError, match="before step 20, the first with"):
+    with raises("no-checkpoint", "--at"):
         find_branch_step(before, parent, [late], 30)
 
 

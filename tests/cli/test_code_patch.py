@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "orbit_runner"]
+from tests.support import warm_runner
+
 ARGUMENTS = [
     "--experiment=digits_mlp",
     "--config_file=quick.yaml",
@@ -29,9 +29,7 @@ def git(*arguments: str, cwd: Path) -> str:
 
 
 def train(cwd: Path, *arguments: str) -> None:
-    done = subprocess.run(
-        [*COMMAND, *ARGUMENTS, *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    done = warm_runner.run(*ARGUMENTS, *arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
 
 
@@ -59,6 +57,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_git_apply_accepts_the_patch_of_a_run(repository: Path, tmp_path: Path) -> None:
     first, second = attempts_of(repository / "runs/a")
     assert first["code"]["revision"] == git("rev-parse", "HEAD", cwd=repository)
@@ -105,10 +104,7 @@ def test_reproduce_reports_changed_code(repository: Path) -> None:
 
 
 def _reproduce(cwd: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [*COMMAND, "reproduce", "runs/a", *arguments],
-        cwd=cwd, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = warm_runner.run("reproduce", "runs/a", *arguments, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
+from orbit_runner.compare.runs import RunComparison, compare
+from tests.support.problems import fails
 from tests.support.run_directories import write_best, write_run
 
 
@@ -53,7 +56,9 @@ def test_table_has_settings_software_metrics_and_weights(
     assert main(["compare", "runs/a", "runs/b", "runs/c"]) == 0
     text = capsys.readouterr().out
     rows = _rows(text)
-    assert text.splitlines()[0].split() == ["[a]", "a", "[b]", "b", "[c]", "c"]
+    verdict, head = text.splitlines()[:2]
+    assert verdict == "best: c, accuracy 0.95 at step 300, 0.05 more than a"
+    assert head.split() == ["[a]", "a", "[b]", "b", "[c]", "c"]
     assert rows["runtime.seed"] == ["17", "17", "3"]
     assert rows["task.model.filters"] == ["[32, 64]", "[32, 64]", "[8, 16]"]
     assert rows["tensorflow"] == ["2.20.0", "2.20.0", "2.21.0"]
@@ -62,9 +67,10 @@ def test_table_has_settings_software_metrics_and_weights(
     assert rows["weights"] == ["abababababab", "abababababab", "cdcdcdcdcdcd"]
     assert rows["equal to a"] == ["differ from a at step 300, equal at step 100"]
     assert "task.model.name" not in rows
-    after = text.index("best evaluation")
-    assert _rows(text[:after])["accuracy"] == ["0.9", "0.9", "0.95"]
-    assert _rows(text[after:])["accuracy"] == ["-", "-", "0.95"]
+    best, last, after = map(text.index, ("best eval", "last eval", "settings that differ"))
+    assert _rows(text[best:last])["accuracy"] == ["-", "-", "0.95"]
+    assert _rows(text[best:last])["step"] == ["-", "-", "300"]
+    assert _rows(text[last:after])["accuracy"] == ["0.9", "0.9", "0.95 (+0.05) *"]
 
 
 def test_runs_of_a_directory_are_compared(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,29 +172,25 @@ def test_names_of_runs_and_settings_are_escaped_in_the_page(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("arguments", "code", "path"),
     [
-        (["missing"], "RUN: missing does not exist"),
-        (["runs/a/config.yaml"], "RUN: runs/a/config.yaml is not a directory"),
-        (["runs/a/checkpoints"], "is not a run directory and contains none"),
-        (["runs", "--metric=acuracy"], "unknown metric 'acuracy'; did you mean 'accuracy'?"),
-        (["runs", "--where=accuracy > 2"], "no run matches 'accuracy > 2'"),
-        (["runs", "--html=runs/a/config.yaml/page.html"], "--html: cannot write"),
+        (["missing"], "not-a-run", "RUN"),
+        (["runs/a/config.yaml"], "not-a-run", "RUN"),
+        (["runs/a/checkpoints"], "not-a-run", "RUN"),
+        (["runs", "--metric=acuracy"], "unknown-name", "--metric"),
+        (["runs", "--where=accuracy > 2"], "nothing-selected", "--where"),
+        (["runs", "--html=runs/a/config.yaml/page.html"], "bad-path", "--html"),
     ],
 )
-def test_invalid_arguments_are_errors(
-    runs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
-) -> None:
-    assert main(["compare", *arguments]) == 2
-    assert reason in capsys.readouterr().err
+@pytest.mark.usefixtures("runs")
+def test_invalid_arguments_are_errors(arguments: list[str], code: str, path: str) -> None:
+    fails(["compare", *arguments], code, path)
 
 
-def test_too_many_runs_are_an_error(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("runs")
+def test_too_many_runs_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orbit_runner.cli.commands.compare._MOST_RUNS", 2)
-    assert main(["compare", "runs"]) == 2
-    assert "got 3 runs, allowed: at most 2" in capsys.readouterr().err
+    fails(["compare", "runs"], "out-of-range", "RUN")
 
 
 def test_run_that_is_being_written_is_compared(
@@ -201,3 +203,52 @@ def test_run_that_is_being_written_is_compared(
         file.write('{"step": 400, "spl')
     assert main(["compare", "runs/a", "runs/b"]) == 0
     assert _rows(capsys.readouterr().out)["status"] == ["finished", "lost"]
+
+
+def _comparison(tmp_path: Path, comparison: str = "") -> RunComparison:
+    """Returns three runs with accuracies of 0.9, 0.8 and 0.9."""
+    flags = [("trainer.best_checkpoint_metric_comp", comparison)] if comparison else []
+    for name, accuracy in (("a", 0.9), ("b", 0.8), ("c", 0.9)):
+        write_run(tmp_path / name, accuracies={300: accuracy}, flags=flags)
+        write_best(tmp_path / name, 300, accuracy=accuracy)
+    return compare([tmp_path / name for name in "abc"])
+
+
+def test_best_values_are_those_in_the_better_direction(tmp_path: Path) -> None:
+    comparison = _comparison(tmp_path)
+    assert comparison.winners("accuracy", [0.9, 0.8, 0.9]) == [0, 2]
+    assert comparison.winners("validation_loss", [0.9, 0.8, None]) == [1]
+    assert comparison.winners("accuracy", [0.9, math.nan, math.inf]) == []
+    assert comparison.winners("accuracy", [0.9, 0.9, 0.9]) == []
+    assert comparison.winners("learning_rate", [0.9, 0.8, 0.7]) == []
+
+
+def test_direction_of_the_best_checkpoint_counts(tmp_path: Path) -> None:
+    assert _comparison(tmp_path, "lower").winners("accuracy", [0.9, 0.8, 0.9]) == [1]
+
+
+def test_equal_best_runs_have_no_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _comparison(tmp_path)
+    assert main(["compare", str(tmp_path)]) == 0
+    assert "best:" not in capsys.readouterr().out
+
+
+def test_page_folds_the_speed_and_marks_the_best_evaluations(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "runs", "--html=page.html"]) == 0
+    shown, _, folded = Path("page.html").read_text().partition("<details>")
+    assert "steps/s</figcaption>" not in shown
+    assert "<figcaption>speed, steps/s</figcaption>" in folded
+    assert shown.count("<span class=ring>") == 1
+    assert "best 0.95 at step 300" in shown
+
+
+def test_runs_on_different_data_have_no_best_value(tmp_path: Path) -> None:
+    for name, source in (("a", "digits"), ("b", "synthetic")):
+        flags = [("task.validation_data.source", source)]
+        write_run(tmp_path / name, accuracies={300: 0.9}, flags=flags)
+    comparison = compare([tmp_path / "a", tmp_path / "b"])
+    assert comparison.winners("accuracy", [0.9, 0.8]) == []

@@ -130,6 +130,19 @@ def test_command_after_divergence_leaves_the_step_out(
     assert arguments[-1] == f"--trainer.skip_steps=[{step[1]}]"
 
 
+@pytest.mark.slow
+def test_command_after_a_finite_divergence_asks_for_a_change(
+    start: Callable[..., tuple[int, str, str]],
+) -> None:
+    bound = ["--trainer.loss_upper_bound=1e-9", "--trainer.recovery_begin_steps=10"]
+    code, _, said = start(*_FLAGS, *bound, "--trainer.checkpoint_interval=5")
+    command, _, comment = said.splitlines()[-1].partition("  # ")
+
+    assert code == 3
+    assert command.endswith(" --resume=override")
+    assert comment == "add what you change, such as the learning rate"
+
+
 def test_mistake_before_training_prints_no_command(
     start: Callable[..., tuple[int, str, str]],
 ) -> None:

@@ -20,6 +20,7 @@ from orbit_runner.cli.flags.driver_flags import REPLACED, REPLACED_MODES
 from orbit_runner.config.resolve import resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES
 from orbit_runner.errors import RunnerError
+from tests.support.problems import raises
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/official_drivers.md"
 ROWS = re.findall(
@@ -159,18 +160,18 @@ def test_boolean_flag_is_parsed_as_in_absl(written: list[str], value: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("written", "message"),
+    ("written", "code", "path"),
     [
-        ("--enable_async_checkpointing=maybe", "got 'maybe', allowed: true, false"),
-        ("--nologtostderr=true", "--nologtostderr does not accept a value"),
-        ("--flagfile=/no/such/file", "cannot be read"),
-        ("--logger_levels=absl:loud", "got 'absl:loud', expected name:info"),
-        ("--expperiment=x", "did you mean '--experiment'"),
-        ("--notfhub_handle", "runner export"),
+        ("--enable_async_checkpointing=maybe", "not-allowed", "--enable_async_checkpointing"),
+        ("--nologtostderr=true", "wrong-usage", ""),
+        ("--flagfile=/no/such/file", "unreadable-file", ""),
+        ("--logger_levels=absl:loud", "wrong-type", "--logger_levels"),
+        ("--expperiment=x", "unknown-flag", ""),
+        ("--notfhub_handle", "unknown-flag", ""),
     ],
 )
-def test_invalid_flag_is_rejected_with_an_explanation(written: str, message: str) -> None:
-    with pytest.raises(RunnerError, match=re.escape(message)):
+def test_invalid_flag_is_rejected_with_an_explanation(written: str, code: str, path: str) -> None:
+    with raises(code, path):
         parse_flags(COMMAND.parser(), [written])
 
 
@@ -189,7 +190,7 @@ def test_flagfile_is_read_recursively_and_a_cycle_is_rejected(tmp_path: Path) ->
     taken = parse_flags(COMMAND.parser(), [f"--flagfile={outer}", "--seed=4"])
     assert (taken.mode, taken.seed) == ("train", "4")
     inner.write_text(f"--flagfile={outer}\n")
-    with pytest.raises(RunnerError, match="each file once"):
+    with raises("wrong-usage"):
         parse_flags(COMMAND.parser(), [f"--flagfile={outer}"])
 
 

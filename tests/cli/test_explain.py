@@ -7,6 +7,7 @@ import json
 import pytest
 
 from orbit_runner.cli.main import main
+from tests.support.problems import fails
 
 TRAIN_STEPS = """\
 trainer.train_steps
@@ -77,8 +78,6 @@ def test_json_output_contains_choices_and_defaults(capsys: pytest.CaptureFixture
     assert "value" not in second
 
 
-def test_unknown_setting_suggests_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "trainer.train_step"]) == 2
-    err = capsys.readouterr().err
-    assert "unknown setting 'trainer.train_step'; did you mean 'trainer.train_steps'?" in err
-    assert main(["explain"]) == 2
+def test_unknown_setting_suggests_the_nearest_name() -> None:
+    fails(["explain", "trainer.train_step"], "unknown-setting")
+    fails(["explain"], "wrong-usage")

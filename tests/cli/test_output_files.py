@@ -22,6 +22,7 @@ from orbit_runner.cli.flags.values import write_flag_output
 from orbit_runner.cli.main import main
 from orbit_runner.utils import files
 from orbit_runner.utils.files import write_output
+from tests.support.problems import error_of, fails
 
 KEPT = Path(__file__).parents[1] / "kept_runs" / "0.1.0"
 _NULL = os.makedev(1, 3)
@@ -57,6 +58,10 @@ def received(tmp_path: Path) -> Iterator[tuple[Path, list[bytes]]]:
 
 def _report(run: Path, target: Path | str) -> int:
     return main(["report", str(run), f"--html={target}"])
+
+
+def _report_fails(run: Path, target: Path | str, code: str) -> None:
+    fails(["report", str(run), f"--html={target}"], code, "--html")
 
 
 def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
@@ -104,13 +109,12 @@ def test_large_content_is_written_to_a_pipe_as_a_whole(
 
 
 def test_pipe_that_nobody_reads_is_an_error(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_PIPE_SECONDS", 0.2)
     os.mkfifo(tmp_path / "pipe")
 
-    assert _report(run, tmp_path / "pipe") == 2
-    assert "no process reads this pipe, for 0.2 seconds" in capsys.readouterr().err
+    fails(["report", str(run), f"--html={tmp_path / 'pipe'}"], "not-writable")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
@@ -128,24 +132,18 @@ def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["page.html"]
 
 
-def test_cycle_of_links_is_refused(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cycle_of_links_is_refused(run: Path, tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
 
-    assert _report(run, tmp_path / "a") == 2
-    assert os.strerror(errno.ELOOP) in capsys.readouterr().err
+    _report_fails(run, tmp_path / "a", "bad-path")
 
 
-def test_socket_is_refused(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_socket_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
-        assert _report(run, "socket") == 2
-    assert "socket is a socket, expected a file" in capsys.readouterr().err
+        _report_fails(run, "socket", "bad-path")
 
 
 @pytest.mark.parametrize(
@@ -164,13 +162,12 @@ def test_directory_in_place_of_a_file_is_refused_and_kept(
     arguments: list[str],
     run: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(run.parent)
     Path("place").mkdir()
+    path = arguments[-1].partition("=")[0]
 
-    assert main([argument.format("place") for argument in arguments]) == 2
-    assert "place is a directory, expected a file" in capsys.readouterr().err
+    fails([argument.format("place") for argument in arguments], "bad-path", path)
     assert {path.name for path in run.parent.iterdir()} == {"run", "place"}
 
 
@@ -196,7 +193,6 @@ def test_other_file_in_place_of_a_directory_is_refused_and_kept(
     run: Path,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(run.parent)
     from tests.sweep.sweep_files import TEXT
@@ -213,10 +209,8 @@ def test_other_file_in_place_of_a_directory_is_refused_and_kept(
         place.symlink_to("missing")
     before = place.lstat()
 
-    assert main([argument.format("place") for argument in arguments]) == 2
-    said = capsys.readouterr().err
-    assert "place" in said
-    assert "Traceback" not in said
+    error = error_of([argument.format("place") for argument in arguments])
+    assert "place" in str(error)
     assert os.path.samestat(before, place.lstat())
     assert {path.name for path in Path().iterdir()} == {"run", "place", "s.yaml"}
 

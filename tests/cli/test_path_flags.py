@@ -9,10 +9,9 @@ import pytest
 
 import orbit_runner
 from orbit_runner.cli.main import main
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.run_directory.paths import unsuitable_directory_reason
-from orbit_runner.storage.paths import PathError
 from tests.support import keras_models
+from tests.support.problems import check, error_of, fails, problems_of, raises
 from tests.sweep.sweep_files import TEXT
 
 _CLUSTER = ["--experiment=digits", "--distribution_strategy=multi_worker_mirrored"]
@@ -64,33 +63,28 @@ def test_unsupported_path_is_rejected_and_error_names_the_argument(
     where: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    code = main(arguments)
+    problems = problems_of(error_of(arguments))
 
-    told = capsys.readouterr().err
-    assert code == 2
-    assert where in told
-    assert "got '" in told
-    assert "//b/" in told
+    assert problems[0].path == where
+    check(problems, *((problem.code, problem.path) for problem in problems))  # their texts
     assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("command", [["verify"], ["--experiment=digits", "--model_dir"]])
 def test_url_with_password_is_rejected_without_printing_the_password(
-    command: Sequence[str], capsys: pytest.CaptureFixture[str]
+    command: Sequence[str],
 ) -> None:
     *before, last = command
     url = "s3://me:hunter2@bucket/run"
     arguments = [*command, url] if last == "verify" else [*before, f"{last}={url}"]
 
-    assert main(arguments) == 2
+    error = error_of(arguments)
 
-    told = capsys.readouterr().err
-    assert "…@bucket/run" in told
-    assert "hunter2" not in told
+    assert "…@bucket/run" in str(error)
+    assert "hunter2" not in str(error)
 
 
 def test_file_url_is_read_as_a_local_path(
@@ -118,25 +112,10 @@ def _fill(folder: Path, kind: str) -> Path:
     return Path("/") if kind == "root" else folder
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("project", "contains src/, but no run"),
-        ("repository", "contains .git/, but no run"),
-        ("files", "contains notes-0.txt, notes-1.txt, notes-2.txt and 1 more, but no run"),
-        ("runs", "contains a/, but no run"),
-        ("home", "is the home directory"),
-        ("root", "is the root directory"),
-    ],
-)
+@pytest.mark.parametrize("kind", ["project", "repository", "files", "runs", "home", "root"])
 @pytest.mark.parametrize("command", ["run", "api", "sweep", "launch"])
 def test_directory_of_other_things_is_refused_before_anything_is_written(
-    kind: str,
-    reason: str,
-    command: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kind: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -152,18 +131,12 @@ def test_directory_of_other_things_is_refused_before_anything_is_written(
         "launch": ["launch", "--workers=2", "--", *_CLUSTER, f"--model_dir={folder}"],
     }
     if command == "api":
-        with pytest.raises(ConfigError) as error:
+        with raises("bad-path", "--model_dir"):
             orbit_runner.run(
                 keras_models.classifier, keras_models.classes(), model_dir=folder, epochs=1
             )
-        said = str(error.value)
     else:
-        assert main(arguments[command]) == 2
-        said = capsys.readouterr().err
-
-    assert reason in said
-    argument = "model_dir" if command == "api" else "--model_dir"
-    assert f"use a directory of its own, such as {argument}=" in said
+        fails(arguments[command], "bad-path", "--model_dir")
     assert {*folder.iterdir()} == before
 
 
@@ -184,7 +157,7 @@ def test_serialize_config_rejects_url_with_unknown_scheme(
     from orbit_runner.train_utils import serialize_config
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(PathError, match=r"^model_dir: got 'hdfs://b/x'"):
+    with raises("bad-path", "model_dir"):
         serialize_config(resolve(Request(experiment="digits")).config, "hdfs://b/x")
 
     assert [*tmp_path.iterdir()] == []

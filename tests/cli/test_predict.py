@@ -17,19 +17,37 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.cli import predictions
 from orbit_runner.cli.commands.predict import _checked_indexes_scope
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.datasets.scikit_learn import load_digits
+from tests.support.problems import fails
 from tests.support.toy import run as run_toy
 from tests.support.toy import toy_config
 
 # TensorFlow fixes the thread settings of the test process at its first op.
 RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
        "--train_steps=150", "--task.model.hidden_units=[16]",
-       "--trainer.export_subdir=export",
-       "--trainer.export_formats=[saved_model, litert, litert_int8, keras]"]  # fmt: skip
+       "--trainer.export_subdir=export"]  # fmt: skip
 SET = load_digits(split="test").arrays
+
+
+def test_progress_of_the_same_count_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batch of a slow prediction may be logged just before the end."""
+    seconds = iter([0.0, 3.0, 3.1, 4.0, 5.0])
+    lines: list[str] = []
+    monkeypatch.setattr(predictions, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(predictions, "detail", lines.append)
+    log = predictions._ProgressLog()
+    log._is_enabled = True
+
+    log.add(31)  # After 3 seconds.
+    log.end()
+    assert [line.split(",")[0] for line in lines] == ["31 items predicted"]
+    log.add(9)
+    log.end()
+    assert [line.split(",")[0] for line in lines[1:]] == ["40 items predicted"]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +90,7 @@ def _labels(lines: list[str]) -> list[str]:
     return [json.loads(line)["predictions"][0]["label"] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["run", "run/export", "run/export/150"])
 def test_images_of_a_directory_are_predicted_in_order(
     where: str, made: Path, predicted: Predicted
@@ -91,25 +110,6 @@ def test_images_of_a_directory_are_predicted_in_order(
         assert chances == sorted(chances, reverse=True)
         assert 0 < sum(chances) <= 1 + 1e-5
         assert all(each["label"] == str(each["class"]) for each in one["predictions"])
-
-
-def test_run_and_its_export_give_the_same_predictions(made: Path, predicted: Predicted) -> None:
-    said = [predicted(made / where, made / "images", "--json") for where in ("run", "run/export")]
-    assert said[0][:2] == said[1][:2]
-
-
-@pytest.mark.parametrize("name", ["litert", "litert_int8", "keras"])
-def test_export_in_another_format_gives_the_predictions_of_the_run(
-    name: str, made: Path, predicted: Predicted
-) -> None:
-    code, lines, _ = predicted(made / "run/export" / f"150-{name}", made / "images", "--json")
-    _, expected, _ = predicted(made / "run", made / "images", "--json")
-    assert code == 0
-    assert _labels(lines) == _labels(expected)
-    tolerance = 0.1 if name == "litert_int8" else 1e-4
-    for one, wanted in zip(map(json.loads, lines), map(json.loads, expected), strict=True):
-        chance, wanted_chance = (row["predictions"][0]["probability"] for row in (one, wanted))
-        assert chance == pytest.approx(wanted_chance, abs=tolerance)
 
 
 def test_probabilities_of_all_classes_sum_to_one(made: Path, predicted: Predicted) -> None:
@@ -219,42 +219,37 @@ def test_exported_model_needs_neither_run_nor_data(
     assert predicted(tmp_path / "model", made / "images", "--json")[:2] == expected[:2]
 
 
-def test_task_without_a_predictor_is_rejected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_task_without_a_predictor_is_rejected(tmp_path: Path) -> None:
     config = toy_config(trainer__train_steps=5)
     run_toy(config, tmp_path, "train")
     (tmp_path / "config.yaml").write_text(to_yaml(config))
-    assert main(["predict", str(tmp_path), "x"]) == 2
-    _, err = capsys.readouterr()
-    assert "ToyTask cannot make predictions, because it does not define `predictor`" in err
+    fails(["predict", str(tmp_path), "x"], "missing-method")
 
 
-@pytest.mark.sample(2)
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "path"),
     [
-        ((), "the following arguments are required: WHERE\nusage: runner predict WHERE"),
-        (("nope", "x.png"), "WHERE: nope is not a directory"),
-        ((".", "x.png"), "WHERE: . contains neither config.yaml nor an exported model"),
-        (("run", "--top_k=0", "x"), "--top_k: got 0, allowed: 1 to 1048576"),
-        (("run", "--batch_size=-1", "x"), "--batch_size: got -1, allowed: 1 to 1048576"),
-        (("run", "--topk=3", "x"), "unknown flag --topk; did you mean '--top_k'?"),
-        (("run", "x", "--checkpoint=7"), "has no checkpoint of that step\nallowed: 150"),
-        (("run", "x", "--weights=average"), "got 'average', but this run has no average"),
-        (("run", "x", "--checkpoint=best"), "there is no best checkpoint in run/best"),
-        (("run/export", "x", "--checkpoint=150"), "run/export/150 is an exported model"),
-        (("run", "x", "--task.modl=3"), "unknown setting 'modl'; did you mean 'model'?"),
+        ((), "wrong-usage", ""),
+        (("nope", "x.png"), "not-a-run", "WHERE"),
+        ((".", "x.png"), "not-a-run", "WHERE"),
+        (("run", "--top_k=0", "x"), "out-of-range", "--top_k"),
+        (("run", "--batch_size=-1", "x"), "out-of-range", "--batch_size"),
+        (("run", "x", "--checkpoint=7"), "unknown-step", "--checkpoint"),
+        (("run", "x", "--weights=average"), "not-allowed", "--weights"),
+        (("run", "x", "--checkpoint=best"), "no-checkpoint", "--checkpoint"),
+        (("run/export", "x", "--checkpoint=150"), "no-effect", "--checkpoint"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
     arguments: tuple[str, ...],
-    message: str,
+    code: str,
+    path: str,
     made: Path,
-    without_tensorflow: dict[str, str],
-    refused: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert message in refused(made, "predict", *arguments, env=without_tensorflow)
+    monkeypatch.chdir(made)
+    fails(["predict", *arguments], code, path)
 
 
 @pytest.mark.slow

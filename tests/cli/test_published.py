@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,15 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.determinism.published_fingerprints import Published, PublishedRun, read_published
 from orbit_runner.determinism.published_fingerprints import write_published as write
+from orbit_runner.utils.log import note_once
+from tests.support.problems import fails
 from tools.published_fingerprints import NAMES
 
-Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs `runner reproduce` in a new process: portable numerics precede TensorFlow's import."""
+    command = [sys.executable, "-m", "orbit_runner", "reproduce", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_published_fingerprints_are_of_the_experiments_without_data() -> None:
@@ -34,8 +40,8 @@ def test_published_fingerprints_are_read_as_written(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_published_fingerprint_is_true(name: str, cli: Cli) -> None:
-    done = cli("reproduce", name, "--json", "--quiet")
+def test_published_fingerprint_is_true(name: str, tmp_path: Path) -> None:
+    done = reproduce(tmp_path, name, "--json", "--quiet")
     found, run = json.loads(done.stdout), read_published().runs[name]
     if any("→" in note for note in found["notes"]):
         pytest.skip(f"other versions: {', '.join(found['notes'])}")
@@ -45,13 +51,13 @@ def test_published_fingerprint_is_true(name: str, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_other_settings_are_reported_with_the_difference(cli: Cli, tmp_path: Path) -> None:
+def test_other_settings_are_reported_with_the_difference(tmp_path: Path) -> None:
     text = (shipped_root() / "experiments" / "breast_cancer.yaml").read_text()
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "breast_cancer.yaml").write_text(
         text.replace("seed: 17", "seed: 18")
     )
-    done = cli("reproduce", "breast_cancer", "--model_dir=again")
+    done = reproduce(tmp_path, "breast_cancer", "--model_dir=again")
     assert done.returncode == 4, done.stderr
     first, *rows = done.stdout.splitlines()
     assert first.startswith("differs: `breast_cancer` does not have the published weights at step")
@@ -61,25 +67,36 @@ def test_other_settings_are_reported_with_the_difference(cli: Cli, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "path"),
     [
-        (["mnist"], "no fingerprint of the experiment 'mnist' is published\npublished: digits,"),
-        (["digits", "--last=3"], "--last: cannot be combined with the published experiment"),
-        (["digits", "--runtime.intra_op_threads=2"], "--runtime.intra_op_threads: cannot be"),
-        (["digit"], "digit is not a directory"),
+        (["mnist"], "not-a-run", "RUN"),
+        (["digits", "--last=3"], "conflict", "--last"),
+        (["digits", "--runtime.intra_op_threads=2"], "conflict", "--runtime.intra_op_threads"),
+        (["digit"], "not-a-run", "RUN"),
     ],
 )
-def test_mistakes_are_reported(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["reproduce", *arguments]) == 2
-    assert said in capsys.readouterr().err
+def test_mistakes_are_reported(arguments: list[str], code: str, path: str) -> None:
+    fails(["reproduce", *arguments], code, path)
 
 
 def test_run_directory_takes_precedence_over_an_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    note_once.cache_clear()
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", "digits"]) == 2
-    assert "published" not in capsys.readouterr().err
+    # The note and the rule are those of `--experiment`.
+    for arguments in (["show", "--experiment=digits"], ["reproduce", "digits", "--last=3"]):
+        assert main(arguments) == (0 if arguments[0] == "show" else 2)
+        error = capsys.readouterr().err
+        assert "digits is the run" not in error
+    assert "--last: cannot be combined with the published experiment" in error
+
+    assert main(["show", "--experiment=digits_mlp"]) == 0
+    (tmp_path / "digits" / "config.yaml").write_text(capsys.readouterr().out)
+    for arguments in (["show", "--experiment=digits"], ["reproduce", "digits"]):
+        note_once.cache_clear()
+        assert main(arguments) == (0 if arguments[0] == "show" else 2)
+        error = capsys.readouterr().err
+        assert "note: digits is the run in ./digits; the experiment of this name is " in error
+    assert "no intact checkpoint" in error

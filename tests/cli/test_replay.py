@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from orbit_runner.cli.main import main
+from tests.support import warm_runner
+from tests.support.problems import fails
 
 ARGUMENTS = [
     "--experiment=digits_mlp",
@@ -35,8 +37,7 @@ Replay = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
-    command = [sys.executable, "-m", "orbit_runner", *ARGUMENTS]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = warm_runner.run(*ARGUMENTS, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "a"
 
@@ -60,6 +61,7 @@ def replay(
     return run
 
 
+@pytest.mark.slow
 def test_replayed_step_is_the_run_s_own(made: Path, replay: Replay, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
     arrays = tmp_path / "arrays.npz"
@@ -89,14 +91,14 @@ def test_best_checkpoint_of_the_copy_is_not_missed(replay: Replay, tmp_path: Pat
         "--trainer.best_checkpoint_eval_metric=accuracy",
         "--trainer.best_checkpoint_export_subdir=best",
     ]
-    command = [sys.executable, "-m", "orbit_runner", *ARGUMENTS, *best]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    warm_runner.run(*ARGUMENTS, *best, cwd=tmp_path, check=True)
     code, _, err = replay(tmp_path / "a", "--step=23")
 
     assert code == 0
     assert "best checkpoint" not in err
 
 
+@pytest.mark.slow
 def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
     made: Path, replay: Replay, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +114,7 @@ def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
     assert examples == {one["row"]: one["example"] for one in rows}
 
 
+@pytest.mark.slow
 def test_changed_config_is_reported_as_a_difference(
     made: Path, replay: Replay, tmp_path: Path
 ) -> None:
@@ -136,42 +139,59 @@ def test_step_runs_in_the_debugger(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "path"),
     [
-        (["--step=0"], "--step: got '0', allowed: a step from 1 to 2147483647"),
-        (["--step=31"], "--step: got 31, allowed: 1 to 30, the last step of the run"),
-        (["--step=3", "--out=x.npz"], "--out: has no effect without --layer"),
-        (["--step=3", "--trainer.train_steps=3"], "does not accept this setting"),
+        (["--step=0"], "wrong-usage", ""),
+        (["--step=31"], "unknown-step", "--step"),
+        (["--step=3", "--out=x.npz"], "no-effect", "--out"),
+        (["--step=3", "--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
     ],
 )
-def test_mistakes_are_reported(
-    arguments: list[str], message: str, made: Path, replay: Replay
-) -> None:
-    code, out, err = replay(made, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
+def test_mistakes_are_reported(arguments: list[str], code: str, path: str, made: Path) -> None:
+    fails(["replay", str(made), *arguments], code, path)
 
 
-def test_unknown_layer_is_reported(made: Path, replay: Replay) -> None:
+def test_unknown_layer_is_reported(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Step 29 comes ten steps after a checkpoint; the error comes before any of them.
-    code, _, err = replay(made, "--step=29", "--layer=dens1")
-    assert code == 2
-    assert "--layer: unknown layer 'dens1'; did you mean 'dense1'?" in err
-    assert "training from step" not in err
+    fails(["replay", str(made), "--step=29", "--layer=dens1"], "unknown-name", "--layer")
+    assert "training from step" not in capsys.readouterr().err
 
 
-def test_directory_without_a_run_is_reported(replay: Replay, tmp_path: Path) -> None:
-    code, _, err = replay(tmp_path, "--step=1")
-    assert code == 2
-    assert str(tmp_path) in err
+def test_directory_without_a_run_is_reported(tmp_path: Path) -> None:
+    fails(["replay", str(tmp_path), "--step=1"], "not-a-run", "RUN")
 
 
-def test_run_on_tpus_is_rejected(made: Path, replay: Replay, tmp_path: Path) -> None:
+def test_run_on_tpus_is_rejected(made: Path, tmp_path: Path) -> None:
     run: Any = Path(shutil.copytree(made, tmp_path / "b"))
     text = (run / "config.yaml").read_text()
     changed = text.replace("distribution_strategy: one_device", "distribution_strategy: tpu")
     assert changed != text
     (run / "config.yaml").write_text(changed)
-    code, _, err = replay(run, "--step=1")
-    assert code == 2
-    assert "was trained on TPUs" in err
+    fails(["replay", str(run), "--step=1"], "not-repeatable", "RUN")
+
+
+@pytest.mark.slow
+def test_losses_above_their_bound_before_the_step_do_not_end_a_replay(
+    made: Path, replay: Replay, tmp_path: Path
+) -> None:
+    """The run reached the step; loops of a replay end elsewhere, and have other losses."""
+    path = shutil.copytree(made, tmp_path / "run") / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    config["trainer"]["loss_upper_bound"] = 1e-9
+    path.write_text(yaml.safe_dump(config))
+
+    code, out, _ = replay(tmp_path / "run", "--step=17", "--no_verify")
+
+    assert code == 0
+    assert "examples, worst first" in out
+
+
+def test_message_of_a_loss_above_its_bound_names_the_replay(tmp_path: Path, replay: Replay) -> None:
+    done = warm_runner.run(*ARGUMENTS, "--trainer.loss_upper_bound=1", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    (step,) = re.findall(r"^`runner replay a --step=(\d+)` shows", done.stderr, re.M)
+
+    code, out, _ = replay(tmp_path / "a", f"--step={step}")
+
+    assert code == 0
+    assert "both ended with the same error" in out

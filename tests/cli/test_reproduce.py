@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
+from tests.support import warm_runner
+from tests.support.problems import check, error_of, fails, problems_of
 
-COMMAND = [sys.executable, "-m", "orbit_runner"]
 ARGUMENTS = [
     "--experiment=digits_mlp",
     "--task.model.hidden_units=[8]",
@@ -29,9 +29,7 @@ Reproduced = Callable[..., tuple[int, str, str]]
 
 
 def _process(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return warm_runner.run(*arguments, cwd=folder)
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +38,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = _process(folder, *ARGUMENTS)
     assert done.returncode == 0, done.stderr
     return folder / "a"
-
-
-@pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    """A copy of the run, to be changed."""
-    return Path(shutil.copytree(made, tmp_path / "a"))
 
 
 @pytest.fixture
@@ -84,6 +76,7 @@ def _row(out: str, name: str) -> str:
     return line[15:]
 
 
+@pytest.mark.slow
 def test_unchanged_run_is_reproduced_exactly(
     made: Path, reproduced: Reproduced, temporary: Path
 ) -> None:
@@ -101,6 +94,7 @@ def test_unchanged_run_is_reproduced_exactly(
     assert {p: p.stat().st_mtime_ns for p in made.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_last_flag_reproduces_only_the_final_steps(
     made: Path, reproduced: Reproduced, temporary: Path
 ) -> None:
@@ -138,6 +132,7 @@ def test_different_seed_is_reported_as_a_difference(run: Path, tmp_path: Path) -
     assert (tmp_path / "b/config.yaml").read_text().startswith("# Made by: runner reproduce a")
 
 
+@pytest.mark.slow
 def test_different_learning_rate_is_detected_in_the_last_steps(
     run: Path, reproduced: Reproduced, temporary: Path
 ) -> None:
@@ -161,6 +156,7 @@ def test_different_learning_rate_is_detected_in_the_last_steps(
     assert (folder / "checkpoints/fingerprints.jsonl").read_text().count("\n") == 1
 
 
+@pytest.mark.slow
 def test_edited_fingerprint_of_an_intermediate_step_is_detected(
     run: Path, reproduced: Reproduced
 ) -> None:
@@ -222,12 +218,8 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
     tmp_path: Path, reproduced: Reproduced
 ) -> None:
     arguments = [*ARGUMENTS, "--mode=train", "--trainer.checkpoint_interval=50"]
-    first = subprocess.Popen(
-        [*COMMAND, *arguments, "--train_steps=10000000"],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
+    first = warm_runner.start(
+        *arguments, "--train_steps=10000000", cwd=tmp_path, stdout=subprocess.DEVNULL
     )
     run = tmp_path / "a"
     try:
@@ -249,46 +241,54 @@ def test_live_run_and_resumed_killed_run_are_reproduced(
     assert (code, f"up to step {target}\n" in out) == (0, True), out
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code", "path"),
     [
-        (["nowhere"], ["RUN: nowhere is not a directory", "specify a run directory"]),
-        (["empty"], ["RUN: empty has no config.yaml"]),
+        (["nowhere"], "not-a-run", "RUN"),
+        (["empty"], "not-a-run", "RUN"),
         (
             ["damaged"],
-            ["no intact checkpoint with a record in damaged/", "`runner verify damaged`"],
+            "no-checkpoint",
+            "RUN",
         ),
-        (["a", "--last=25"], ["at or before step 5", "available steps: 20, 30"]),
-        (["a", "--last=0"], ["--last: got 0, allowed: at least 1"]),
-        (["a", "--last=x"], ["--last", "'x'"]),
-        (["a", "--model_dir=a/b"], ["--model_dir: a/b is inside RUN, a"]),
-        (["a", "--model_dir=full"], ["--model_dir: full is not empty"]),
-        (["broken"], ["invalid YAML"]),
-        (["elsewhere"], ["task.train_data.data_dir", "directory nowhere not found"]),
+        (["a", "--last=25"], "no-checkpoint", "--last"),
+        (["a", "--last=0"], "out-of-range", "--last"),
+        (["a", "--last=x"], "wrong-usage", ""),
+        (["a", "--model_dir=a/b"], "bad-path", "--model_dir"),
+        (["a", "--model_dir=full"], "already-exists", "--model_dir"),
+        (["broken"], "bad-syntax", ""),
     ],
-    ids=lambda value: " ".join(value) if "--" in value[-1] else "",
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
+@pytest.mark.usefixtures("no_tensorflow")
 def test_invalid_arguments_are_rejected_before_importing_tensorflow(
     arguments: list[str],
-    said: list[str],
+    code: str,
+    path: str,
     run: Path,
     tmp_path: Path,
-    without_tensorflow: dict[str, str],
-    refused: Callable[..., str],
+    temporary: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").touch()
-    for name in ("damaged", "broken", "elsewhere"):
+    for name in ("damaged", "broken"):
         shutil.copytree(run, tmp_path / name)
-    for path in (tmp_path / "damaged/checkpoints").glob("*.index"):
-        path.unlink()
+    for file in (tmp_path / "damaged/checkpoints").glob("*.index"):
+        file.unlink()
     (tmp_path / "broken/config.yaml").write_text("task: [1\n")
-    _change(tmp_path / "elsewhere", "source: digits", "source: mnist")
-    _change(tmp_path / "elsewhere", " data_dir: ''", " data_dir: nowhere")
-    env = {**without_tensorflow, "TMPDIR": str(tmp_path / "empty")}
-    found = refused(tmp_path, "reproduce", *arguments, env=env)
-    for text in said:
-        assert text in found
-    assert [*(tmp_path / "empty").iterdir()] == []
+    fails(["reproduce", *arguments], code, path)
+    assert [*temporary.iterdir()] == []
+
+
+@pytest.mark.usefixtures("no_tensorflow")
+def test_missing_data_are_an_error_before_importing_tensorflow(run: Path) -> None:
+    _change(run, "source: digits", "source: mnist")
+    _change(run, " data_dir: ''", " data_dir: nowhere")
+    settings = [f"task.{section}.data_dir" for section in ("train_data", "validation_data")]
+
+    problems = problems_of(error_of(["reproduce", str(run)]))
+
+    check(problems, *(("missing-file", setting) for setting in settings))

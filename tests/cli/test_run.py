@@ -18,24 +18,32 @@ import pytest
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schedule_length import follow_run
+from tests.support import warm_runner
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 COMMAND = [sys.executable, "-m", "orbit_runner"]
 MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
+# A small config with dropout and augmentation.
+TWIN = tuple(
+    (f"--{path}", path, value)
+    for path, value in (
+        ("trainer.train_steps", "100"),
+        ("trainer.validation_interval", "50"),
+        ("trainer.summary_interval", "25"),
+        ("task.model.filters", "[8, 16]"),
+        ("task.model.dense_units", "32"),
+    )
+)
 
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """Two processes of the same config, with dropout and augmentation, at the same time."""
     folder = tmp_path_factory.mktemp("twins")
-    arguments = ["--experiment=digits", "--train_steps=200", "--json"]
+    arguments = [f"{flag}={value}" for flag, _, value in TWIN]
     pair = [
-        subprocess.Popen(
-            [*COMMAND, *arguments, f"--model_dir={name}"],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        warm_runner.start(
+            "--experiment=digits", *arguments, "--json", f"--model_dir={name}", cwd=folder
         )
         for name in "ab"
     ]
@@ -47,16 +55,17 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
     return folder, found
 
 
+@pytest.mark.slow
 def test_stdout_is_exactly_one_json_object(twins: tuple[Path, list[dict[str, Any]]]) -> None:
     _, (found, _) = twins
     assert found["experiment"] == "digits"
     assert found["mode"] == "train_and_eval"
-    assert found["step"] == 200
+    assert found["step"] == 100
     assert found["metrics"]["validation_examples"] == 359
-    assert found["metrics"]["accuracy"] > 0.8
-    assert found["best"]["best_ckpt_global_step"] in (100, 200)
+    assert found["metrics"]["accuracy"] > 0.3
+    assert found["best"]["best_ckpt_global_step"] in (50, 100)
     assert len(found["history"]["accuracy"]) == 2
-    assert found["parameters"] == 32 * 10 + 64 * (32 * 9 + 1) + 128 * (256 + 1) + 10 * 129
+    assert found["parameters"] == 8 * 10 + 16 * (8 * 9 + 1) + 32 * (64 + 1) + 10 * 33
     assert found["model_dir"] == "a"
 
 
@@ -91,11 +100,11 @@ def test_run_directory_contains_all_expected_files(
         "validation",
     ]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [r["step"] for r in lines if r["split"] == "train"] == [50, 100, 150, 200]
-    assert [r["step"] for r in lines if r["split"] == "validation"] == [100, 200]
+    assert [r["step"] for r in lines if r["split"] == "train"] == [25, 50, 75, 100]
+    assert [r["step"] for r in lines if r["split"] == "validation"] == [50, 100]
     for split in ("train", "validation"):
         assert len(list((run / split).glob("events.out.tfevents.*"))) == 1
-    assert (run / "checkpoints" / "ckpt-200.index").exists()
+    assert (run / "checkpoints" / "ckpt-100.index").exists()
     (attempt,) = json.loads((run / "run.json").read_text())["attempts"]
     assert attempt["outcome"] == "done"
     assert attempt["argv"][:2] == ["runner", "--experiment=digits"]
@@ -111,34 +120,21 @@ def test_written_config_loads_as_the_same_config(
 ) -> None:
     folder, _ = twins
     monkeypatch.chdir(folder)
-    flags = (("--train_steps", "trainer.train_steps", "200"),)
-    given = resolve(Request(experiment="digits", flags=flags)).config
-    assert resolve(Request(experiment="a")).config == follow_run(given, 200).replace(name="digits")
+    given = resolve(Request(experiment="digits", flags=TWIN)).config
+    assert resolve(Request(experiment="a")).config == follow_run(given, 100).replace(name="digits")
     assert (folder / "a" / "config.yaml").read_text().startswith("# Made by: runner --exp")
 
 
-def test_changed_config_is_rejected_in_run_directory_unless_overridden(
-    twins: tuple[Path, list[dict[str, Any]]],
-    tmp_path: Path,
-    without_tensorflow: dict[str, str],
-    refused: Callable[..., str],
+@pytest.mark.slow
+def test_changed_config_is_recorded_if_it_is_allowed(
+    twins: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     shutil.copytree(twins[0] / "a", tmp_path / "a")
-    changed = ["--experiment=a", "--model_dir=a", "--seed=18", "--train_steps=230"]
-    found = refused(tmp_path, *changed, env=without_tensorflow)
-    assert "runtime.seed: 17 → 18" in found
-    assert "train_steps" not in found
-    assert "--resume=override" in found
-    done = subprocess.run(
-        [*COMMAND, *changed, "--resume=override", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    changed = ["--experiment=a", "--model_dir=a", "--seed=18", "--train_steps=130"]
+    done = warm_runner.run(*changed, "--resume=override", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["step"] == 230
-    assert "training from step 200 to 230" in done.stderr
+    assert json.loads(done.stdout)["step"] == 130
+    assert "training from step 100 to 130" in done.stderr
     assert resolve(Request(experiment=str(tmp_path / "a"))).config.runtime.seed == 18
     attempts = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
     assert [attempt["outcome"] for attempt in attempts] == ["done", "done"]
@@ -220,13 +216,7 @@ def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(
 @pytest.mark.slow
 def test_removed_run_directory_ends_training_with_one_message(tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=10000000", "--trainer.steps_per_loop=10", "--model_dir=a"]
-    process = subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = warm_runner.start(*arguments, cwd=tmp_path)
     try:
         _until((tmp_path / "a" / "metrics.jsonl").exists, process)
         (tmp_path / "a").rename(tmp_path / "removed")
@@ -240,6 +230,7 @@ def test_removed_run_directory_ends_training_with_one_message(tmp_path: Path) ->
     assert not (tmp_path / "a").exists()
 
 
+@pytest.mark.slow
 def test_divergence_exits_with_code_3(cli: Cli, tmp_path: Path) -> None:
     done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
     assert done.returncode == 3
@@ -261,13 +252,7 @@ def test_divergence_exits_with_code_3(cli: Cli, tmp_path: Path) -> None:
 def test_continuous_eval_follows_training_in_another_process(tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=2000", "--trainer.checkpoint_interval=100", "--model_dir=a"]
     pair = [
-        subprocess.Popen(
-            [*COMMAND, *arguments, f"--mode={mode}", "--json"],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        warm_runner.start(*arguments, f"--mode={mode}", "--json", cwd=tmp_path)
         for mode in ("train", "continuous_eval")
     ]
     results = []

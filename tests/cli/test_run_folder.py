@@ -11,17 +11,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from orbit_runner.cli.command import parse_flags
 from orbit_runner.cli.commands import run
+from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.train_job import ConfigWriter
 from orbit_runner.run_directory.config import keep_config
-from orbit_runner.run_directory.run_lock import RunLock
+from tests.support import warm_runner
+from tests.support.problems import check_printed, error_of, fails
+from tests.support.run_directories import locked_by_another
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
@@ -31,8 +34,9 @@ MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summ
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A directory whose subdirectory `a` looks like a run of `digits_mlp`."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, whose subdirectory `a` looks like a run of `digits_mlp`."""
+    monkeypatch.chdir(tmp_path)
     checkpoints = tmp_path / "a" / "checkpoints"
     checkpoints.mkdir(parents=True)
     for name in ("checkpoint", "ckpt-100.index"):
@@ -43,26 +47,26 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def starts(without_tensorflow: dict[str, str]) -> Callable[..., str]:
-    """Runs a command that must get as far as importing tensorflow, and returns its stderr."""
+def starts(
+    no_tensorflow: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs a command that must get as far as the job, and returns its messages."""
 
-    def run(folder: Path, *arguments: str) -> str:
-        done = subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=folder,
-            env=without_tensorflow,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 1, done.stderr
-        assert "tensorflow was imported" in done.stderr
-        return done.stderr
+    class Started(BaseException):
+        """The job has started."""
 
-    return run
+    def start(*arguments: object) -> NoReturn:
+        raise Started
+
+    def run_command(*arguments: str) -> str:
+        with pytest.raises(Started):
+            main(arguments)
+        return capsys.readouterr().err
+
+    monkeypatch.setattr(run, "run_job", start)
+    return run_command
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -77,98 +81,79 @@ def test_resume_accepts_changes_that_cannot_affect_the_weights(
     changes: list[str], folder: Path, starts: Callable[..., str]
 ) -> None:
     before = (folder / "a" / "config.yaml").read_bytes()
-    starts(folder, "--experiment=digits_mlp", "--model_dir=a", *changes)
+    starts("--experiment=digits_mlp", "--model_dir=a", *changes)
     assert (folder / "a" / "config.yaml").read_bytes() == before
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "code", "path"),
     [
-        (["--seed=18", "--train_steps=5000"], ["runtime.seed: 17 → 18"]),
+        (["--seed=18", "--train_steps=5000"], "other-config", ""),
         (
             ["--params_override=trainer.early_stopping={patience: 2}"],
-            ["trainer.early_stopping: null → -", "trainer.early_stopping.patience: - → 2"],
+            "other-config",
+            "",
         ),
         (
             ["--trainer.recovery_max_trials=1", "--trainer.checkpoint_interval=7"],
-            ["recovery_max_trials: 0 → 1", "trainer.checkpoint_interval: 300 → 7"],
+            "other-config",
+            "",
         ),
-        (["--task.train_data.deterministic=false"], ["deterministic: null → false"]),
+        (["--task.train_data.deterministic=false"], "other-config", ""),
     ],
 )
 def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
-    changes: list[str],
-    said: list[str],
-    folder: Path,
-    refused: Refused,
-    starts: Callable[..., str],
-    without_tensorflow: dict[str, str],
+    changes: list[str], code: str, path: str, folder: Path, starts: Callable[..., str]
 ) -> None:
     arguments = ["--experiment=digits_mlp", "--model_dir=a", *changes]
-    found = refused(folder, *arguments, env=without_tensorflow)
-    assert "a contains a run with a different config:" in found
-    assert "--resume=override" in found
-    for part in said:
-        assert part in found
-    assert "train_steps" not in found
-    starts(folder, *arguments, "--resume=override")
+    error = fails(arguments, code, path)
+    assert "train_steps" not in str(error)
+    starts(*arguments, "--resume=override")
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize("change", ["", "--seed=18"])
 def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
-    change: str, tmp_path: Path, starts: Callable[..., str], refused: Refused,
-    without_tensorflow: dict[str, str],
-) -> None:  # fmt: skip
-    run = Path(shutil.copytree(KEPT, tmp_path / "a"))
-    arguments = [f"--experiment={KEPT / 'config.yaml'}", "--model_dir=a", "--train_steps=30"]
-    keep_config(run, resolve(Request(experiment=str(run / "config.yaml"))).config)
-    (run / "config.yaml").unlink()
-    if not change:
-        expected = "a/config.yaml is missing; the checkpoint of step 20 was made with this config"
-        assert expected in starts(tmp_path, *arguments)
-        return
-    found = refused(tmp_path, *arguments, change, env=without_tensorflow)
-    expected = "a/config.yaml is missing, and the checkpoint of step 20 was made with a different"
-    assert expected in found
-    assert "--resume=override" in found
-    starts(tmp_path, *arguments, change, "--resume=override")
-
-
-def test_resume_rejects_change_that_mattered_under_the_earlier_config(
-    folder: Path, refused: Refused, without_tensorflow: dict[str, str]
+    change: str, tmp_path: Path, starts: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    copy = Path(shutil.copytree(KEPT, tmp_path / "a"))
+    arguments = [f"--experiment={KEPT / 'config.yaml'}", "--model_dir=a", "--train_steps=30"]
+    keep_config(copy, resolve(Request(experiment=str(copy / "config.yaml"))).config)
+    (copy / "config.yaml").unlink()
+    monkeypatch.chdir(tmp_path)
+    if not change:
+        check_printed(starts(*arguments))
+        return
+    fails([*arguments, change], "other-config")
+    starts(*arguments, change, "--resume=override")
+
+
+@pytest.mark.usefixtures("no_tensorflow")
+def test_resume_rejects_change_that_mattered_under_the_earlier_config(folder: Path) -> None:
     request = Request(experiment="digits_mlp", params_overrides=("trainer.recovery_max_trials=1",))
     (folder / "a" / "config.yaml").write_text(to_yaml(resolve(request).config))
-    found = refused(
-        folder,
-        *("--experiment=digits_mlp", "--model_dir=a", "--trainer.summary_interval=7"),
-        env=without_tensorflow,
+    fails(
+        ["--experiment=digits_mlp", "--model_dir=a", "--trainer.summary_interval=7"], "other-config"
     )
-    assert "trainer.summary_interval: 50 → 7" in found
 
 
-def test_only_training_modes_take_the_run_lock(
-    folder: Path, refused: Refused, starts: Callable[..., str], without_tensorflow: dict[str, str]
-) -> None:
+@pytest.mark.slow
+def test_only_training_modes_take_the_run_lock(folder: Path, starts: Callable[..., str]) -> None:
     arguments = ["--experiment=digits_mlp", "--model_dir=a"]
-    with RunLock(folder / "a"):
+    with locked_by_another(folder / "a"):
         for mode in ("train", "train_and_eval", "train_and_post_eval"):
             # The config differs too, but the live process is reported first.
-            found = refused(
-                folder, *arguments, f"--mode={mode}", "--seed=18", env=without_tensorflow
-            )
-            assert "another process is training in a" in found
-            assert f"process {os.getpid()} on " in found
+            fails([*arguments, f"--mode={mode}", "--seed=18"], "run-locked", "--model_dir")
         for mode in ("eval", "continuous_eval"):
-            starts(folder, *arguments, f"--mode={mode}")
-    starts(folder, *arguments, "--mode=train")
+            starts(*arguments, f"--mode={mode}")
+    starts(*arguments, "--mode=train")
 
 
-def test_rejected_command_creates_no_run_directory(tmp_path: Path, refused: Refused) -> None:
-    refused(tmp_path, "--experiment=digits_mlp", "--model_dir=a", "--mode=trian")
-    refused(tmp_path, "--experiment=digits_mlp", "--model_dir=a", "--mode=eval")
+def test_rejected_command_creates_no_run_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for mode in ("trian", "eval"):
+        error_of(["--experiment=digits_mlp", "--model_dir=a", f"--mode={mode}"])
     assert [*tmp_path.iterdir()] == []
 
 
@@ -176,16 +161,15 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.mark.slow
 def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
     cli: Cli, refused: Refused, without_tensorflow: dict[str, str], tmp_path: Path
 ) -> None:
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=50", "--model_dir=a"]
-    first = subprocess.Popen(
-        [*COMMAND, *arguments, "--train_steps=10000000"],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    first = warm_runner.start(
+        *arguments, "--train_steps=10000000", cwd=tmp_path,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     run = tmp_path / "a"
     try:
         for _ in range(1200):

@@ -13,60 +13,48 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.launch.members import free_ports
+from tests.support.problems import error_of, fails
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "server"]
 Server = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "code", "path"),
     [
-        ([], "no cluster is described: set --cluster, TF_CONFIG, or runtime.cluster"),
-        (["--role=chief"], "invalid choice: 'chief'"),
-        (["--cluster=worker=a:1;ps=b:1"], "--role: is not set"),
-        (["--role=worker", "--cluster=worker=a:1,c:1;ps=b:1"], "--index: is not set"),
-        (["--role=worker", "--index=2", "--cluster=worker=a:1,c:1;ps=b:1"], "allowed: 0 to 1"),
-        (["--role=worker", "--index=0", "--cluster=worker=a;ps=b:1"], "expected host:port"),
-        (["--role=worker", "--index=0", "--cluster=worker"], "--cluster: got 'worker', expected"),
-        (["--role=data"], "--port and --host: got"),
-        (["--role=data", "--port=99999"], "allowed: 1 to 65535"),
+        ([], "not-set", ""),
+        (["--role=chief"], "wrong-usage", ""),
+        (["--cluster=worker=a:1;ps=b:1"], "not-set", "--role"),
+        (["--role=worker", "--cluster=worker=a:1,c:1;ps=b:1"], "not-set", "--index"),
+        (["--role=ps", "--index=2", "--cluster=worker=a:1;ps=b:1,c:1"], "bad-cluster", "--cluster"),
+        (["--role=worker", "--index=0", "--cluster=worker=a;ps=b:1"], "bad-cluster", "--cluster"),
+        (["--role=worker", "--index=0", "--cluster=worker"], "bad-cluster", "--cluster"),
+        (["--role=data"], "server-failed", ""),
+        (["--role=data", "--port=99999"], "server-failed", ""),
     ],
 )  # fmt: skip
-def test_invalid_server_arguments_are_rejected(
-    arguments: list[str],
-    expected: str,
-    tmp_path: Path,
-    without_tensorflow: dict[str, str],
-    refused: Callable[..., str],
-) -> None:
-    assert expected in refused(tmp_path, "server", *arguments, env=without_tensorflow)
+@pytest.mark.usefixtures("no_tensorflow")
+def test_invalid_server_arguments_are_rejected(arguments: list[str], code: str, path: str) -> None:
+    fails(["server", *arguments], code, path)
 
 
-def test_server_rejects_the_chief_role(
-    tmp_path: Path, without_tensorflow: dict[str, str], refused: Callable[..., str]
-) -> None:
+@pytest.mark.usefixtures("no_tensorflow")
+def test_server_rejects_the_chief_role(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
-    said = refused(tmp_path, "server", env={**without_tensorflow, "TF_CONFIG": text})
-    assert said.startswith("runner: TF_CONFIG: this process is chief 0, expected a worker or ps;")
+    monkeypatch.setenv("TF_CONFIG", text)
+    fails(["server"], "bad-cluster", "TF_CONFIG")
 
 
 @pytest.mark.parametrize(
     "flags", [["--role=worker", "--cluster=worker=127.0.0.1:{0};ps=127.0.0.1:1"],
               ["--role=data", "--port={0}"]]
 )  # fmt: skip
-def test_server_rejects_a_port_in_use(
-    flags: list[str],
-    tmp_path: Path,
-    without_tensorflow: dict[str, str],
-    refused: Callable[..., str],
-) -> None:
+@pytest.mark.usefixtures("no_tensorflow")
+def test_server_rejects_a_port_in_use(flags: list[str]) -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        given = [flag.format(port) for flag in flags]
-        said = refused(tmp_path, "server", *given, env=without_tensorflow)
-    assert said.endswith(f": port {port} of 127.0.0.1:{port} is in use by another process\n")
-    assert len(said.splitlines()) == 1
+        error = error_of(["server", *(flag.format(port) for flag in flags)])
+    assert str(error).endswith(f": port {port} of 127.0.0.1:{port} is in use by another process")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.scikit_learn import load_digits
+from tests.support import warm_runner
 from tests.support.exported import ask_elsewhere
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -59,10 +60,7 @@ def test_custom_task_from_the_docs_is_exported(tmp_path: Path) -> None:
         task.write("\n" + _block("this is enough to export it:"))
         task.write("\n\nfrom orbit_runner import Serving\n")
     flags = ["--experiment=moons.yaml", "--train_steps=3", "--trainer.export_subdir=export"]
-    done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", *flags, "--model_dir=a"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = warm_runner.run(*flags, "--model_dir=a", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     points = np.zeros([3, 2], np.float32)
     (found,) = ask_elsewhere([(tmp_path / "a/export/3", "moons", {"point": points})], tmp_path)

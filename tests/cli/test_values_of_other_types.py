@@ -44,7 +44,9 @@ _VALUES = (None, 7, -1, 10**30, float("inf"), "x", [[]], {"a": []}, True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
-        write_run(tmp_path / "runs" / name, accuracies={100: 0.7}, weights={100: "aa" * 32})
+        run = write_run(tmp_path / "runs" / name, accuracies={100: 0.7}, weights={100: "aa" * 32})
+        # Most of the time would go into parsing a file with all settings.
+        (run / "config.yaml").write_text("base: digits\n")
     return tmp_path
 
 
@@ -57,8 +59,7 @@ def test_value_of_another_type_in_run_json_is_not_a_crash(
         ["compare", "runs/a", "runs/b"],
         ["runs", "--where=seed < 20"],
         ["why", "runs/a", "runs/b", "--recorded"],
-        ["batch", "runs/a", "--step=2"],
-        ["seen", "runs/a", "--example=3"],
+        ["seen", "runs/a", "--example=3"],  # `batch` reads the run in the same way.
     )
     for value in _VALUES:
         start = json.loads(json.dumps(_START))

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
+from tests.support import warm_runner
+from tests.support.problems import fails
 
 COMMAND = [sys.executable, "-m", "orbit_runner"]
 NAMES = ["checkpoints/ckpt-10", "checkpoints/ckpt-20", "checkpoints/ckpt-30"]
@@ -25,17 +27,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
                  "--trainer.checkpoint_interval=10", "--trainer.max_to_keep=3",
                  "--trainer.best_checkpoint_export_subdir=best", "--model_dir=a",
                  "--trainer.best_checkpoint_eval_metric=accuracy"]  # fmt: skip
-    done = subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = warm_runner.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "a"
-
-
-@pytest.fixture
-def run(made: Path, tmp_path: Path) -> Path:
-    """A copy of the run, to be damaged."""
-    return Path(shutil.copytree(made, tmp_path / "a"))
 
 
 @pytest.fixture
@@ -74,6 +68,7 @@ def _line_of(out: str, name: str) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_intact_run_is_reported_as_intact(made: Path, verified: Verified) -> None:
     code, out = verified(made)
     lines = out.splitlines()
@@ -267,6 +262,7 @@ def test_verify_modifies_no_file(run: Path, verified: Verified) -> None:
     assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_damaged_files_are_detected_without_importing_tensorflow(
     run: Path, without_tensorflow: dict[str, str]
 ) -> None:
@@ -283,33 +279,14 @@ def test_damaged_files_are_detected_without_importing_tensorflow(
     assert "reading the files of 4 checkpoints" in done.stderr
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("name", "said"), [("nowhere", "nowhere does not exist"), ("empty", "empty contains no check")]
-)
+@pytest.mark.parametrize("name", ["nowhere", "empty"])
+@pytest.mark.usefixtures("no_tensorflow")
 def test_verify_rejects_a_path_without_checkpoints(
-    name: str,
-    said: str,
-    tmp_path: Path,
-    without_tensorflow: dict[str, str],
-    refused: Callable[..., str],
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty/checkpoints").mkdir(parents=True)
-    found = refused(tmp_path, "verify", name, env=without_tensorflow)
-    assert said in found
-    assert "allowed: a run directory" in found
-
-
-@pytest.mark.parametrize("command", ["verify", "reproduce"])
-def test_help_is_printed_without_importing_tensorflow(
-    command: str, without_tensorflow: dict[str, str]
-) -> None:
-    done = subprocess.run(
-        [*COMMAND, command, "--help"],
-        env=without_tensorflow, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert f"usage: runner {command}" in done.stdout
+    fails(["verify", name], "no-checkpoint", "RUN")
 
 
 def test_checkpoint_removed_during_verification_is_skipped(

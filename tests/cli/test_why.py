@@ -18,6 +18,7 @@ import pytest
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.cli.main import main
 from tests.support.keras_models import classes
+from tests.support.problems import fails
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
@@ -142,7 +143,7 @@ SETTINGS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_changed_setting_is_the_cause(name: str, folder: Path, why: Why) -> None:
     flag, cause, tensor = SETTINGS[name]
@@ -196,6 +197,7 @@ def test_changed_label_is_named_with_its_example_and_file(
     assert "task.train_data.data_dir" in [one["name"] for one in found["others"]]
 
 
+@pytest.mark.slow
 def test_file_that_was_replaced_is_named(folder: Path, why: Why) -> None:
     x, y = classes()
     np.savez(folder / "replaced.npz", x=x.astype(np.float32), y=y)
@@ -284,6 +286,7 @@ def test_other_numpy_is_named_if_a_rerun_does_not_repeat_the_run(folder: Path, w
     assert "a rerun of B does not give the weights that B recorded" in found["reruns"]["notes"][0]
 
 
+@pytest.mark.slow
 def test_edited_checkpoint_is_named(folder: Path, why: Why) -> None:
     run = _copy(folder, "edited")
     (file,) = (run / "checkpoints").glob("ckpt-8.data-*")
@@ -327,20 +330,15 @@ def test_recorded_flag_does_not_run_again(folder: Path, why: Why) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "path"),
     [
-        (["a", "nothing"], "B: nothing is not a directory"),
-        (["empty", "a"], "A: empty has neither config.yaml nor checkpoints"),
+        (["a", "nothing"], "wrong-file-type", ""),
+        (["empty", "a"], "not-a-run", ""),
     ],
 )
 def test_directory_without_a_run_is_rejected(
-    arguments: list[str],
-    message: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: str, path: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
     (folder / "empty").mkdir(exist_ok=True)
-    assert main(["why", *arguments]) == 2
-    assert f"runner: {message}" in capsys.readouterr().err
+    fails(["why", *arguments], code, path)

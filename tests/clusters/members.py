@@ -6,11 +6,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.support import warm_runner
 
 EXPERIMENT = (
     "--experiment=digits_mlp",
@@ -45,11 +46,9 @@ class Member:
         if tf_config is not None:
             environ["TF_CONFIG"] = json.dumps(tf_config)
         with log.open("wb") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "orbit_runner", "run", *flags],
-                stdout=out, stderr=subprocess.STDOUT, env=environ, cwd=log.parent,
-                start_new_session=True,
-            )  # fmt: skip
+            self.process = warm_runner.start(
+                "run", *flags, cwd=log.parent, env=environ, stdout=out, stderr=subprocess.STDOUT
+            )
 
     @property
     def text(self) -> str:

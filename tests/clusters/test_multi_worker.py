@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from tests.clusters.members import (
     finish,
     records,
 )  # fmt: skip
+from tests.support import warm_runner
 
 STEPS = "--train_steps=20"
 ONE = "--runtime.distribution_strategy=one_device"
@@ -44,6 +43,7 @@ def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+@pytest.mark.slow
 def test_losses_match_those_of_one_device(one_device: Path, workers: Path) -> None:
     ours, theirs = records(workers, "train"), records(one_device, "train")
 
@@ -53,6 +53,7 @@ def test_losses_match_those_of_one_device(one_device: Path, workers: Path) -> No
     )
 
 
+@pytest.mark.slow
 def test_an_evaluation_counts_each_example_once(one_device: Path, workers: Path) -> None:
     (ours,), (theirs,) = records(workers, "validation"), records(one_device, "validation")
 
@@ -61,6 +62,7 @@ def test_an_evaluation_counts_each_example_once(one_device: Path, workers: Path)
     assert ours["validation_loss"] == pytest.approx(theirs["validation_loss"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
     lines = (workers / "run" / "metrics.jsonl").read_text().splitlines()
     left = {p.relative_to(workers / "run").parts[0] for p in (workers / "run").rglob("*")}
@@ -83,8 +85,7 @@ def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
 
 @pytest.mark.slow
 def test_one_process_reproduces_the_run(workers: Path) -> None:
-    command = [sys.executable, "-m", "orbit_runner", "reproduce", str(workers / "run"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = warm_runner.run("reproduce", str(workers / "run"), "--json")
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -92,6 +93,7 @@ def test_one_process_reproduces_the_run(workers: Path) -> None:
     assert "→ MirroredStrategy × " in " ".join(found["notes"])
 
 
+@pytest.mark.slow
 def test_two_workers_are_bit_identical_to_two_replicas(tmp_path: Path) -> None:
     steps = (*EXPERIMENT, STEPS, "--task.model.dropout_rate=0.3")
     two = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")

@@ -1,8 +1,6 @@
 """Which examples each step gets, for any number of replicas and workers."""
 
 import json
-import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 from orbit_runner.datasets.scikit_learn import load_digits
 from tests.clusters.image_ids import image_id
 from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, finish
+from tests.support import warm_runner
 
 _STEPS = 60
 _FLAGS = (
@@ -50,6 +49,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     return _of_one_process(tmp_path_factory.mktemp("one"), 1)
 
 
+@pytest.mark.slow
 def test_two_epochs_use_each_example_exactly_twice(
     expected: list[list[str]],
 ) -> None:
@@ -85,9 +85,7 @@ def test_workers_get_the_batches_of_one_process(
 def _computed(run: Path, worker: int) -> list[list[str]]:
     """Returns the images of a worker's batches as `runner batch` computes them."""
     command = ("batch", str(run), f"--step=1:{_STEPS}", f"--worker={worker}", "--json")
-    done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", *command], capture_output=True, text=True, check=True
-    )
+    done = warm_runner.run(*command, check=True)
     images = load_digits(split="train").arrays["image"]
     return [
         [image_id(images[row["example"]]) for row in step["rows"]]

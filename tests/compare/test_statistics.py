@@ -74,6 +74,22 @@ def test_samples_without_any_difference_are_equal() -> None:
     assert verdict(found) == "2 seeds: no difference for any seed"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "chance"),
+    [
+        ([1.0, 3.0], [2.0, 2.0], "could be chance"),  # The mean is 0, the deviation is not.
+        ([1.0, 2.0], [1.5, 2.5], "more than chance"),  # The deviation is 0, the mean is not.
+    ],
+)
+def test_differences_are_named_if_mean_or_deviation_is_0(
+    first: list[float], second: list[float], chance: str
+) -> None:
+    text = verdict(paired_test(first, second))
+
+    assert "no difference" not in text
+    assert f": {chance} at 5 %" in text
+
+
 def test_one_pair_cannot_be_tested() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         paired_test([1.0], [2.0])

@@ -66,7 +66,15 @@ def test_first_tensor_that_differs_is_found(
     assert found is not None
     assert str(found) == text
     assert found.differing == 1
+    assert found.examples == []  # No record of them.
     assert found.largest is not None
+
+
+def test_rows_of_other_tensors_are_no_examples(tmp_path: Path) -> None:
+    ids = [7, 17]
+    found = _difference(tmp_path, BASE, _with(gradient=[1.5, 9.0]), (ids, ids))
+    assert found is not None
+    assert (str(found), found.examples) == ("the gradient of w at step 3", [])
 
 
 def test_examples_of_the_rows_that_differ_are_named(tmp_path: Path) -> None:

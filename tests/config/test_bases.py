@@ -59,6 +59,8 @@ def test_file_with_only_a_base_is_the_base(name: str, write: Write) -> None:
         # A file beside the one that names it comes before one in the working directory.
         ({"sub/a.yaml": "base: [digits, b.yaml]", "b.yaml": "runtime: {seed: 6}", "sub/b.yaml": "runtime: {seed: 7}"}, (7, 0)),
         ({"sub/a.yaml": "base: run", "sub/run/config.yaml": "base: digits\nruntime: {seed: 4}"}, (4, 0)),
+        # An experiment comes before a run in the working directory.
+        ({"a.yaml": "base: digits", "digits/config.yaml": "base: experiments/digits.yaml\nruntime: {seed: 4}"}, (17, 0)),
         ({"a.yaml": "base: mine", "experiments/mine.yaml": "base: digits\nruntime: {seed: 4}"}, (4, 0)),
         ({"a.yaml": "base: [digits, my/fast]", "configs/my/fast.yaml": "trainer: {train_steps: 2}"}, (17, 2)),
         ({"a.yaml": "base: [digits, b.yaml]", "b.yaml": "base: []"}, (17, 0)),

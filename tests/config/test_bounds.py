@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.cli.main import main
 from orbit_runner.config.errors import Origin, Problem
 from orbit_runner.config.parsing.builder import Builder, _hints
 from orbit_runner.config.parsing.conversion import options_of
 from orbit_runner.config.parsing.tree import Leaf, Section
-from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config
+from orbit_runner.config.schema.base import FLOAT_MAX, Config
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.errors import SettingError
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.keras.config import KerasConfig
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
@@ -26,6 +24,7 @@ from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 from orbit_runner.tasks.translation.config import TranslationConfig
 from orbit_runner.train.schedule import make_plan
+from tests.support.problems import check, fails, raises
 
 TASKS = (
     ImageClassificationConfig, TranslationConfig, RecommendationConfig, KerasConfig, TabularConfig,
@@ -154,8 +153,8 @@ def test_number_out_of_bounds_is_rejected_with_the_allowed_range(
         if problems:
             (problem,) = problems
             assert problem.path == name
+            assert problem.code in ("out-of-range", "wrong-type")
             assert problem.message.startswith("got ")
-            assert "allowed: " in problem.message or "an integer" in problem.message
             continue
         if value == math.inf and name in INFINITE:
             continue
@@ -203,49 +202,47 @@ def test_integer_too_large_for_a_float_is_rejected_in_free_mappings(
     for value in ({"a": number}, {"a": {"b": [1, number]}}):
         (problem,) = _problems(cls, name, [value] if _lists_mappings(_hints(cls)[name]) else value)
 
-        assert problem.path == name
+        assert (problem.code, problem.path) == ("out-of-range", name)
         assert problem.message.startswith(f"got {str(number)[:40]}")
-        assert "allowed: -1.798e+308 to 1.798e+308" in problem.message
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "expected"),
+    ("path", "value", "code"),
     [
-        ("runtime.seed", 2**32, "allowed: at most 4294967295"),
-        ("runtime.seed", 2**63, "allowed: at most 4294967295"),
-        ("task.train_data.global_batch_size", 2 * 10**9, "allowed: at most 16777216"),
-        ("trainer.train_epochs", ".inf", "got inf, allowed: at most 1e+06"),
-        ("trainer.train_steps", 10**26, f"allowed: at most {INT_MAX}"),
+        ("runtime.seed", 2**32, "out-of-range"),
+        ("runtime.seed", 2**63, "out-of-range"),
+        ("task.train_data.global_batch_size", 2 * 10**9, "out-of-range"),
+        ("trainer.train_epochs", ".inf", "out-of-range"),
+        ("trainer.train_steps", 10**26, "out-of-range"),
         (
             "trainer.optimizer_config.learning_rate.constant.learning_rate",
             ".inf",
-            "at most 3.4e+38",
+            "out-of-range",
         ),
-        ("trainer.optimizer_config.learning_rate.constant.learning_rate", ".nan", "got NaN"),
-        ("trainer.optimizer_config.optimizer.adam.epsilon", ".inf", "allowed: at most 3.4e+38"),
-        ("trainer.optimizer_config.optimizer.adam.epsilon", "1e-60", "allowed: at least 1.2e-38"),
-        ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "allowed: more than 0"),
-        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.0", "allowed: less than 1"),
-        ("task.model.filters", "[32, 100000]", "got 100000, allowed: at most 4096"),
-        ("task.model.dense_units", 10**30, "got 1000000"),
-        ("runtime.intra_op_threads", 10**6, "allowed: at most 4096"),
-        ("trainer.train_steps", "9" * 4000, "allowed: at most"),
+        ("trainer.optimizer_config.learning_rate.constant.learning_rate", ".nan", "out-of-range"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", ".inf", "out-of-range"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", "1e-60", "out-of-range"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "out-of-range"),
+        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.0", "out-of-range"),
+        ("task.model.filters", "[32, 100000]", "out-of-range"),
+        ("task.model.dense_units", 10**30, "out-of-range"),
+        ("runtime.intra_op_threads", 10**6, "out-of-range"),
+        ("trainer.train_steps", "9" * 4000, "out-of-range"),
     ],
 )
 def test_error_message_states_the_allowed_bound(
-    refused: Callable[..., list[Problem]], path: str, value: Any, expected: str
+    refused: Callable[..., list[Problem]], path: str, value: Any, code: str
 ) -> None:
     problems = refused(params_overrides=(f"{path}={value}",))
 
-    assert expected in problems[0].message
-    assert problems[0].path == path
+    check(problems[:1], (code, path))
     assert len(problems[0].message) < 300
 
 
 def test_epochs_that_exceed_the_step_limit_are_rejected() -> None:
     trainer = TrainerConfig(train_epochs=1e6)
 
-    with pytest.raises(SettingError, match=r"got 1e\+06, allowed: at most 42949\.7, or 2147483647"):
+    with raises("out-of-range", "trainer.train_epochs"):
         make_plan(trainer, 50_000.0)
 
 
@@ -273,32 +270,24 @@ def test_steps_and_epochs_of_higher_layer_win_even_if_zero(
 
 
 def test_zero_train_steps_is_rejected_and_error_names_the_flag(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert main(["run", "--experiment=digits", "--train_steps=0"]) == 2
-
-    message = capsys.readouterr().err
-    assert (
-        "trainer.train_steps — --train_steps\n    is 0; set it, or trainer.train_epochs" in message
-    )
+    arguments = ["run", "--experiment=digits", "--train_steps=0"]
+    fails(arguments, "not-set", "trainer.train_steps", origin="--train_steps")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "flag"),
     [
-        (["launch", "--workers=100000", "--", "--experiment=digits"], "--workers: got 100000, allowed: 0 to 1024"),
-        (["launch", "--grace=nan", "--", "--experiment=digits"], "--grace: got nan"),
-        (["launch", "--grace=inf", "--", "--experiment=digits"], "--grace: got inf"),
-        (["predict", "x", "y", "--batch_size=100000000000000000000"], "--batch_size: got"),
-        (["predict", "x", "y", "--top_k=-1"], "--top_k: got -1, allowed: 1 to"),
-        (["run", "--experiment=digits", "--mode=continuous_train_and_eval", "--pretrain_steps=0"], "--pretrain_steps: got 0, allowed: at least 1"),
+        (["launch", "--workers=100000", "--", "--experiment=digits"], "--workers"),
+        (["launch", "--grace=nan", "--", "--experiment=digits"], "--grace"),
+        (["launch", "--grace=inf", "--", "--experiment=digits"], "--grace"),
+        (["predict", "x", "y", "--batch_size=100000000000000000000"], "--batch_size"),
+        (["predict", "x", "y", "--top_k=-1"], "--top_k"),
+        (["run", "--experiment=digits", "--mode=continuous_train_and_eval", "--pretrain_steps=0"], "--pretrain_steps"),
     ],
 )  # fmt: skip
-def test_command_flag_out_of_bounds_is_rejected(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
-) -> None:
-    assert main(arguments) == 2
-
-    assert expected in capsys.readouterr().err
+def test_command_flag_out_of_bounds_is_rejected(arguments: list[str], flag: str) -> None:
+    fails(arguments, "out-of-range", flag)

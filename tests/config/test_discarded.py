@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from tests.support import problems
 
 _OPTIMIZER = "trainer.optimizer_config"
 
@@ -24,6 +25,70 @@ def test_another_network_names_the_settings_of_the_one_before() -> None:
         "not used: filters=[32, 64], kernel_size=3, dense_units=128; 'mlp' has its own defaults: "
         "dropout_rate 0.4 → 0.0; to keep a value, set it: --task.model.dropout_rate=0.4"
     )
+
+
+_TRAINER = """
+trainer:
+  train_steps: 5
+  optimizer_config:
+    optimizer: {type: sgd}
+    learning_rate: {type: constant, constant: {learning_rate: 0.1}}
+"""
+_ARRAYS = """
+task:
+  name: keras
+  model: {build: "my_nets:build"}
+  loss: mse
+  validation_split: 0.5
+  train_data:
+    {source: arrays, function: "m:load", arguments: {size: 5}, split: train, global_batch_size: 8}
+  validation_data: {global_batch_size: 8}
+"""
+_IMAGES = """
+task:
+  name: image_classification
+  model: {name: mlp}
+  train_data: {source: image_csv, labels_file: a, data_dir: a, global_batch_size: 8}
+  validation_data: {source: image_csv, labels_file: a, global_batch_size: 8}
+"""
+
+
+def _derive(directory: Path, base: str, sections: str) -> ResolvedConfig:
+    (directory / "base.yaml").write_text(base + _TRAINER)
+    derived = directory / "derived.yaml"
+    derived.write_text(f"base: base.yaml\ntask:\n{sections}")
+    return resolve(Request(experiment=str(derived)))
+
+
+def test_another_source_drops_the_settings_that_only_the_one_before_reads(tmp_path: Path) -> None:
+    resolved = _derive(tmp_path, _ARRAYS, "  outputs: y\n  train_data: {source: csv, data_dir: a}")
+
+    data = resolved.config.task.train_data
+    assert (data.function, data.arguments, data.split) == ("", {}, "train")
+    assert "task.train_data.function" not in resolved.origins
+    (note,) = resolved.discarded
+    assert note.startswith("note: task.train_data.source is 'csv' (")
+    assert note.endswith("not used: function='m:load', arguments.size=5")
+
+
+def test_another_source_drops_what_it_reads_from_another_setting(tmp_path: Path) -> None:
+    sections = "".join(
+        f"  {section}: {{source: tfds, tfds_name: mnist}}\n"
+        for section in ("train_data", "validation_data")
+    )
+    resolved = _derive(tmp_path, _IMAGES, sections)
+
+    assert resolved.config.task.train_data.data_dir == ""
+    assert [note.partition("not used: ")[2] for note in resolved.discarded] == [
+        "labels_file='a', data_dir='a'",
+        "labels_file='a'",
+    ]
+
+
+def test_setting_that_the_chosen_source_does_not_read_is_an_error(tmp_path: Path) -> None:
+    sections = "  train_data: {source: digits, labels_file: b}"
+    with problems.raises("no-effect", "task.train_data.labels_file"):
+        _derive(tmp_path, _IMAGES, sections)
 
 
 def test_settings_that_are_set_again_are_not_named() -> None:

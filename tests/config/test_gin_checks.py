@@ -1,5 +1,4 @@
 """Gin errors that are found without importing the modules that the statements name."""
-# ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import pytest
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
+from tests.support.problems import check
 
 Write = Callable[..., str]
 Refused = Callable[..., list[Problem]]
@@ -27,34 +27,34 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "expected"),
+    ("text", "line", "code"),
     [
-        ("trainr.train_steps = 5", 1, "unknown section 'trainr'; did you mean 'trainer'?\nwrite trainer.train_steps = 5"),
-        ("\nTrainer.train_steps = 5", 2, "write trainer.train_steps = 5"),
-        ("tusk.model.depth = 20", 1, "unknown section 'tusk'; did you mean 'task'?"),
-        ("tasks.train_data.seed = 20", 1, "write task.train_data.seed = 20"),
-        ("runtme.seed = 4", 1, "did you mean 'runtime'?"),
-        ("experimnt.description = 'x'", 1, "write experiment.description = 'x'"),
-        ("trainr:\n  max_to_keep = 5", 2, "did you mean 'trainer'?"),
-        ("import own_module\ntrainr.train_steps = 5", 2, "did you mean 'trainer'?"),
-        ("import nope", 1, "cannot import 'nope': no module named 'nope'"),
-        ("import nope.deep.down", 1, "no module named 'nope'"),
-        ("import own_package.layer", 1, "no module named 'own_package.layer'; did you mean 'layers'?"),
-        ("import own_module.x", 1, "no module named 'own_module.x'"),
-        ("from own_package import layer", 1, "did you mean 'layers'?"),
-        ("import official.visoin", 1, "no module named 'official.visoin'; did you mean 'vision'?"),
-        ("trainer.best_checkpoint_eval_metric = accuracy", 1, "got accuracy, expected a value; put strings in quotes\nin: trainer.best"),
-        ("f.x = true", 1, "got true, expected a value; put strings in quotes"),
+        ("trainr.train_steps = 5", 1, "unknown-name"),
+        ("\nTrainer.train_steps = 5", 2, "unknown-name"),
+        ("tusk.model.depth = 20", 1, "unknown-name"),
+        ("tasks.train_data.seed = 20", 1, "unknown-name"),
+        ("runtme.seed = 4", 1, "unknown-name"),
+        ("experimnt.description = 'x'", 1, "unknown-name"),
+        ("trainr:\n  max_to_keep = 5", 2, "unknown-name"),
+        ("import own_module\ntrainr.train_steps = 5", 2, "unknown-name"),
+        ("import nope", 1, "import-failed"),
+        ("import nope.deep.down", 1, "import-failed"),
+        ("import own_package.layer", 1, "import-failed"),
+        ("import own_module.x", 1, "import-failed"),
+        ("from own_package import layer", 1, "import-failed"),
+        ("import official.visoin", 1, "import-failed"),
+        ("trainer.best_checkpoint_eval_metric = accuracy", 1, "bad-syntax"),
+        ("f.x = true", 1, "bad-syntax"),
     ],
 )  # fmt: skip
 def test_gin_error_is_reported_with_its_line(
-    modules: Path, write: Write, refused: Refused, text: str, line: int, expected: str
+    modules: Path, write: Write, refused: Refused, text: str, line: int, code: str
 ) -> None:
     write("a.gin", f"{text}\n")
 
     (problem,) = refused(gin_files=("a.gin",))
 
-    assert expected in problem.message
+    check([problem], (code, ""))
     assert str(problem.origin) == f"a.gin:{line}"
 
 

@@ -16,6 +16,7 @@ from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.parsing.tree import leaves
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
+from tests.support.problems import check, raises
 
 
 def values(text: str) -> dict[str, Any]:
@@ -70,25 +71,24 @@ def test_origins_include_the_line_of_the_binding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "message", "line"),
+    ("text", "path", "code", "line"),
     [
-        ("task.a = @f", "task.a", "got @f; config settings accept only plain values", 1),
-        ("task.a = @f()", "task.a", "got @f(); config settings accept only plain values", 1),
-        ("\ntask.a = [1, @s/f()]", "task.a", "got @s/f(); config settings accept only", 2),
-        ("A = @f\ntask.a = %A", "task.a", "got @f; config settings accept only", 2),
-        ("task.a = %A", "task.a", "macro %A is not defined\nallowed: none", 1),
-        ("A = %B\nB = %A\ntask.a = %A", "task.a", "macro %A refers to itself", 3),
-        ("s/task.a = 1", "task.a", "got scope 's'; config settings do not support scopes", 1),
-        ("experiment = 5", "", "got 5, expected a section", 1),
+        ("task.a = @f", "task.a", "bad-syntax", 1),
+        ("task.a = @f()", "task.a", "bad-syntax", 1),
+        ("\ntask.a = [1, @s/f()]", "task.a", "bad-syntax", 2),
+        ("A = @f\ntask.a = %A", "task.a", "bad-syntax", 2),
+        ("task.a = %A", "task.a", "bad-syntax", 1),
+        ("A = %B\nB = %A\ntask.a = %A", "task.a", "bad-syntax", 3),
+        ("s/task.a = 1", "task.a", "bad-syntax", 1),
+        ("experiment = 5", "", "bad-syntax", 1),
     ],
 )
-def test_unsupported_gin_value_is_rejected(text: str, path: str, message: str, line: int) -> None:
+def test_unsupported_gin_value_is_rejected(text: str, path: str, code: str, line: int) -> None:
     with pytest.raises(ConfigError) as caught:
         values(text)
 
     (problem,) = caught.value.problems
-    assert problem.path == path
-    assert problem.message.startswith(message)
+    check([problem], (code, path))
     assert problem.origin is not None
     assert problem.origin.line == line
 
@@ -113,15 +113,18 @@ def test_gin_syntax_error_is_reported_with_its_line(text: str, line: int | None)
         values(text)
 
     (problem,) = caught.value.problems
-    assert "invalid gin" in problem.message
+    check([problem], ("bad-syntax", problem.path))
     assert problem.origin is not None
     assert (problem.origin.label, problem.origin.line) == ("f.gin", line)
 
 
 @pytest.mark.parametrize("text", ["task.a = [1,\n", "task.a = '''x\n", "task.a = 'x\n"])
 def test_unclosed_bracket_or_string_is_reported(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"f\.gin(:\d+)?\n +invalid gin"):
+    with raises("bad-syntax") as caught:
         values(text)
+    (problem,) = caught.value.problems
+    assert problem.origin is not None
+    assert problem.origin.label == "f.gin"
 
 
 def test_includes_are_found_relative_to_the_including_file(
@@ -156,7 +159,7 @@ def test_include_loop_is_reported_at_the_closing_include(
 
     (problem,) = refused(gin_files=("d/a.gin",))
 
-    assert problem.message == f"{spelled!r} includes itself"
+    check([problem], ("bad-reference", ""))
     assert str(problem.origin) == "b.gin:2"
 
 
@@ -177,8 +180,7 @@ def test_missing_include_is_reported_at_the_including_line(
     (problem,) = refused(gin_files=("d/a.gin",))
 
     assert str(problem.origin) == "d/a.gin:2"
-    assert "unknown file 'nope.gin'" in problem.message
-    assert f"searched in: {Path.cwd()}/d, {Path.cwd()}, " in problem.message
+    check([problem], ("missing-file", ""))
 
 
 @pytest.mark.parametrize("how", ["gin_files", "config_files", "include"])
@@ -191,7 +193,7 @@ def test_gin_file_that_is_not_utf_8_is_rejected(
 
     (problem,) = refused(**layers)
 
-    assert problem.message.startswith("cannot be read")
+    check([problem], ("bad-syntax", ""))
     assert str(problem.origin) == "bad.gin"
 
 
@@ -224,8 +226,7 @@ def test_unused_macro_on_the_command_line_is_rejected(
 ) -> None:
     (problem,) = refused(experiment="digits_mlp", gin_params=(text,))
 
-    assert problem.message.startswith(f"macro '{text.split(' ')[0]}' is not used")
-    assert ("did you mean 'BATCH'" in problem.message) == (text != "train_steps = 5")
+    check([problem], ("no-effect", ""))
     assert str(problem.origin) == "--gin_param[0]"
 
 

@@ -16,6 +16,7 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.tree import leaves
 from orbit_runner.config.parsing.yaml_files import load_text
 from orbit_runner.config.resolve import Request, resolve
+from tests.support.problems import check, fails
 
 Write = Callable[..., str]
 Refused = Callable[..., list[Problem]]
@@ -41,46 +42,46 @@ MACRO_CHAIN = "A0 = [1]\n" + "".join(f"A{i} = [%A{i - 1}]\n" for i in range(1, 5
 
 @pytest.mark.sample(9)
 @pytest.mark.parametrize(
-    ("name", "content", "expected"),
+    ("name", "content", "code"),
     [
-        ("lists.yaml", LISTS, "20,000 values, including those of aliases"),
-        ("maps.yaml", MAPS, "20,000 values, including those of aliases"),
-        ("chain.yaml", CHAIN, "64 levels deep, including those of aliases"),
-        ("flow.yaml", "a: " + "[" * 3000 + "]" * 3000, "64 levels deep"),
-        ("block.yaml", "".join(" " * i + "a:\n" for i in range(1000)), "64 levels deep"),
-        ("flow.json", '{"a":' * 3000 + "1" + "}" * 3000, "64 levels deep"),
-        ("keys.yaml", "".join(f"key_{i}: 1\n" for i in range(30000)), "more than 20,000 values"),
-        ("large.yaml", "# comment\n" * 200000, "is larger than 1 MiB"),
-        ("macros.gin", f"{MACROS}trainer.train_steps = %A9\n", "more than 20,000 values"),
-        ("chain.gin", f"{MACRO_CHAIN}trainer.train_steps = %A499\n", "more than 64 levels"),
-        ("deep.gin", f"trainer.train_steps = {'[' * 3000}{']' * 3000}\n", "nested too deeply"),
-        ("names.gin", f"trainer.{'.a' * 3000} = 1\n".replace("..", "."), "at most 64 parts"),
-        ("null.yaml", b"trainer:\n  train_steps: 5\0\n", "U+0000 is not allowed"),
-        ("utf16.yaml", "trainer: {train_steps: 5}\n".encode("utf-16"), "save it as UTF-8"),
-        ("utf16.gin", "trainer.train_steps = 5\n".encode("utf-16"), "save it as UTF-8"),
-        ("two.yaml", "trainer: {train_steps: 5}\n---\ntrainer: {}\n", "second document starts"),
-        ("anchors.yaml", "x: &a 1\ny: &a 2\n", "found duplicate anchor 'a'; each anchor"),
-        ("list_key.yaml", "? [a, b]\n: 1\n", "a name must be a string without a tag"),
-        ("map_key.yaml", "{a: 1}: 1\n", "a name must be a string without a tag"),
-        ("tag_key.yaml", "!x trainer: {}\n", "a name must be a string without a tag"),
-        ("dots.yaml", "trainer.train_steps: 5\n", "nest it: trainer: {train_steps: …}"),
-        ("digits.yaml", f"trainer: {{train_steps: {'9' * 5000}}}\n", "expected an integer"),
-        ("hex.yaml", f"trainer: {{train_steps: 0x{'f' * 5000}}}\n", "expected an integer"),
-        ("zero.yaml", f"trainer: {{train_steps: 0{'9' * 5000}}}\n", "expected an integer"),
-        ("tag.yaml", f"trainer: {{train_steps: !!float {'9' * 400}}}\n", "expected an integer"),
-        ("hex.gin", f"trainer.train_steps = 0x{'f' * 5000}\n", "more than 4,300 digits"),
-        ("bytes.gin", "runtime.seed = b'x'\n", "accept only plain values"),
+        ("lists.yaml", LISTS, "bad-syntax"),
+        ("maps.yaml", MAPS, "bad-syntax"),
+        ("chain.yaml", CHAIN, "bad-syntax"),
+        ("flow.yaml", "a: " + "[" * 3000 + "]" * 3000, "bad-syntax"),
+        ("block.yaml", "".join(" " * i + "a:\n" for i in range(1000)), "bad-syntax"),
+        ("flow.json", '{"a":' * 3000 + "1" + "}" * 3000, "bad-syntax"),
+        ("keys.yaml", "".join(f"key_{i}: 1\n" for i in range(30000)), "bad-syntax"),
+        ("large.yaml", "# comment\n" * 200000, "bad-syntax"),
+        ("macros.gin", f"{MACROS}trainer.train_steps = %A9\n", "bad-syntax"),
+        ("chain.gin", f"{MACRO_CHAIN}trainer.train_steps = %A499\n", "bad-syntax"),
+        ("deep.gin", f"trainer.train_steps = {'[' * 3000}{']' * 3000}\n", "bad-syntax"),
+        ("names.gin", f"trainer.{'.a' * 3000} = 1\n".replace("..", "."), "bad-syntax"),
+        ("null.yaml", b"trainer:\n  train_steps: 5\0\n", "bad-syntax"),
+        ("utf16.yaml", "trainer: {train_steps: 5}\n".encode("utf-16"), "bad-syntax"),
+        ("utf16.gin", "trainer.train_steps = 5\n".encode("utf-16"), "bad-syntax"),
+        ("two.yaml", "trainer: {train_steps: 5}\n---\ntrainer: {}\n", "bad-syntax"),
+        ("anchors.yaml", "x: &a 1\ny: &a 2\n", "bad-syntax"),
+        ("list_key.yaml", "? [a, b]\n: 1\n", "bad-syntax"),
+        ("map_key.yaml", "{a: 1}: 1\n", "bad-syntax"),
+        ("tag_key.yaml", "!x trainer: {}\n", "bad-syntax"),
+        ("dots.yaml", "trainer.train_steps: 5\n", "unknown-setting"),
+        ("digits.yaml", f"trainer: {{train_steps: {'9' * 5000}}}\n", "wrong-type"),
+        ("hex.yaml", f"trainer: {{train_steps: 0x{'f' * 5000}}}\n", "wrong-type"),
+        ("zero.yaml", f"trainer: {{train_steps: 0{'9' * 5000}}}\n", "wrong-type"),
+        ("tag.yaml", f"trainer: {{train_steps: !!float {'9' * 400}}}\n", "wrong-type"),
+        ("hex.gin", f"trainer.train_steps = 0x{'f' * 5000}\n", "bad-syntax"),
+        ("bytes.gin", "runtime.seed = b'x'\n", "bad-syntax"),
     ],
 )  # fmt: skip
 def test_hostile_file_is_rejected_quickly_with_a_short_message(
-    write: Write, refused: Refused, name: str, content: str | bytes, expected: str
+    write: Write, refused: Refused, name: str, content: str | bytes, code: str
 ) -> None:
     write(name, content)
     start = time.monotonic()
 
     (problem,) = refused(config_files=(name,))
 
-    assert expected in problem.message
+    check([problem], (code, problem.path))
     assert problem.origin is not None
     assert problem.origin.label == name
     assert len(str(problem)) < 1000
@@ -97,7 +98,7 @@ def test_long_value_is_truncated_in_the_error_message(
 
     (problem,) = refused(config_files=("a.yaml",))
 
-    assert "characters), expected an integer" in problem.message
+    check([problem], ("wrong-type", "trainer.train_steps"))
     assert len(problem.message) < 400
 
 
@@ -139,32 +140,30 @@ def test_core_schema_tags_and_numbers_are_converted(written: str, value: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("written", "code"),
     [
-        ('!!int "x"', "got 'x', which does not match its tag, !!int"),
-        ("!!int 1.5", "got '1.5', which does not match its tag"),
-        ("!!bool yes", "got 'yes', which does not match its tag"),
-        ("!foo 20", "tag '!foo' is not supported here\nallowed: !!str, !!int,"),
-        ("!!timestamp 2020-01-01", "tag '!!timestamp' is not supported"),
-        ("!!binary aGk=", "tag '!!binary' is not supported"),
-        ("!!python/name:os.system", "tag '!!python/name:os.system' is not supported"),
-        ("!foo {a: 1}", "tag '!foo' is not supported here\nallowed: !!map, or no tag"),
-        ("!!set {a, b}", "tag '!!set' is not supported"),
-        ("!!omap [a: 1]", "tag '!!omap' is not supported here\nallowed: !!seq, or no tag"),
-        ("[1, !foo 2]", "tag '!foo' is not supported"),
-        ("010", "got 010, which YAML 1.1 and YAML 1.2 read as different numbers\nwrite 10,"),
-        ("-0_8", "got -0_8, which YAML 1.1"),
-        ("[00777]", "write 777,"),
+        ('!!int "x"', "bad-syntax"),
+        ("!!int 1.5", "bad-syntax"),
+        ("!!bool yes", "bad-syntax"),
+        ("!foo 20", "bad-syntax"),
+        ("!!timestamp 2020-01-01", "bad-syntax"),
+        ("!!binary aGk=", "bad-syntax"),
+        ("!!python/name:os.system", "bad-syntax"),
+        ("!foo {a: 1}", "bad-syntax"),
+        ("!!set {a, b}", "bad-syntax"),
+        ("!!omap [a: 1]", "bad-syntax"),
+        ("[1, !foo 2]", "bad-syntax"),
+        ("010", "bad-syntax"),
+        ("-0_8", "bad-syntax"),
+        ("[00777]", "bad-syntax"),
     ],
 )
-def test_ambiguous_or_mistagged_value_is_rejected_with_its_line(
-    written: str, expected: str
-) -> None:
+def test_ambiguous_or_mistagged_value_is_rejected_with_its_line(written: str, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(f"a: 1\nx: {written}\n", "a.yaml", 1)
 
     (problem,) = caught.value.problems
-    assert expected in problem.message
+    check([problem], (code, problem.path))
     assert problem.path.startswith("x")
     assert str(problem.origin) == "a.yaml:2"
 
@@ -178,7 +177,7 @@ def test_setting_path_with_thousands_of_parts_is_rejected(refused: Refused, name
 
     (problem,) = refused(**given)
 
-    assert problem.message == "a name has at most 64 parts, got 3000"
+    check([problem], ("bad-syntax", problem.path))
     assert len(str(problem)) < 400
 
 
@@ -225,38 +224,33 @@ def test_experiment_can_be_read_from_a_pipe(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "code", "path"),
     [
-        (["show", "--experiment=digits", "--config_file=d"], "d is a directory, expected a file"),
-        (["show", "--experiment=digits", "--config_file=d.yaml"], "d.yaml is a directory"),
-        (["show", "--experiment=digits", "--gin_file=d"], "d is a directory, expected a file"),
-        (["show", "--experiment=d"], "d is a directory without config.yaml"),
-        (["validate", "d"], "d is a directory without config.yaml"),
-        (["diff", "d", "digits"], "d is a directory without config.yaml"),
-        (["show", "--experiment=digits", "--flagfile=d"], "cannot be read"),
-        (["show", "--experiment=digits", "--config_file=/dev/zero"], "is larger than 1 MiB"),
-        (["show", "--experiment=digits", "--gin_file=/dev/zero"], "is larger than 1 MiB"),
+        (["show", "--experiment=digits", "--config_file=d"], "wrong-file-type", ""),
+        (["show", "--experiment=digits", "--config_file=d.yaml"], "wrong-file-type", ""),
+        (["show", "--experiment=digits", "--gin_file=d"], "wrong-file-type", ""),
+        (["show", "--experiment=d"], "unknown-name", "--experiment"),
+        (["validate", "d"], "unknown-name", "--experiment"),
+        (["diff", "d", "digits"], "unknown-name", "--experiment"),
+        (["show", "--experiment=digits", "--flagfile=d"], "unreadable-file", ""),
+        (["show", "--experiment=digits", "--config_file=/dev/zero"], "bad-syntax", ""),
+        (["show", "--experiment=digits", "--gin_file=/dev/zero"], "bad-syntax", ""),
+        (["show", "--experiment=digits", "--flagfile=/dev/zero"], "bad-syntax", ""),
+        (["show", "--experiment=digits", "--config_file=a\0b"], "missing-file", ""),
+        (["show", "--experiment=digits", "--config_file=" + "a/" * 3000], "missing-file", ""),
+        (["show", "--experiment=" + "a" * 3000], "unknown-name", "--experiment"),
         (
-            ["show", "--experiment=digits", "--flagfile=/dev/zero"],
-            "is not a text file with one flag per line",
+            ["launch", "--", "--experiment=digits", "--config_file=/dev/null"],
+            "bad-path",
+            "--config_file",
         ),
-        (["show", "--experiment=digits", "--config_file=a\0b"], "unknown file"),
-        (["show", "--experiment=digits", "--config_file=" + "a/" * 3000], "unknown file"),
-        (["show", "--experiment=" + "a" * 3000], "unknown experiment 'aaa"),
-        (["launch", "--", "--experiment=digits", "--config_file=/dev/null"], "each member reads"),
     ],
 )  # fmt: skip
 def test_path_that_is_not_a_regular_file_is_rejected(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    expected: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: str, path: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     (tmp_path / "d.yaml").mkdir()
 
-    assert main(arguments) == 2
-
-    assert expected in capsys.readouterr().err
+    fails(arguments, code, path)

@@ -85,6 +85,7 @@ def is_stricter(path: str, value: Any) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_schema_and_reader_agree_about_every_setting(validator: Any) -> None:
     settings = [one for one in describe_settings(ExperimentConfig()) if "[]" not in one.path]
     cases = [

@@ -190,7 +190,7 @@ def test_factory_builds_the_same_learning_rates_from_both_configs(
 
 EMA = {"average_decay": 0.5, "start_step": 3}
 SHIPPED = [name for name in OptimizerChoice.choices() if name not in NOT_SHIPPED]
-# Model Garden averages under optimizers of Keras' older kind only.
+# Model Garden averages under legacy optimizers of Keras only.
 AVERAGED = [n for n in SHIPPED if "experimental" not in n and n != "adafactor_keras"]
 
 

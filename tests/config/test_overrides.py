@@ -12,6 +12,7 @@ from orbit_runner.config.parsing.overrides import (
     split_outside_brackets,
 )
 from orbit_runner.config.parsing.tree import leaves
+from tests.support.problems import check
 
 
 def values(text: str) -> dict[str, Any]:
@@ -69,22 +70,23 @@ def test_override_finds_a_shipped_file_from_any_directory(write: Callable[..., s
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code"),
     [
-        ("nope.yaml", "unknown file 'nope.yaml'"),
-        ("a=1,b", "got 'b', expected path.to.setting=value"),
-        ("a..b=1", "got 'a..b=1', expected path.to.setting=value"),
-        ("a=[1", "invalid YAML"),
-        ("a={b: 1, b: 2}", "is set twice"),
-        ("just_text", "contains no `name: value` pairs"),
-        ("[1, 2]", "contains no `name: value` pairs"),
+        ("nope.yaml", "missing-file"),
+        ("a=1,b", "bad-syntax"),
+        ("a..b=1", "bad-syntax"),
+        ("a=[1", "bad-syntax"),
+        ("a={b: 1, b: 2}", "set-twice"),
+        ("just_text", "bad-syntax"),
+        ("[1, 2]", "bad-syntax"),
     ],
 )
-def test_malformed_override_is_rejected(write: Callable[..., str], text: str, message: str) -> None:
+def test_malformed_override_is_rejected(write: Callable[..., str], text: str, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_override(text, "--p", 1)
 
-    assert message in str(caught.value)
+    (problem,) = caught.value.problems
+    check([problem], (code, problem.path))
 
 
 def test_origin_includes_the_line_number_for_multiline_overrides() -> None:

@@ -19,6 +19,7 @@ from orbit_runner.config.signatures import (
     reference_problem,
     source_path,
 )
+from tests.support.problems import check
 
 _SOURCE = '''
 raise SystemExit("the module was imported")
@@ -118,26 +119,26 @@ def _plain(count: int, flag: bool = False, scale=1.0, label="a", free=None): ...
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "wrong"),
     [
         ({"count": 3}, []),
-        ({}, ["f: the argument 'count' is required; set it"]),
-        ({"cuont": 3, "count": 1}, ["f: unknown argument 'cuont'; did you mean 'count'?"]),
-        ({"count": "3"}, ["f: got '3', expected int"]),
-        ({"count": True}, ["f: got True, expected int"]),
-        ({"count": 1, "flag": 1}, ["f: got 1, expected bool"]),
+        ({}, ["count"]),
+        ({"cuont": 3, "count": 1}, ["cuont"]),
+        ({"count": "3"}, ["count"]),
+        ({"count": True}, ["count"]),
+        ({"count": 1, "flag": 1}, ["flag"]),
         ({"count": 1, "scale": 3}, []),
-        ({"count": 1, "scale": "x"}, ["f: got 'x', expected a value like its default, 1.0"]),
-        ({"count": 1, "label": 3}, ["f: got 3, expected a value like its default, 'a'"]),
+        ({"count": 1, "scale": "x"}, ["scale"]),
+        ({"count": 1, "label": 3}, ["label"]),
         ({"count": 1, "free": [1]}, []),
     ],
 )
-def test_arguments_are_checked(arguments: dict[str, Any], expected: list[str]) -> None:
+def test_arguments_are_checked(arguments: dict[str, Any], wrong: list[str]) -> None:
     signature = actual_parameters(_plain)
     assert signature is not None
 
-    found = [message.split("\n")[0] for _, message in argument_problems(signature, arguments, "f")]
-    assert found == expected
+    found = argument_problems(signature, arguments, "f")
+    check(found, *(("bad-arguments", name) for name in wrong))
 
 
 @pytest.mark.parametrize(

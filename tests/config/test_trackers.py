@@ -13,6 +13,7 @@ from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import to_yaml
+from tests.support.problems import check
 
 
 def _config(value: str) -> ExperimentConfig:
@@ -82,8 +83,7 @@ def test_missing_package_is_reported_before_training(
 
     (problem,) = _config(f"[tensorboard, {name}]").preflight("train")
 
-    assert problem[0] == "trackers[1].class_name"
-    assert f"pip install 'orbit-runner[{name}]'" in problem[1]
+    check([problem], ("missing-package", "trackers[1].class_name"))
 
 
 def _without(name: str) -> list[str]:
@@ -97,5 +97,4 @@ def test_installed_package_is_found(name: str) -> None:
 
 def test_missing_module_of_an_own_tracker_is_reported() -> None:
     (problem,) = _config("[no_such_package.MyTracker]").preflight("train")
-    assert problem[0] == "trackers[0].class_name"
-    assert "no module named 'no_such_package'" in problem[1]
+    check([problem], ("import-failed", "trackers[0].class_name"))

@@ -15,6 +15,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from tests.support.problems import check
 
 LR = "trainer.optimizer_config.learning_rate"
 
@@ -167,70 +168,66 @@ def test_unknown_setting_is_rejected_at_any_depth(
 ) -> None:
     (problem,) = refused(flags=((f"--{path}", path, text),))
 
-    assert problem.path == path
-    assert problem.message.startswith(f"unknown setting {path.rpartition('.')[2]!r}")
-    assert "\nallowed: " in problem.message
+    check([problem], ("unknown-setting", path))
     if near:
-        assert f"; did you mean {near!r}?" in problem.message
+        assert f"{near!r}?" in problem.message
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "message"),
+    ("path", "text", "code"),
     [
-        ("task.name", "image_clasification", "unknown task 'image_clasification'; did you mean 'image_classification'?\nallowed: "),
-        ("task.name", "[1]", "unknown task '[1]'"),
-        ("task.model.name", "resnet_cifr", "unknown model 'resnet_cifr'; did you mean 'resnet_cifar'?"),
-        ("task.model.name", "", "is not set\nallowed: application, cnn, efficientnet, mlp, resnet, "),
-        ("task.train_data.source", "digit", "unknown data source 'digit'; did you mean 'digits'?"),
-        ("trainer.optimizer_config.optimizer.type", "Adam", "unknown optimizer 'Adam'; did you mean 'adam'?"),
-        (f"{LR}.type", "cosin", "unknown learningrate 'cosin'; did you mean 'cosine'?"),
-        ("trainer.optimizer_config.warmup.type", "type", "unknown warmup 'type'"),
-        ("runtime.distribution_strategy", "miror", "unknown value 'miror'; did you mean 'mirrored'?\nallowed: 'off', "),
-        ("runtime.gpu_thread_mode", "x", "unknown value 'x'\nallowed: null, 'global', "),
-        ("task.train_data.augment", "Crop", "unknown value 'Crop'; did you mean 'crop'?"),
-        ("task.model", "cnn", "got 'cnn', expected a section"),
-        ("trainer", "5", "got 5, expected a section"),
-        ("trainer.train_steps", "{a: 1}", "got a section, expected an integer"),
+        ("task.name", "image_clasification", "unknown-name"),
+        ("task.name", "[1]", "unknown-name"),
+        ("task.model.name", "resnet_cifr", "unknown-name"),
+        ("task.model.name", "", "not-set"),
+        ("task.train_data.source", "digit", "not-allowed"),
+        ("trainer.optimizer_config.optimizer.type", "Adam", "not-allowed"),
+        (f"{LR}.type", "cosin", "not-allowed"),
+        ("trainer.optimizer_config.warmup.type", "type", "not-allowed"),
+        ("runtime.distribution_strategy", "miror", "not-allowed"),
+        ("runtime.gpu_thread_mode", "x", "not-allowed"),
+        ("task.train_data.augment", "Crop", "not-allowed"),
+        ("task.model", "cnn", "wrong-type"),
+        ("trainer", "5", "wrong-type"),
+        ("trainer.train_steps", "{a: 1}", "wrong-type"),
     ],
 )  # fmt: skip
 def test_unknown_name_is_rejected_with_suggestions(
-    refused: Callable[..., Any], path: str, text: str, message: str
+    refused: Callable[..., Any], path: str, text: str, code: str
 ) -> None:
     problems = refused(flags=(("--x", path, text),))
 
-    assert [p.path for p in problems] == [path]
-    assert problems[0].message.replace("learning rate", "learningrate").startswith(message)
+    check(problems, (code, path))
     assert str(problems[0].origin) == "--x"
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "message"),
+    ("path", "text", "code"),
     [
-        ("trainer.train_steps", "-1", "got -1, allowed: at least 0"),
-        ("trainer.validation_interval", "-1", "got -1, allowed: at least 0"),
-        ("trainer.checkpoint_interval", "-2", "got -2, allowed: at least -1"),
-        ("trainer.max_to_keep", "0", "got 0, allowed: at least 1"),
-        ("trainer.continuous_eval_timeout", "-1", "got -1, allowed: at least 0"),
-        ("trainer.summary_interval", "0", "got 0, allowed: at least 1"),
-        ("trainer.steps_per_loop", "0", "got 0, allowed: at least 1"),
-        ("task.model.dropout_rate", "1", "got 1.0, allowed: at most 0.99"),
-        ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "got 0.0, allowed: more than 0"),
-        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.5", "got 1.5, allowed: less than 1"),
-        ("trainer.optimizer_config.optimizer.sgd.momentum", "-0.1", "got -0.1, allowed: at least"),
-        ("trainer.train_epochs", ".nan", "got NaN, allowed: a number"),
-        ("trainer.loss_upper_bound", ".nan", "got NaN, allowed: a number"),
-        (f"{LR}.stepwise.values", "[0.1, -1]", "got -1.0, allowed: at least 0"),
-        (f"{LR}.stepwise.boundaries", "[-5]", "got -5, allowed: at least 0"),
-        ("runtime.num_gpus", "-2", "got -2, allowed: at least -1"),
+        ("trainer.train_steps", "-1", "out-of-range"),
+        ("trainer.validation_interval", "-1", "out-of-range"),
+        ("trainer.checkpoint_interval", "-2", "out-of-range"),
+        ("trainer.max_to_keep", "0", "out-of-range"),
+        ("trainer.continuous_eval_timeout", "-1", "out-of-range"),
+        ("trainer.summary_interval", "0", "out-of-range"),
+        ("trainer.steps_per_loop", "0", "out-of-range"),
+        ("task.model.dropout_rate", "1", "out-of-range"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "out-of-range"),
+        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.5", "out-of-range"),
+        ("trainer.optimizer_config.optimizer.sgd.momentum", "-0.1", "out-of-range"),
+        ("trainer.train_epochs", ".nan", "out-of-range"),
+        ("trainer.loss_upper_bound", ".nan", "out-of-range"),
+        (f"{LR}.stepwise.values", "[0.1, -1]", "out-of-range"),
+        (f"{LR}.stepwise.boundaries", "[-5]", "out-of-range"),
+        ("runtime.num_gpus", "-2", "out-of-range"),
     ],
 )
 def test_number_out_of_range_is_rejected(
-    refused: Callable[..., Any], path: str, text: str, message: str
+    refused: Callable[..., Any], path: str, text: str, code: str
 ) -> None:
     (problem,) = refused(flags=(("--x", path, text),))
 
-    assert problem.path == path
-    assert problem.message.startswith(message)
+    check([problem], (code, path))
 
 
 def settings(config: Config, path: str = "") -> list[tuple[str, dataclasses.Field[Any], Any]]:

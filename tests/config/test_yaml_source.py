@@ -11,16 +11,20 @@ import yaml
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.tree import leaves
 from orbit_runner.config.parsing.yaml_files import load_file, load_text, parse_scalar
+from tests.support.problems import check, raises
 
 
 def values(text: str) -> dict[str, Any]:
     return {path: leaf.value for path, leaf in leaves(load_text(text, "f.yaml", 1))}
 
 
-def problems(text: str) -> list[tuple[str, str, int | None]]:
+def refused(text: str, code: str = "bad-syntax") -> list[tuple[str, int | None]]:
+    """Returns the path and the line of each problem of a file; all have the same code."""
     with pytest.raises(ConfigError) as caught:
         load_text(text, "f.yaml", 1)
-    return [(p.path, p.message, p.origin.line if p.origin else None) for p in caught.value.problems]
+    problems = caught.value.problems
+    check(problems, *((code, problem.path) for problem in problems))
+    return [(p.path, p.origin.line if p.origin else None) for p in problems]
 
 
 @pytest.mark.parametrize(
@@ -165,30 +169,25 @@ def test_quoted_merge_key_is_an_ordinary_name() -> None:
 
 @pytest.mark.parametrize("text", ["a: {<<: 5}", "a: {<<: [1]}"])
 def test_merge_key_without_a_section_is_rejected(text: str) -> None:
-    assert problems(text) == [("a", "`<<` requires a section", 1)]
+    assert refused(text) == [("a", 1)]
 
 
 @pytest.mark.parametrize(
-    ("text", "path", "line", "first"),
+    ("text", "path", "line"),
     [
-        ("a: 1\nb: 2\na: 3\n", "a", 3, 1),
-        ("t:\n  m:\n    d: 1\n    d: 2\n", "t.m.d", 4, 3),
-        ("l:\n- {x: 1,\n   x: 2}\n", "l[0].x", 3, 2),
-        ("l: [[{x: 1, x: 2}]]\n", "l[0][0].x", 1, 1),
-        ("a: 1\n'a': 3\n", "a", 2, 1),
+        ("a: 1\nb: 2\na: 3\n", "a", 3),
+        ("t:\n  m:\n    d: 1\n    d: 2\n", "t.m.d", 4),
+        ("l:\n- {x: 1,\n   x: 2}\n", "l[0].x", 3),
+        ("l: [[{x: 1, x: 2}]]\n", "l[0][0].x", 1),
+        ("a: 1\n'a': 3\n", "a", 2),
     ],
 )
-def test_duplicate_key_is_rejected_at_any_depth(
-    text: str, path: str, line: int, first: int
-) -> None:
-    assert problems(text) == [(path, f"is set twice, first at f.yaml:{first}; keep one", line)]
+def test_duplicate_key_is_rejected_at_any_depth(text: str, path: str, line: int) -> None:
+    assert refused(text, "set-twice") == [(path, line)]
 
 
 def test_all_duplicate_keys_are_reported_at_once() -> None:
-    assert [(p, n) for p, _, n in problems("a: 1\na: 2\nb: {c: 1, c: 2}\n")] == [
-        ("a", 2),
-        ("b.c", 3),
-    ]
+    assert refused("a: 1\na: 2\nb: {c: 1, c: 2}\n", "set-twice") == [("a", 2), ("b.c", 3)]
 
 
 @pytest.mark.parametrize(
@@ -204,26 +203,21 @@ def test_all_duplicate_keys_are_reported_at_once() -> None:
     ],
 )
 def test_yaml_syntax_error_is_reported_with_its_line(text: str, line: int) -> None:
-    ((path, message, got),) = problems(text)
-
-    assert (path, got) == ("", line)
-    assert message.startswith("invalid YAML: ")
+    assert refused(text) == [("", line)]
 
 
 def test_forbidden_character_is_rejected() -> None:
-    assert "invalid YAML" in problems("a: \x07\n")[0][1]
+    assert refused("a: \x07\n") == [("", 1)]
 
 
 @pytest.mark.parametrize("text", ["a: &x {b: *x}", "a: &x [1, *x]", "a: &x {b: [{c: *x}]}"])
 def test_self_referencing_alias_is_rejected(text: str) -> None:
-    assert "an alias refers to a node that contains it" in [
-        message for _, message, _ in problems(text)
-    ]
+    assert refused(text)
 
 
 @pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text", "5", "[a, b]"])
 def test_yaml_root_that_is_not_a_mapping_is_rejected(text: str) -> None:
-    assert problems(text) == [("", "contains no `name: value` pairs", 1)]
+    assert refused(text) == [("", 1)]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n"])
@@ -249,12 +243,12 @@ def test_yaml_file_that_is_not_utf_8_is_rejected(tmp_path: Path, content: bytes)
     path = tmp_path / "a.yaml"
     path.write_bytes(content)
 
-    with pytest.raises(ConfigError, match=r"a\.yaml\n.*cannot be read: 'utf-8' codec"):
+    with raises("bad-syntax"):
         load_file(path, "a.yaml", 1)
 
 
 def test_directory_in_place_of_a_yaml_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with raises("unreadable-file"):
         load_file(tmp_path, "x", 1)
 
 

@@ -1,13 +1,15 @@
-"""Prints the messages of the code under test, as the command line does."""
+"""What the tests of data share: printed messages, and where texts are cached."""
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from orbit_runner.utils.log import PlainMessages, log_scope
+from tests.support.messages import printed_messages
+
+__all__ = ["printed_messages"]
 
 
-@pytest.fixture(autouse=True)
-def printed_messages() -> Iterator[None]:
-    with log_scope(PlainMessages()):
-        yield
+@pytest.fixture
+def text_cache(own_cache: Path) -> Path:
+    """Returns the directory of the caches of texts, which is empty."""
+    return own_cache / "orbit_runner" / "text"

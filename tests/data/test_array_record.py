@@ -18,12 +18,12 @@ from orbit_runner.data.array_record.source import ArrayRecordSource, load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.order.epochs import ShuffledOrder
 from orbit_runner.data.tfds.images import load as load_tfds
 from orbit_runner.errors import DataError
 from tests.support.array_records import write_array_file
 from tests.support.batches import global_batches
 from tests.support.images import GARBAGE, write_tfds
+from tests.support.problems import raises
 from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_set
 
 COUNT = sum(SIZES)
@@ -77,28 +77,6 @@ def test_more_files_than_may_be_open_are_read(
     assert len(source.record_files._readers) == 2
 
 
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 1), (2, 2)])
-def test_batches_are_those_of_the_order(folder: Path, replicas: int, pipelines: int) -> None:
-    source = open_set(folder)
-    order = ShuffledOrder(COUNT, 5, shuffle=True)
-
-    found = batches(source, 20, 6, replicas=replicas, pipelines=pipelines)
-
-    for step, batch in enumerate(found, 20):
-        ids = order(tf.range(step * 12, step * 12 + 12, dtype=tf.int64)).examples
-        np.testing.assert_array_equal(batch["label"], ids)
-        np.testing.assert_array_equal(batch["image"], [pixels(n) for n in ids.numpy()])
-
-
-def test_evaluation_reads_each_record_once_in_order(folder: Path) -> None:
-    found = eval_images(
-        open_set(folder), shape=SHAPE, resize=False, global_batch_size=50,
-        bad=BadImages("validation_data", 0),
-    )  # fmt: skip
-    labels = np.concatenate([b["label"].numpy()[b["weight"].numpy() > 0] for b in found])
-    assert labels.tolist() == [*range(COUNT)]
-
-
 def test_files_with_groups_of_records_give_the_same_records(tmp_path: Path) -> None:
     stored = [_stored(number) for number in range(9)]
     write_array_file(tmp_path / "train-0", stored, group_size=4)
@@ -139,14 +117,14 @@ def test_damaged_records_and_files_are_named(tmp_path: Path) -> None:
     _flip(path, noise[17][100:200])
     records = ArrayRecordFiles([path])
     assert records.read(0, [16, 18]) == [noise[16], noise[18]]
-    with pytest.raises(DataError, match=r"train-0: record 17: cannot be read: .*mismatch"):
+    with raises("unreadable-file"):
         records.read(0, [3, 17, 5])
     assert records.read(0, [3]) == [noise[3]]
     for content in (path.read_bytes()[:100_000], b"", b"x" * 70_000):
         path.write_bytes(content)
-        with pytest.raises(DataError, match="train-0: cannot be read as an ArrayRecord file: "):
+        with raises("damaged-file"):
             ArrayRecordFiles([path])
-    with pytest.raises(DataError, match="gone: cannot be read as an ArrayRecord file"):
+    with raises("damaged-file"):
         ArrayRecordFiles([tmp_path / "gone"])
 
 
@@ -170,12 +148,12 @@ def test_invalid_settings_are_rejected(
 
 def test_empty_files_are_rejected(tmp_path: Path) -> None:
     write_array_file(tmp_path / "train-0", [])
-    with pytest.raises(DataError, match=r"no records found \(files: 1, such as "):
+    with raises("empty-data"):
         open_set(tmp_path)
 
 
 def test_tf_data_services_are_rejected(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"service cannot read images in ArrayRecord files"):
+    with raises("not-supported"):
         train_images(
             open_set(folder), shape=SHAPE, resize=False, global_batch_size=12, seed=5,
             bad=BadImages("train_data", 0), options=PipelineOptions(services=("127.0.0.1:1",)),
@@ -190,16 +168,6 @@ def test_missing_package_is_reported(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "install it: pip install array_record" in done.stderr
-
-
-def test_loading_does_not_import_tensorflow(folder: Path) -> None:
-    code = (
-        "import sys\nfrom orbit_runner.data.array_record.source import load\n"
-        f"print(load(data_dir={str(folder)!r}, input_path=['train-*']).size)\n"
-        "print('tensorflow' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{COUNT}\nFalse\n"
 
 
 @pytest.mark.parametrize(
@@ -228,5 +196,5 @@ def test_prepared_dataset_in_array_records(
     assert source.read(range(source.size)) == whole.read(numbers)
     place = tmp_path / "arrays" / "1.0.0" / "dataset_info.json"
     place.write_text(place.read_text().replace('"70"', '"71"'))
-    with pytest.raises(DataError, match=r"got 203 records in .* expected 204"):
+    with raises("damaged-file"):
         load_tfds(tfds_name="arrays", data_dir=str(tmp_path))

@@ -14,7 +14,7 @@ from orbit_runner.data.tfrecord.bad_record import add_offset, find_damaged_recor
 from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import find_damaged_data, has_valid_checksum, record_starts
 from orbit_runner.data.tfrecord.index_cache import index_file
-from tests.support.tfrecords import example, pixels, write_file
+from tests.support.tfrecords import example, ints, pixels, write_file
 
 SHAPE, BAD = (4, 4, 3), 37
 CONFIG = """
@@ -46,10 +46,6 @@ def _png(number: int) -> bytes:
 
 
 PNG = _png(3)
-
-
-def _ints(*values: int) -> tf.train.Feature:
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
 
 
 def _bytes(*values: bytes) -> tf.train.Feature:
@@ -112,14 +108,18 @@ def run(
 _NO_LABEL = _record(image=_bytes(PNG))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("section", "bad", "expected"),
     [
         ("train", _flip(30), "the data do not match their checksum; the file is corrupted"),
         ("train", b"\xff\xfe no example", "is not a tf.Example, expected one with image/encoded"),
         ("train", _NO_LABEL, "got features image/encoded, expected image/encoded (bytes)"),
-        ("train", _record(image=_bytes(b""), label=_ints(3)), "image/encoded cannot be decoded"),
+        (
+            "train",
+            _record(image=_bytes(b""), label=ints(3)),
+            "image/encoded cannot be decoded",
+        ),
         ("val", _flip(30), "the data do not match their checksum; the file is corrupted"),
         ("val", _NO_LABEL, "got features image/encoded, expected image/encoded (bytes)"),
     ],
@@ -137,6 +137,7 @@ def test_bad_record_ends_the_run_with_its_location(
     assert f"{section}-1: record {BAD} at byte {START}: {expected}" in run()
 
 
+@pytest.mark.slow
 def test_bad_record_is_reported_if_images_may_have_any_size(
     run: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -172,12 +173,15 @@ def test_checksums_match_for_records_of_any_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        (_record(image=_bytes(PNG), label=_ints(1)), ""),
-        (_record(image=_bytes(PNG), label=_ints(1, 2)), "got 2 × int64"),
-        (_record(image=_bytes(PNG), label=_ints()), "got no value"),
-        (_record(image=_bytes(PNG, PNG), label=_ints(1)), "image/encoded: got 2 × bytes"),
-        (_record(image=_ints(300, 5, 2**40), label=_ints(1)), "image/encoded: got 3 × int64"),
-        (_record(image=_floats(1, 2), label=_ints(1)), "image/encoded: got 2 × float"),
+        (_record(image=_bytes(PNG), label=ints(1)), ""),
+        (_record(image=_bytes(PNG), label=ints(1, 2)), "got 2 × int64"),
+        (_record(image=_bytes(PNG), label=ints()), "got no value"),
+        (_record(image=_bytes(PNG, PNG), label=ints(1)), "image/encoded: got 2 × bytes"),
+        (
+            _record(image=ints(300, 5, 2**40), label=ints(1)),
+            "image/encoded: got 3 × int64",
+        ),
+        (_record(image=_floats(1, 2), label=ints(1)), "image/encoded: got 2 × float"),
         (b"", "got features (none)"),
         (b"\x0a\x05", "is not a tf.Example"),
     ],

@@ -43,6 +43,7 @@ def test_batch_at_a_step_matches_the_pipeline(shuffle: bool, augmentation: CropF
         np.testing.assert_array_equal(found[1], labels)
 
 
+@pytest.mark.slow
 def test_array_pipeline_starts_at_a_step_tensor() -> None:
     @tf.function
     def labels(first: tf.Tensor) -> tf.Tensor:
@@ -56,7 +57,7 @@ def test_array_pipeline_starts_at_a_step_tensor() -> None:
         )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer", [1, 7, 1000])
 def test_record_pipeline_starts_at_a_step_tensor(
     buffer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -78,7 +78,7 @@ def test_compiled_sampler() -> None:
     np.testing.assert_array_equal(compiled(positions), sampler(positions)[0])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", SHARDS)
 @pytest.mark.parametrize(
     ("size", "count", "batch", "shuffle"), [(97, 9, 12, True), (7, 2, 20, True), (50, 3, 8, False)]
@@ -122,7 +122,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield load(data_dir=str(folder), input_path=["train-*"])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "shards", "count"),
     [(100, (4, 2), 40), (1, (1, 1), 5), (7, (4, 2), 260), (1000, (1, 1), 1)],
@@ -160,6 +160,7 @@ def test_search_for_a_bad_record_skips_those_left_out(records: Any) -> None:
     assert {("train-00", 1), ("train-05", 3)} <= {*found}
 
 
+@pytest.mark.slow
 def test_steps_of_image_files() -> None:
     paths = tuple(f"{number}.png" for number in range(45))
     source = FileSource("made", paths, np.zeros(45, np.int32), ("a",), (0, 0, 0))
@@ -176,6 +177,7 @@ def test_steps_of_image_files() -> None:
     np.testing.assert_array_equal(found, expected[:80])
 
 
+@pytest.mark.slow
 def test_steps_of_ratings_keep_the_negatives_of_other_examples() -> None:
     source = leave_one_out(synthetic.load(num_examples=300, num_items=100), 2)
     size, batch = source.size * 3, 30
@@ -208,6 +210,7 @@ def test_sentences_in_batches_of_equal_size_move_up() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("shapes", [0, 3])
 def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool, shapes: int) -> None:

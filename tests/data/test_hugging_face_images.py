@@ -12,19 +12,16 @@ import pytest
 import tensorflow as tf
 from pyarrow import feather
 
-from orbit_runner.data.example_ids import UnknownExample
 from orbit_runner.data.hugging_face.images import HuggingFaceImages, load
 from orbit_runner.data.images.dataset import join_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.order.epochs import ShuffledOrder
 from orbit_runner.data.shared_examples import shared_images
-from orbit_runner.errors import DataError
-from tests.support.batches import global_batches
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE
+from tests.support.problems import raises
 from tests.support.tfrecords import SHAPE, pixels
 
 SIZES = (23, 4, 33)
@@ -34,9 +31,7 @@ FEATURES = {"image": {"_type": "Image"}, "kind": class_label(*NAMES)}
 Decode = Callable[[int], np.ndarray]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def encoded(number: int) -> bytes:
@@ -75,25 +70,8 @@ def test_images_have_places_and_ids(folder: Path) -> None:
     assert (place.label, place.size) == (0, SHAPE[:2])
     for text in ("24", "data-00001-of-00003.arrow:2", str(place.names["place"])):
         assert source.number_of(text) == 24
-    with pytest.raises(UnknownExample, match="allowed: an index"):
+    with raises("unknown-example", "--example"):
         source.number_of("data-00001-of-00003.arrow:5")
-
-
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 2)])
-def test_batches_are_those_of_the_order(folder: Path, replicas: int, pipelines: int) -> None:
-    source = open_images(folder)
-
-    def make(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return train_images(
-            source, shape=SHAPE, resize=False, global_batch_size=12, seed=5, start_step=7,
-            bad=BadImages("train_data", 0), shuffle_buffer_size=9, input_context=context,
-        )  # fmt: skip
-
-    order = ShuffledOrder(COUNT, 5, shuffle=True)
-    for step, batch in enumerate(global_batches(make, replicas, pipelines, 4), 7):
-        ids = order(tf.range(step * 12, step * 12 + 12, dtype=tf.int64)).examples.numpy()
-        np.testing.assert_array_equal(batch["label"], ids % 3)
-        np.testing.assert_array_equal(batch["image"], [pixels(number) for number in ids])
 
 
 def evaluate(source: HuggingFaceImages, most: int = 0) -> list[Any]:
@@ -111,7 +89,7 @@ def test_a_selection_is_evaluated_in_order(folder: Path) -> None:
     np.testing.assert_array_equal(batch["image"][:5], [pixels(number) for number in rows])
     assert batch["weight"].tolist() == [1] * 5 + [0] * 3
     assert source.number_of("data-00001-of-00003.arrow:3") == 2
-    with pytest.raises(UnknownExample, match="is in another part of the data"):
+    with raises("unknown-example", "--example"):
         source.number_of("data-00001-of-00003.arrow:2")
     assert source.select(np.array([1, 4])).read([1]) == [encoded(58)]
 
@@ -155,51 +133,51 @@ def test_columns_are_found_or_named(tmp_path: Path) -> None:
     assert (source.labels, source.label.tolist()) == (("a", "b"), [1, 0])
     numbered = open_images(tmp_path / "plain", label_column="other")
     assert (numbered.labels, numbered.label.tolist(), numbered.known_classes()) == (None, [4, 7], 8)
-    with pytest.raises(DataError, match="unknown column 'kin'") as caught:
+    with raises("unknown-column") as caught:
         open_images(tmp_path / "plain", label_column="kin")
     assert caught.value.field == "label_column"
     two = table.append_column("second", table.column("image"))
     save_to_disk(tmp_path / "two", two)
-    with pytest.raises(DataError, match="expected one Image; set image_column") as caught:
+    with raises("unknown-column") as caught:
         open_images(tmp_path / "two")
     assert caught.value.field == "image_column"
     assert open_images(tmp_path / "two", image_column="second").read([1]) == [images[1]]
 
 
 @pytest.mark.parametrize(
-    ("rows", "labels", "message"),
+    ("rows", "labels"),
     [
-        ([{"bytes": None, "path": "a.png"}], [0], "row 2: .* no bytes, only the path 'a.png'"),
-        ([None], [0], "row 2: column 'image' has no image"),
-        ([{"bytes": b"x", "path": None}], [-1], "row 2: column 'kind' has no class"),
-        ([{"bytes": b"x", "path": None}], [3], "row 2: column 'kind': got class 3, expected 0 to"),
+        ([{"bytes": None, "path": "a.png"}], [0]),
+        ([None], [0]),
+        ([{"bytes": b"x", "path": None}], [-1]),
+        ([{"bytes": b"x", "path": None}], [3]),
     ],
 )
 def test_rows_without_an_image_or_a_class_are_named(
-    tmp_path: Path, rows: Sequence[object], labels: Sequence[int], message: str
+    tmp_path: Path, rows: Sequence[object], labels: Sequence[int]
 ) -> None:
     values = [{"bytes": encoded(0), "path": "0.png"}, *rows]
     kinds = pyarrow.array([0, *labels], pyarrow.int64())
     table = pyarrow.table({"image": pyarrow.array(values, IMAGE_TYPE), "kind": kinds})
     save_to_disk(tmp_path / "fruit", table, FEATURES)
-    with pytest.raises(DataError, match=message):
+    with raises("bad-record"):
         open_images(tmp_path / "fruit")
 
 
 def test_other_files_are_rejected(tmp_path: Path) -> None:
     table = image_table([encoded(n) for n in range(9)], label=["a"] * 9)
     feather.write_feather(table, tmp_path / "a.arrow", compression="zstd")
-    with pytest.raises(DataError, match="is compressed, so that images cannot be read by index"):
+    with raises("not-supported"):
         open_images(tmp_path, input_path=["a.arrow"])
     feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
     assert open_images(tmp_path, input_path=["a.arrow"]).size == 9
     (tmp_path / "a.arrow").write_bytes(b"PAR1" + bytes(99))
-    with pytest.raises(DataError, match=r"it is a Parquet file; .*save_to_disk"):
+    with raises("damaged-file"):
         open_images(tmp_path, input_path=["a.arrow"])
 
 
 def test_tf_data_services_are_rejected(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"a tf\.data service cannot read images in Arrow files"):
+    with raises("not-supported"):
         train_images(
             open_images(folder), shape=SHAPE, resize=False, global_batch_size=12, seed=5,
             bad=BadImages("train_data", 0), options=PipelineOptions(services=("127.0.0.1:1",)),

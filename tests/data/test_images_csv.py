@@ -14,14 +14,13 @@ from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError
 from tests.support.images import write_listed
+from tests.support.problems import raises
 
 COLUMNS = {"path_column": "file", "label_column": "kind"}
 BY_HASH = RowSplit(fractions=(("train", 0.6), ("validation", 0.4)))
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -112,9 +111,7 @@ def test_classes_file_decides_on_the_numbers_of_classes(listed: Path) -> None:
     assert source.labels == ("10", "9", "ant")
     assert {*source.label.tolist()} == {0, 2}
     assert open_listed(other).labels == ("10", "ant")
-    with pytest.raises(
-        DataError, match=r"row \d+: column 'kind': got '9', which is not a label of "
-    ):
+    with raises("bad-record"):
         open_listed(listed, classes_file="other.csv")
 
 
@@ -155,7 +152,7 @@ def test_rows_of_other_parts_need_no_label(listed: Path) -> None:
     assert open_listed(listed, row_split=split).size == sum(
         one["part"] == "train" for one in rows_of(listed)
     )
-    with pytest.raises(DataError, match=f"row {row}: column 'kind': has no value"):
+    with raises("bad-record"):
         open_listed(listed, row_split=split, part="validation")
 
 
@@ -183,7 +180,7 @@ def test_invalid_settings_are_rejected(
 
 def test_file_with_one_column_is_rejected(listed: Path) -> None:
     listed.write_text("file\na.jpg\n")
-    with pytest.raises(DataError, match="got only the column 'file', expected a column with paths"):
+    with raises("unknown-column"):
         open_listed(listed)
 
 

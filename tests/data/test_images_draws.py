@@ -32,6 +32,7 @@ def test_crops_and_flips(padding: int, flip: bool) -> None:
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("areas", [(0.08, 1.0), (0.5, 0.9), (0.9, 1.0)])
 def test_windows_of_random_area(areas: tuple[float, float]) -> None:
     sizes = np.random.default_rng(0).integers(2, 600, (len(_IDS), 2)).tolist()

@@ -29,6 +29,7 @@ from orbit_runner.tasks.imbalance.config import MixtureSource
 from orbit_runner.utils import log
 from tests.support.array_records import write_array_file
 from tests.support.images import write_tfds
+from tests.support.problems import pairs
 from tests.support.tfrecords import example, write_file
 
 _SIZE = (6, 5)
@@ -163,6 +164,7 @@ def _forget_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log.note_once.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _SOURCES)
 def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path: Path) -> None:
     files = _files("gray", "color", "color", "color", "color")
@@ -174,6 +176,7 @@ def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path
     assert any(red != green for red, green, _ in greens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord"])
 def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) -> None:
     parts = []
@@ -192,6 +195,7 @@ def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) 
     assert next(iter(train_inputs(config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "channels"),
     [
@@ -233,6 +237,7 @@ def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
         assert (image.numpy()[..., 3] == 255).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord", "array_record"])
 @pytest.mark.parametrize(
     ("train", "validation", "channels", "note"),
@@ -398,7 +403,7 @@ def test_images_of_different_sizes_require_an_input_size(
     odd = bytes(tf.io.encode_png(np.zeros(shape, np.uint8)).numpy())
     settings = _SOURCES[name](tmp_path, [*_files("color", "color"), odd])
     config = _task(settings, settings)
-    (problem,) = task_data(config).problems()
+    (problem,) = pairs(task_data(config).problems())
     sizes = "5 × 6 to 6 × 5" if turned else "6 × 5 to 9 × 4"
     assert problem[0] == "model.input_size"
     assert f"the images of train_data have from {sizes} pixels" in problem[1]

@@ -111,6 +111,7 @@ def test_late_positions_are_exact() -> None:
     assert {*groups[ids]} == {0, 1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [(1, 1), (4, 2)])
 def test_batches_do_not_depend_on_the_start_or_the_number_of_replicas(
     shards: tuple[int, int],
@@ -131,6 +132,7 @@ def test_batches_do_not_depend_on_the_start_or_the_number_of_replicas(
             np.testing.assert_array_equal(batch["label"], order.rows(step).examples)
 
 
+@pytest.mark.slow
 def test_compiled_sampler() -> None:
     sampler = MixtureOrder(_mixture("decimals")[0], SEED, xp=TENSORFLOW)
     positions = tf.range(300, dtype=tf.int64)

@@ -55,7 +55,7 @@ def test_even_and_odd_permutations_both_occur(size):
     assert 5 < even < 35
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (1797, 128), (3, 7)])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_continue_across_epoch_boundaries(size, batch, shuffle):
@@ -76,6 +76,7 @@ def test_positions_can_be_looked_up_in_any_order():
     np.testing.assert_array_equal(ids, row[positions])
 
 
+@pytest.mark.slow
 def test_xla_gives_the_same_order():
     sample = tf.function(lambda p: ShuffledOrder(1797, 7)(p)[0], jit_compile=True)
     np.testing.assert_array_equal(sample(tf.range(1797, dtype=tf.int64)), _epoch(1797, 0))

@@ -60,7 +60,7 @@ def test_services_give_the_same_training_batches(
     _same(_train(addresses[:count], start, few), _train((), start, few))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("batch", [8, 300])
 def test_services_give_the_same_evaluation_batches_each_time(

@@ -5,7 +5,7 @@ import pytest
 
 from orbit_runner.data.arrays import leaves
 from orbit_runner.data.source import ArraySource
-from orbit_runner.errors import DataError
+from tests.support.problems import raises
 
 
 def test_array_source_size_covers_nested_arrays():
@@ -18,5 +18,5 @@ def test_array_source_size_covers_nested_arrays():
     "arrays", [{}, {"a": np.zeros(0)}, {"a": np.zeros(2), "b": {"c": np.zeros(3)}}]
 )
 def test_empty_or_differently_sized_arrays_are_rejected(arrays):
-    with pytest.raises(DataError, match="of the same size"):
+    with raises("bad-data"):
         ArraySource("s", arrays)

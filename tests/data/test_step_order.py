@@ -61,7 +61,7 @@ def _assert_equal_steps(
     assert count == steps
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "batch", "shuffle", "shards", "first"),
     [
@@ -85,7 +85,7 @@ def test_steps_of_arrays(
     _assert_equal_steps(order, make, shards, first)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "shards", "first", "steps"),
     [
@@ -117,7 +117,7 @@ def test_steps_of_records(
     _assert_equal_steps(order, make, shards, first, steps)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", _SHARDS)
 @pytest.mark.parametrize("first", [0, 7_777])
 def test_steps_of_image_files(first: int, shards: Any) -> None:
@@ -132,7 +132,7 @@ def test_steps_of_image_files(first: int, shards: Any) -> None:
     _assert_equal_steps(order, make, shards, first)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tokens", "shapes", "shuffle", "shards", "first"),
     [
@@ -188,6 +188,7 @@ def _orders() -> dict[str, StepOrder]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _orders())
 def test_occurrences_match_a_search_through_all_steps(name: str) -> None:
     order, first, stop = _orders()[name], 3, 103

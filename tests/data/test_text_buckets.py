@@ -12,7 +12,7 @@ from orbit_runner.data.text.buckets import (
     steps_per_epoch,
 )
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
-from orbit_runner.errors import DataError
+from tests.support.problems import raises
 from tests.support.sentences import token_pairs
 
 
@@ -125,23 +125,22 @@ def test_limited_shapes_have_as_little_padding_as_possible(seed, shapes):
 
 
 @pytest.mark.parametrize(
-    ("call", "field", "message"),
+    ("call", "field", "code"),
     [
         (
             lambda: plan_batches(_of_lengths([8, 50]), batch_tokens=399),
             "batch_tokens",
-            r"got 399 tokens per batch, expected at least 400: 8 sentences "
-            r"\(batch_rows_multiple\) of up to 50 tokens",
+            "out-of-range",
         ),
         (
             lambda: count_batch_rows(batch_tokens=200, max_length=64, rows_multiple=4),
             "batch_tokens",
-            r"expected at least 256: 4 sentences \(batch_rows_multiple\) of up to 64 tokens",
+            "out-of-range",
         ),
     ],
 )
-def test_too_small_token_budget_is_rejected(call, field, message):
-    with pytest.raises(DataError, match=message) as caught:
+def test_too_small_token_budget_is_rejected(call, field, code):
+    with raises(code) as caught:
         call()
     assert caught.value.field == field
 
@@ -169,7 +168,7 @@ def test_ragged_rows_can_be_joined_selected_and_cut():
 
 
 def test_empty_or_differently_sized_sides_are_rejected():
-    with pytest.raises(DataError, match="got 2 sources and 1 targets"):
+    with raises("data-mismatch"):
         PairSource("made", Ragged.from_rows([[1], [1]]), Ragged.from_rows([[1]]), 5)
-    with pytest.raises(DataError, match="at least 1"):
+    with raises("data-mismatch"):
         PairSource("made", Ragged.from_rows([]), Ragged.from_rows([]), 5)

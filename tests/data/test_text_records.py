@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,18 +8,11 @@ from orbit_runner.data.text import synthetic, token_cache
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from orbit_runner.data.text.token_records import load
-from orbit_runner.errors import DataError
+from tests.support.problems import raises
 from tests.support.sentences import token_pairs
-from tests.support.tfrecords import write_file
+from tests.support.tfrecords import ints, write_file
 
-
-@pytest.fixture(autouse=True)
-def cache_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def _ints(*values):
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _example(**features):
@@ -32,7 +22,7 @@ def _example(**features):
 def _write(folder, source, files=3):
     """Writes the pairs as TensorFlow does, split among files."""
     records = [
-        _example(inputs=_ints(*source.sources.row(k)), targets=_ints(*source.targets.row(k)))
+        _example(inputs=ints(*source.sources.row(k)), targets=ints(*source.targets.row(k)))
         for k in range(source.size)
     ]
     parts = np.array_split(np.arange(source.size), files)
@@ -106,88 +96,62 @@ def test_unpacked_integer_lists_are_read(tmp_path):
         inner = b"".join(b"\x08" + bytes([value]) for value in values)
         return tf.train.Feature.FromString(b"\x1a" + bytes([len(inner)]) + inner)
 
-    packed = _example(inputs=_ints(5, 6, 1), targets=_ints(7, 1))
+    packed = _example(inputs=ints(5, 6, 1), targets=ints(7, 1))
     entry = b"\x0a\x06inputs\x12\x08\x1a\x06\x08\x05\x08\x06\x08\x01"
     other = b"\x0a\x07targets\x12\x06\x1a\x04\x08\x07\x08\x01"
     body = b"".join(b"\x0a" + bytes([len(part)]) + part for part in (entry, other))
     raw = b"\x0a" + bytes([len(body)]) + body
     assert tf.train.Example.FromString(raw) == tf.train.Example.FromString(packed)
-    assert single(5, 6, 1) == _ints(5, 6, 1)
+    assert single(5, 6, 1) == ints(5, 6, 1)
     write_file(tmp_path / "train-0", [raw, packed])
     found = _load(tmp_path)
     assert found.sources.values.tolist() == [5, 6, 1, 5, 6, 1]
     assert found.targets.values.tolist() == [7, 1, 7, 1]
 
 
-_GOOD = _example(inputs=_ints(5, 1), targets=_ints(6, 1))
+_GOOD = _example(inputs=ints(5, 1), targets=ints(6, 1))
 _FLOATS = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))
 
 
 @pytest.mark.parametrize(
-    ("record", "field", "message"),
+    ("record", "field"),
     [
-        (_example(inputs=_ints(5, 1)), "input_path", "got features inputs, expected a tf.Example "
-         "with the int64 lists inputs and targets"),
-        (_example(inputs=_ints(5, 1), targets=_FLOATS), "input_path",
-         "got a feature that is not an integer list"),
-        (_example(inputs=_ints(5, 1), targets=_ints(6, 7)), "input_path",
-         "targets: got a list that does not end with 1"),
-        (_example(inputs=_ints(), targets=_ints(6, 1)), "input_path",
-         "inputs: got a list that does not end with 1|got a feature that is not an integer list"),
-        (_example(inputs=_ints(5, 1, 0), targets=_ints(6, 1)), "input_path",
-         "inputs: got id 0, expected 1 to 99"),
-        (_example(inputs=_ints(5, -3, 1), targets=_ints(6, 1)), "input_path", "inputs: got id -1"),
-        (_example(inputs=_ints(5, 2**40, 1), targets=_ints(6, 1)), "input_path", "got id -1"),
-        (_example(inputs=_ints(5, 2**32 + 5, 1), targets=_ints(6, 1)), "input_path", "got id -1"),
-        (_example(inputs=_ints(5, 100, 1), targets=_ints(6, 1)), "vocab_size",
-         "inputs: got id 100, expected 1 to 99"),
-        (b"\xff\xff\xff", "input_path", "got bytes that are not a protocol buffer"),
+        (_example(inputs=ints(5, 1)), "input_path"),
+        (_example(inputs=ints(5, 1), targets=_FLOATS), "input_path"),
+        (_example(inputs=ints(5, 1), targets=ints(6, 7)), "input_path"),
+        (_example(inputs=ints(), targets=ints(6, 1)), "input_path"),
+        (_example(inputs=ints(5, 1, 0), targets=ints(6, 1)), "input_path"),
+        (_example(inputs=ints(5, -3, 1), targets=ints(6, 1)), "input_path"),
+        (_example(inputs=ints(5, 2**40, 1), targets=ints(6, 1)), "input_path"),
+        (_example(inputs=ints(5, 2**32 + 5, 1), targets=ints(6, 1)), "input_path"),
+        (_example(inputs=ints(5, 100, 1), targets=ints(6, 1)), "vocab_size"),
+        (b"\xff\xff\xff", "input_path"),
     ],
-)  # fmt: skip
-def test_invalid_token_records_are_rejected_with_their_location(tmp_path, record, field, message):
+)
+def test_invalid_token_records_are_rejected_with_their_location(tmp_path, record, field):
     write_file(tmp_path / "train-0", [_GOOD] * 5)
-    path = write_file(tmp_path / "train-1", [_GOOD, _GOOD, record, _GOOD])
-    with pytest.raises(DataError, match=message) as caught:
+    write_file(tmp_path / "train-1", [_GOOD, _GOOD, record, _GOOD])
+    with raises("bad-record") as caught:
         _load(tmp_path, vocab_size=100)
     assert caught.value.field == field
-    assert str(caught.value).startswith(f"{path}: record 2 at byte ")
 
 
 def test_missing_empty_or_truncated_files_are_rejected(tmp_path):
-    with pytest.raises(DataError, match="no file matches") as caught:
+    with raises("missing-file") as caught:
         _load(tmp_path)
     assert caught.value.field == "input_path"
     path = write_file(tmp_path / "train-0", [])
-    with pytest.raises(DataError, match=r"no records found \(files: 1, such as "):
+    with raises("empty-data"):
         _load(tmp_path)
     content = write_file(path, [_GOOD] * 5).read_bytes()
     path.write_bytes(content[:-7])
-    with pytest.raises(DataError, match=f"{path}: got {len(content) - 7} bytes, expected"):
+    with raises("damaged-file"):
         _load(tmp_path)
-    with pytest.raises(DataError, match="no files are specified"):
+    with raises("not-set"):
         load(vocab_size=10, max_length=10, is_training=True)
-    with pytest.raises(DataError, match="got split 'train', expected none") as caught:
+    with raises("unknown-part") as caught:
         _load(tmp_path, split="train")
     assert caught.value.field == "split"
-
-
-_LIGHT = """
-import sys
-from orbit_runner.data.text.synthetic import load as made
-from orbit_runner.data.text.record_writer import write_token_records
-from orbit_runner.data.text.token_records import load
-from orbit_runner.data.text import parallel_text, buckets
-write_token_records(made(num_examples=9, vocab_size=90, max_length=8), sys.argv[1])
-found = load(input_path=[sys.argv[1]], vocab_size=90, max_length=8, is_training=True)
-buckets.plan_batches(found, batch_tokens=64)
-print(found.size, "tensorflow" in sys.modules)
-"""
-
-
-def test_token_records_do_not_import_tensorflow(tmp_path):
-    command = [sys.executable, "-c", _LIGHT, str(tmp_path / "made")]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout == "9 False\n"
 
 
 @pytest.mark.parametrize("kind", ["random", "constant"])
@@ -209,16 +173,16 @@ def test_synthetic_sentences_respect_their_settings(kind):
 
 
 @pytest.mark.parametrize(
-    ("settings", "field", "message"),
+    ("settings", "field"),
     [
-        ({"kind": "odd"}, "synthetic", "kind: got 'odd', expected one of random, constant"),
-        ({"num_examples": 0}, "synthetic", "num_examples: got 0, expected 1 or more"),
-        ({"vocab_size": 3}, "vocab_size", "vocab_size: got 3, expected 4 or more"),
-        ({"max_length": 1}, "max_length", "max_length: got 1, expected 2 or more"),
+        ({"kind": "odd"}, "synthetic"),
+        ({"num_examples": 0}, "synthetic"),
+        ({"vocab_size": 3}, "vocab_size"),
+        ({"max_length": 1}, "max_length"),
     ],
 )
-def test_invalid_synthetic_settings_are_rejected(settings, field, message):
-    with pytest.raises(DataError, match=message) as caught:
+def test_invalid_synthetic_settings_are_rejected(settings, field):
+    with raises("out-of-range") as caught:
         synthetic.load(**{"num_examples": 5, "vocab_size": 50, "max_length": 20, **settings})
     assert caught.value.field == field
 
@@ -226,5 +190,5 @@ def test_invalid_synthetic_settings_are_rejected(settings, field, message):
 def test_empty_token_list_is_rejected(tmp_path):
     source = PairSource("made", Ragged.from_rows([[], [5, 1]]), Ragged.from_rows([[1], [1]]), 9)
     write_token_records(source, tmp_path / "train-0")
-    with pytest.raises(DataError, match="record 0 at byte 0: inputs: got a list that does not"):
+    with raises("bad-record"):
         _load(tmp_path)

@@ -50,14 +50,14 @@ def _assert_same(vocabulary, encode, lines):
         np.testing.assert_array_equal(got[number], padded, err_msg=repr(line))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_ids_match_sentencepiece(case):
     lines, vocabulary, encode, _ = case
     _assert_same(vocabulary, encode, lines)
     _assert_same(vocabulary, encode, [" ".join(lines[:40])])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_ids_of_unusual_text_match_sentencepiece(case):
     _, vocabulary, encode, _ = case
     odd = _odd_text(600, 5)

@@ -16,6 +16,7 @@ from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tfds import tables
 from orbit_runner.errors import DataError
 from tests.support.prepared_tables import CLASSES, make_row, write_table
+from tests.support.problems import raises
 
 KINDS = {
     "size": "number",
@@ -27,9 +28,7 @@ KINDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def open_table(
@@ -74,7 +73,7 @@ def test_features_become_columns(
 def test_first_split_that_exists_is_read(tmp_path: Path) -> None:
     write_table(tmp_path, {"train": (5,), "test": (3,)})
     assert read_table(open_table(tmp_path, ""), {"age": "number"}).size == 3
-    with pytest.raises(DataError, match="got split 'validation', expected test, train"):
+    with raises("unknown-part"):
         open_table(tmp_path, "validation")
 
 
@@ -97,24 +96,16 @@ def test_invalid_settings_are_rejected(
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record"])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"age": None}, "row 4: column 'age': is missing, expected one value as"),
-        ({"age": [1, 2]}, "row 4: column 'age': got 2 values, expected one value as"),
-        ({"y": "big"}, "row 4: column 'y': '<' not supported"),
-    ],
-)
+@pytest.mark.parametrize("change", [{"age": None}, {"age": [1, 2]}, {"y": "big"}])
 def test_invalid_values_are_reported_with_their_row(
     change: dict[str, Any],
-    message: str,
     file_format: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tables, "_BLOCK_ROWS", 2)
     write_table(tmp_path, {"train": (2, 5)}, file_format, {5: change})
-    with pytest.raises(DataError, match="-00001-of-00002, " + message):
+    with raises("bad-record"):
         read_table(open_table(tmp_path), KINDS)
 
 
@@ -122,7 +113,7 @@ def test_invalid_values_are_reported_with_their_row(
 def test_number_of_records_is_compared(file_format: str, tmp_path: Path) -> None:
     info = write_table(tmp_path, {"train": (5,)}, file_format) / "dataset_info.json"
     info.write_text(info.read_text().replace('"5"', '"6"'))
-    with pytest.raises(DataError, match=r"got 5 records in .*, expected 6 according to"):
+    with raises("damaged-file"):
         open_table(tmp_path)
 
 

@@ -10,8 +10,8 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import eval_records
 from orbit_runner.data.tfrecord.source import load
-from orbit_runner.errors import DataError
 from tests.support.batches import assert_equal_batches, contexts, global_batches
+from tests.support.problems import raises
 from tests.support.tfrecords import pixels, write_set
 
 
@@ -67,13 +67,12 @@ def test_record_batches_match_array_batches(
 
 
 def test_evaluation_without_a_full_batch_is_rejected(made):
-    with pytest.raises(
-        DataError, match="tfrecord: got 10 examples, expected at least 16"
-    ) as caught:
+    with raises("out-of-range") as caught:
         eval_records(made(10), global_batch_size=16, drop_remainder=True)
     assert caught.value.field == "drop_remainder"
 
 
+@pytest.mark.slow
 def test_asynchronous_evaluation_workers_cover_each_record_once(made):
     source = made(30, 20)
     rows = [
@@ -113,6 +112,7 @@ def test_cached_evaluation_repeats_without_its_files(made):
     assert_equal_batches([next(iterator) for _ in range(4)], first)
 
 
+@pytest.mark.slow
 def test_element_function_changes_the_structure_and_labels_are_checked(made):
     source = made(10)
     dataset = eval_records(

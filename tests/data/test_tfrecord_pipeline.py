@@ -16,8 +16,8 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import Decoder, select_own_positions, train_records
 from orbit_runner.data.tfrecord.source import RecordSource, load
-from orbit_runner.errors import DataError
 from tests.support.batches import assert_equal_batches, global_batches
+from tests.support.problems import raises
 from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
 
 _SEED, _SIZE, _BATCH = 11, sum(SIZES), 16
@@ -99,7 +99,7 @@ def test_records_keep_file_order_without_a_shuffle_buffer(source, buffer):
     np.testing.assert_array_equal(got, np.arange(640) % _SIZE)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("_chunks")
 # The first epoch ends within step 16, the second one within step 33.
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_very_large_start_step_gives_the_correct_batch(source):
     np.testing.assert_array_equal(far["label"], stream[moved])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replicas", "pipelines", "start_step", "chunk"),
     [(2, 1, 0, 20), (4, 2, 15, 20), (4, 4, 0, 1024)],
@@ -188,7 +188,7 @@ def test_augmentation_matches_that_of_an_array_source(source):
     assert_equal_batches(got, list(expected.as_numpy_iterator()))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("start_step", [0, 25, 1000])
 def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_step):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -266,7 +266,7 @@ def test_pipeline_options_are_set_on_the_dataset(source):
 @pytest.mark.parametrize(("batch", "replicas"), [(6, 4), (0, 1)])
 def test_batch_size_not_divisible_by_replicas_is_rejected(source, batch, replicas):
     context = tf.distribute.InputContext(1, 0, replicas)
-    with pytest.raises(DataError, match=f"batch size of {batch}, .*multiple of {replicas}"):
+    with raises("not-divisible"):
         train_records(source, global_batch_size=batch, seed=1, input_context=context)
 
 

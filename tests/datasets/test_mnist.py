@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.datasets import mnist
-from orbit_runner.errors import DataError
+from tests.support.problems import raises
 
 _NAMES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
@@ -91,30 +91,30 @@ def _huge(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("file", "mangle", "message"),
+    ("file", "mangle", "code"),
     [
-        (0, _cut, "got 3935 bytes, expected 3936"),
-        (0, _lengthened, "got 3937 bytes, expected 3936"),
-        (1, _cut, "got 12 bytes, expected 13"),
-        (1, _lengthened, "got 14 bytes, expected 13"),
-        (0, _signed, "starts with 0x00000903, expected 0x00000803"),
-        (1, _signed, "starts with 0x00000901, expected 0x00000801"),
-        (0, lambda content: b"", "starts with 0x, expected"),
-        (0, lambda content: content[:10], "got 10 bytes, expected at least 16"),
-        (0, _huge, f"expected {(2**32 - 1) ** 3 + 16} for shape"),
-        (0, lambda content: _idx(np.zeros((0, 28, 28))), "expected no dimension of 0"),
-        (1, lambda content: _idx(np.zeros(4)), "got 4 labels, expected 5"),
-        (1, lambda content: _idx(np.array([1, 2, 10, 10, 9])), "got label 10 in record 2"),
+        (0, _cut, "damaged-file"),
+        (0, _lengthened, "damaged-file"),
+        (1, _cut, "damaged-file"),
+        (1, _lengthened, "damaged-file"),
+        (0, _signed, "damaged-file"),
+        (1, _signed, "damaged-file"),
+        (0, lambda content: b"", "damaged-file"),
+        (0, lambda content: content[:10], "damaged-file"),
+        (0, _huge, "damaged-file"),
+        (0, lambda content: _idx(np.zeros((0, 28, 28))), "damaged-file"),
+        (1, lambda content: _idx(np.zeros(4)), "data-mismatch"),
+        (1, lambda content: _idx(np.array([1, 2, 10, 10, 9])), "bad-record"),
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_corrupt_idx_file_is_rejected(folder, file, mangle, message, zipped):
+def test_corrupt_idx_file_is_rejected(folder, file, mangle, code, zipped):
     path = folder / _NAMES["train"][file]
     content = mangle(path.read_bytes())
     path.unlink()
     path = path.with_name(f"{path.name}.gz") if zipped else path
     path.write_bytes(gzip.compress(content) if zipped else content)
-    with pytest.raises(DataError, match=message) as caught:
+    with raises(code) as caught:
         mnist.load(split="train", data_dir=str(folder))
     assert str(path) in str(caught.value)
     assert caught.value.field == "data_dir"
@@ -127,53 +127,50 @@ def test_corrupt_gzip_file_is_rejected(folder, mangle):
     path = folder / f"{_NAMES['train'][0]}.gz"
     path.write_bytes(mangle(gzip.compress(_idx(_arrays(5, 1)[0]))))
     path.with_suffix("").unlink()
-    with pytest.raises(DataError, match=r"ubyte\.gz: cannot be read"):
+    with raises("unreadable-file"):
         mnist.load(split="train", data_dir=str(folder))
 
 
 @pytest.mark.parametrize("name", [*_NAMES["train"], *_NAMES["t10k"]])
 def test_missing_file_is_reported_with_directory_and_download_command(folder, name):
     (folder / name).unlink()
-    with pytest.raises(
-        DataError, match=f"no {name}.*`runner data get mnist --dir={folder}`"
-    ) as caught:
+    with raises("missing-file") as caught:
         mnist.load(split="all", data_dir=str(folder))
     assert str(folder) in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("settings", "field", "message"),
+    ("settings", "field", "code"),
     [
         (
             {"data_dir": ""},
             "data_dir",
-            "no directory is set; to download the dataset, run "
-            "`runner data get mnist --dir=data/mnist`",
+            "not-set",
         ),
         (
             {"data_dir": "/no/such"},
             "data_dir",
-            "directory /no/such not found; to download the dataset, run `runner data get",
+            "missing-file",
         ),
-        ({"data_dir": "", "split": "dev"}, "split", "got split 'dev', expected one of train, test"),
-        ({"input_path": ["x-images"]}, "input_path", "no file matches .*x-images"),
-        ({"input_path": ["train-*"] * 2}, "input_path", "is listed twice"),
-        ({"input_path": ["train-images*"]}, "input_path", "got 1 files, expected 2"),
-        ({"input_path": ["t10k-l*", "t10k-i*"]}, "input_path", "rank 3"),
+        ({"data_dir": "", "split": "dev"}, "split", "unknown-part"),
+        ({"input_path": ["x-images"]}, "input_path", "missing-file"),
+        ({"input_path": ["train-*"] * 2}, "input_path", "set-twice"),
+        ({"input_path": ["train-images*"]}, "input_path", "bad-data"),
+        ({"input_path": ["t10k-l*", "t10k-i*"]}, "input_path", "damaged-file"),
     ],
 )
-def test_invalid_settings_are_rejected(folder, settings, field, message):
-    with pytest.raises(DataError, match=message) as caught:
+def test_invalid_settings_are_rejected(folder, settings, field, code):
+    with raises(code) as caught:
         mnist.load(**{"split": "train", "data_dir": str(folder), **settings})
     assert caught.value.field == field
 
 
 def test_splits_with_different_image_sizes_are_rejected(folder):
     (folder / _NAMES["t10k"][0]).write_bytes(_idx(np.zeros((3, 8, 8))))
-    with pytest.raises(DataError, match=r"\(8, 8\), \(28, 28\)"):
+    with raises("data-mismatch"):
         mnist.load(split="all", data_dir=str(folder))
 
 
 def test_fashion_mnist_directory_suggests_its_download_command():
-    with pytest.raises(DataError, match="runner data get fashion_mnist --dir=data/fashion_x"):
+    with raises("missing-file"):
         mnist.load(split="train", data_dir="data/fashion_x")

@@ -78,6 +78,29 @@ def test_numerics_record_does_not_import_tensorflow() -> None:
     assert elsewhere("print('tensorflow' in sys.modules)") == ["False"]
 
 
+@pytest.mark.parametrize("numerics", ["native", "portable"])
+def test_packages_are_recorded_only_in_runs_that_use_them(numerics: str) -> None:
+    runtime = RuntimeConfig(numerics=numerics)
+    now = describe_numerics(runtime)
+    assert now["keras"] == metadata.version("keras")
+
+    record = describe_numerics(runtime, ["scipy"])
+    assert record["scipy"] == metadata.version("scipy")
+    assert not {"keras", "sentencepiece"} & {*record}
+    assert describe_changes({**record, "scipy": "1.0"}, {**now, "keras": "3.0"}) == [
+        f"scipy: 1.0 → {now['scipy']} (install scipy==1.0)"
+    ]
+
+
+def test_packages_are_not_imported_for_their_versions() -> None:
+    assert elsewhere("print({'keras', 'scipy', 'sentencepiece'} & {*sys.modules})") == ["set()"]
+
+
+def test_libraries_of_gpus_are_recorded_with_the_gpus() -> None:
+    assert {"nvidia-cublas-cu12", "nvidia-cudnn-cu12"} <= {*described(num_gpus=1)}
+    assert "nvidia-cudnn-cu12" not in described()
+
+
 def test_threads_come_from_config_then_environment_then_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -262,6 +285,7 @@ def test_gpu_entry_lists_visible_count_and_models(
             "2.20.1",
             "tensorflow: 2.20.0 → 2.20.1 (install tensorflow==2.20.0)",
         ),
+        ("scipy", "1.16", "1.17", "scipy: 1.16 → 1.17 (install scipy==1.16)"),
         ("numpy", "not installed", "2", "numpy: not installed → 2"),
         ("python", "3.10", "3.11", "python: 3.10 → 3.11"),
         ("caches", "L1 32K", "L1 48K", "caches: L1 32K → L1 48K"),

@@ -32,6 +32,7 @@ from orbit_runner.determinism.portable import (
 )
 from orbit_runner.distribute.tf_environment import required_variables
 from orbit_runner.errors import SettingError
+from tests.support.problems import raises
 
 PORTABLE = RuntimeConfig(numerics="portable")
 
@@ -130,7 +131,7 @@ def test_tensorflow_imported_with_other_values_is_an_error(
 
 def test_incapable_machine_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(portable, "machine_problem", lambda: "requires AVX2")
-    with pytest.raises(SettingError, match="'portable' requires AVX2\nallowed here: 'native'"):
+    with raises("not-supported", "runtime.numerics"):
         set_portable_variables(PORTABLE)
     set_portable_variables(RuntimeConfig())
 

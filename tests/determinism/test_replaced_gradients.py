@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from tensorflow.python.framework import config
 
 from orbit_runner.determinism.gradient_patches import (
     ON_GPUS,
@@ -17,6 +16,7 @@ from orbit_runner.determinism.gradient_patches import (
     replace_frozen_gradient,
     replaced_gradients_scope,
 )
+from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 from orbit_runner.train import gradients
 from tests.support.digits import digits_config
 from tests.support.toy import make_strategy
@@ -26,13 +26,13 @@ Function = Callable[[tf.Tensor], tf.Tensor]
 
 @pytest.fixture(autouse=True)
 def restored_determinism() -> Iterator[None]:
-    was_enabled = config.is_op_determinism_enabled()
-    config.disable_op_determinism()
+    was_enabled = is_op_determinism_enabled()
+    disable_op_determinism()
     yield
     if was_enabled:
         tf.config.experimental.enable_op_determinism()
     else:
-        config.disable_op_determinism()
+        disable_op_determinism()
 
 
 @pytest.fixture
@@ -128,6 +128,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.usefixtures("deterministic_ops")
 def test_gradient_of_every_kind_of_max_pooling_is_replaced(name: str) -> None:
@@ -173,6 +174,7 @@ def test_channels_may_come_before_the_sizes() -> None:
     np.testing.assert_array_equal(tf.transpose(actual, last), expected)
 
 
+@pytest.mark.slow
 def test_sizes_may_be_unknown_when_the_function_is_traced() -> None:
     rng = np.random.default_rng(3)
     x = tf.constant(rng.integers(-2, 3, (2, 9, 8, 3)), tf.float32)
@@ -355,5 +357,5 @@ def test_replaced_gradients_depend_on_the_device_and_xla(
     monkeypatch.setattr(gradients, "local_devices", lambda _: [device])
     strategy = make_strategy("one_device")
     assert gradients.gradients_to_replace(digits_config(**changes), strategy) == expected
-    config.disable_op_determinism()
+    disable_op_determinism()
     assert not gradients.gradients_to_replace(digits_config(**changes), strategy)

@@ -32,6 +32,7 @@ def _unstable_sorts(source: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_package_sorts_stably() -> None:
     found = {
         f"{path.relative_to(PACKAGE)}:{line}"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from tensorflow.python.framework import config
 
 from orbit_runner.determinism.gradient_patches import WITH_XLA, replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 
 _L = tf_keras.layers
 _VECTOR, _SEQUENCE, _IMAGE, _VOLUME = [6], [8, 4], [8, 8, 3], [4, 4, 4, 2]
@@ -164,11 +164,11 @@ def _self_attention(attention: Any) -> Callable[..., tf.Tensor]:
 
 @pytest.fixture(autouse=True)
 def deterministic_ops() -> Iterator[None]:
-    was_enabled = config.is_op_determinism_enabled()
+    was_enabled = is_op_determinism_enabled()
     tf.config.experimental.enable_op_determinism()
     yield
     if not was_enabled:
-        config.disable_op_determinism()
+        disable_op_determinism()
 
 
 def test_every_layer_of_keras_is_in_the_table() -> None:
@@ -206,7 +206,7 @@ def _gradients(name: str) -> list[bytes]:
     return [tensor.numpy().tobytes() for tensor in (outputs, *gradients)]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LAYERS, *VARIANTS])
 def test_layer_compiles_with_its_gradient_or_is_listed(name: str) -> None:
     if name in REFUSED:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.platform import tf_logging
 
 from orbit_runner.distribute import failure_detection, parameter_server
 from orbit_runner.distribute.cluster.description import Member, MemberLost
@@ -101,7 +100,7 @@ def test_tensorflow_does_not_log_each_failed_call_to_a_worker(
     log.addHandler(handler)
     try:
         code = compile("error('Worker %s failed', 'w')", f"/tensorflow/{file}", "exec")
-        exec(code, {"error": tf_logging.error})
+        exec(code, {"error": tf.compat.v1.logging.error})
     finally:
         log.removeHandler(handler)
         log.removeFilter(parameter_server._is_not_of_coordinator)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from tensorflow.python.framework import config as private
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
@@ -20,11 +19,13 @@ from orbit_runner.distribute import devices, strategies
 from orbit_runner.distribute.devices import DeviceError, select_devices
 from orbit_runner.distribute.strategies import FACTORIES, build_strategy, cross_device_ops
 from orbit_runner.distribute.tf_environment import prepare_environment, required_variables
-from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import PlainMessages, log_scope
+from tests.conftest import record_distributed_datasets
 from tests.support.digits import cnn_config
+from tests.support.problems import raises
 from tests.support.toy import make_strategy, toy_config, toy_task
 
 
@@ -101,6 +102,7 @@ def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> No
 @pytest.mark.parametrize("too_many", [1, 4])
 def test_requesting_more_gpus_than_present_is_rejected(too_many: int) -> None:
     wanted = len(tf.config.list_physical_devices("GPU")) + too_many
+    # The message depends on the machine.
     with pytest.raises(DeviceError, match=f"got {wanted}, but this machine has") as caught:
         select_devices(_runtime(num_gpus=wanted))
     assert caught.value.path == "runtime.num_gpus"
@@ -108,9 +110,8 @@ def test_requesting_more_gpus_than_present_is_rejected(too_many: int) -> None:
 
 def test_more_virtual_devices_than_already_created_are_rejected() -> None:
     tf.constant(0.0)  # Starts TensorFlow, with the four devices of the tests.
-    with pytest.raises(DeviceError, match="once per process") as caught:
+    with raises("too-late", "runtime.num_virtual_devices"):
         select_devices(_runtime(num_virtual_devices=5))
-    assert caught.value.path == "runtime.num_virtual_devices"
     assert select_devices(_runtime(num_virtual_devices=3)) == ("CPU:0", "CPU:1", "CPU:2")
 
 
@@ -135,9 +136,8 @@ print(json.dumps([strategy.num_replicas_in_sync, len(tf.config.list_logical_devi
 def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
     tf.constant(0.0)
     started = getattr(tf.config.threading, f"get_{kind}_parallelism_threads")()
-    with pytest.raises(SettingError, match="already started in this process") as caught:
+    with raises("too-late", f"runtime.{kind}_threads"):
         configure_numerics(_runtime(**{f"{kind}_threads": started + 3}))
-    assert caught.value.path == f"runtime.{kind}_threads"
     configure_numerics(_runtime(**{f"{kind}_threads": started + 3}), require_threads=False)
 
 
@@ -212,9 +212,9 @@ def test_loss_scale_is_dynamic_or_fixed_as_configured(
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_configure_numerics_sets_op_determinism_and_eager_mode(deterministic: bool) -> None:
-    private.disable_op_determinism()
+    disable_op_determinism()
     configure_numerics(_runtime(deterministic=deterministic, run_eagerly=True))
-    assert private.is_op_determinism_enabled() is deterministic
+    assert is_op_determinism_enabled() is deterministic
     assert tf.config.functions_run_eagerly()
     configure_numerics(_runtime())
     assert not tf.config.functions_run_eagerly()
@@ -269,3 +269,14 @@ def test_gpus_that_are_not_used_are_named_once(
 
     assert said.count("note: ") == bool(text)
     assert said.strip().endswith(text)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("mirrored2", True), ("one_device", False)])
+def test_fixture_of_all_tests_knows_what_is_distributed(
+    name: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    record_distributed_datasets(monkeypatch, names)
+    make_strategy(name).experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2))
+
+    assert bool(names) is expected

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.distribute import cross_device_ops
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute import devices, strategies
@@ -22,13 +21,13 @@ _TWO = RuntimeConfig(num_gpus=1, num_virtual_devices=2)
 _SETUP = """
 import json
 import tensorflow as tf
-from tensorflow.python.eager import context
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute import devices
 from orbit_runner.distribute.devices import DeviceError, select_devices
+from orbit_runner.tf_internals import eager_context
 
 tf.config.list_physical_devices()
-state = context.context()
+state = eager_context()
 gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in range(2)]
 state._physical_devices += gpus
 state._memory_growth_map |= dict.fromkeys(gpus)
@@ -55,6 +54,7 @@ def _with_gpus(code: str, memory: int | None) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_parts_of_a_gpu_share_its_memory_equally() -> None:
     found = _with_gpus(
         """
@@ -79,6 +79,7 @@ print(json.dumps([names, limits, visible, later]))
     )
 
 
+@pytest.mark.slow
 def test_gpu_whose_memory_is_unknown_cannot_be_divided() -> None:
     divided, whole = _with_gpus(
         "print(json.dumps([attempt(num_gpus=1, num_virtual_devices=2), attempt(num_gpus=1)]))",
@@ -127,7 +128,7 @@ def test_virtual_gpus_are_reduced_on_one_of_them(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(strategies, "select_devices", lambda runtime: ("CPU:0", "CPU:1"))
     strategy = build_strategy(_TWO)
     assert strategy.num_replicas_in_sync == 2
-    assert type(strategy.extended._cross_device_ops) is cross_device_ops.ReductionToOneDevice
+    assert type(strategy.extended._cross_device_ops) is tf.distribute.ReductionToOneDevice
 
 
 def test_peak_performance_of_virtual_gpus_is_that_of_their_gpu(

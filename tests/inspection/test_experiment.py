@@ -63,6 +63,7 @@ def test_sizes_are_those_of_the_variables_and_of_the_batch(digits: Inspection) -
     assert memory.inputs == 64 * 64 + 64 * 4
 
 
+@pytest.mark.slow
 def test_learning_rates_and_counts_are_those_of_a_run(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "trainer.train_epochs": 0,

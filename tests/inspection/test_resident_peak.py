@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 _GIB = 2**30
 _CHILD = "from orbit_runner.inspection.measure import resident_peak; print(resident_peak())"
 _PARENT = f"""
@@ -12,6 +14,7 @@ subprocess.run([sys.executable, "-c", {_CHILD!r}], check=True)
 """
 
 
+@pytest.mark.slow
 def test_peak_does_not_include_the_memory_of_the_parent() -> None:
     done = subprocess.run([sys.executable, "-c", _PARENT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -181,6 +181,7 @@ def test_digits_are_shared_by_two_workers(digits: tuple[Any, Inspection]) -> Non
     assert found.scale.checkpoint_interval == config.trainer.checkpoint_interval
 
 
+@pytest.mark.slow
 def test_a_checkpoint_has_the_size_of_its_file(
     digits: tuple[Any, Inspection], tmp_path: Path
 ) -> None:
@@ -230,6 +231,7 @@ def _bytes(tensors: list[tf.Tensor]) -> int:
     return sum(one.shape.num_elements() * one.dtype.size for one in tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["tfrecord", "array_record", "image_folder"])
 def test_sources_say_how_a_worker_reads_their_files(source: str, tmp_path: Path) -> None:
     if source == "image_folder":
@@ -275,6 +277,7 @@ def test_a_batch_of_tokens_is_shared_by_the_replicas() -> None:
     assert found.scale.steps_per_epoch * found.scale.examples_per_step == pytest.approx(1024)
 
 
+@pytest.mark.slow
 def test_shards_of_logical_replicas_do_not_change_the_operations(
     digits: tuple[Any, Inspection],
 ) -> None:

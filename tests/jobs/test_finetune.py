@@ -11,9 +11,9 @@ import pytest
 from orbit_runner.cli.commands.run import COMMAND
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING
-from orbit_runner.errors import RunnerError
 from orbit_runner.jobs import finetune
 from orbit_runner.utils.log import PlainMessages, log_scope
+from tests.support.problems import raises
 from tests.support.toy import run
 
 
@@ -81,24 +81,24 @@ def test_waiting_for_checkpoints_never_ends_without_a_timeout(tmp_path: Path) ->
 
 def test_checkpoint_without_a_step_in_its_name_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, "bert_model")
-    with pytest.raises(RunnerError, match="whose name ends with -STEP"):
+    with raises("no-checkpoint"):
         next(finetune.checkpoints_iterator(tmp_path, 10, None))
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "code", "path"),
     [
-        ([], r"task\.init_checkpoint .*\n    is not set"),
-        (["--task.init_checkpoint={}/ckpt-9"], "expected a local directory"),
-        (["--task.init_checkpoint=gs://a/b"], "expected a local directory"),
-        (["--task.init_checkpoint={}"], "--model_dir: is not set"),
+        ([], "no-checkpoint", "task.init_checkpoint"),
+        (["--task.init_checkpoint={}/ckpt-9"], "no-checkpoint", "task.init_checkpoint"),
+        (["--task.init_checkpoint=gs://a/b"], "no-checkpoint", "task.init_checkpoint"),
+        (["--task.init_checkpoint={}"], "not-set", "--model_dir"),
     ],
 )
 def test_missing_init_checkpoint_or_model_dir_is_rejected(
-    flags: list[str], message: str, tmp_path: Path
+    flags: list[str], code: str, path: str, tmp_path: Path
 ) -> None:
     write(tmp_path, "ckpt-9")
-    with pytest.raises(RunnerError, match=message):
+    with raises(code, path):
         call("--experiment=digits", *(flag.format(tmp_path) for flag in flags))
 
 

@@ -13,22 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.support import warm_runner
+
 # What the run is doing when it is killed; the rest of the time it is training.
 MOMENTS = ("training", "saving", "restoring", "evaluating")
 _LINE_SECONDS = 180.0
 
 
 def command(arguments: list[str], folder: Path) -> list[str]:
-    return [
-        *(sys.executable, "-m", "orbit_runner", *arguments),
-        *(f"--model_dir={folder}", "--progress=plain", "--json"),
-    ]
+    return [*arguments, f"--model_dir={folder}", "--progress=plain", "--json"]
 
 
 def unkilled(arguments: list[str], folder: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        command(arguments, folder), capture_output=True, text=True, timeout=900, check=False
-    )
+    done = warm_runner.run(*command(arguments, folder), timeout=900)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -60,9 +57,7 @@ class _Life:
     """One process of the run."""
 
     def __init__(self, arguments: list[str]) -> None:
-        self._process = subprocess.Popen(
-            arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        self._process = warm_runner.start(*arguments, stdout=subprocess.DEVNULL)
         self._lines: queue.Queue[str | None] = queue.Queue()
         self.said: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()

@@ -82,7 +82,7 @@ def _replicas(count: int) -> list[str]:
     return ["--distribution_strategy=mirrored", f"--runtime.num_virtual_devices={count}"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     name: str, replicas: int, kills: int, tmp_path: Path
 ) -> None:

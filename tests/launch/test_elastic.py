@@ -70,6 +70,7 @@ def test_all_workers_are_tried_again_after_a_while_and_left_out_at_the_next_loss
     assert elastic.workers == 1
 
 
+@pytest.mark.slow
 def test_worker_that_is_lost_for_good_is_left_out(start: Callable[..., Launch]) -> None:
     launch = start(
         {"worker 0": ["notice('worker 1')"] * 2 + ["exit(0)"], "worker 1": ["die(9)"]},
@@ -98,6 +99,7 @@ def test_launch_gives_up_after_the_smallest_number_of_workers(
     assert len(launch.lives("worker 0")) == 2
 
 
+@pytest.mark.slow
 def test_left_out_worker_joins_after_the_others_have_saved(start: Callable[..., Launch]) -> None:
     launch = start(
         {
@@ -114,6 +116,7 @@ def test_left_out_worker_joins_after_the_others_have_saved(start: Callable[..., 
     assert "trying 2 workers again instead of 1, from this step" in launch.notes
 
 
+@pytest.mark.slow
 def test_training_that_ends_when_workers_are_due_is_not_started_again(
     start: Callable[..., Launch],
 ) -> None:

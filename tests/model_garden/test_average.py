@@ -69,7 +69,7 @@ def averages(run_experiment: Any, model_dir: Path, *, trainable_only: bool) -> d
     return {found[1]: reader.get_tensor(key) for key, found in names.items() if found}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("trainable_only", [True, False])
 def test_weight_average_matches_that_of_model_garden(trainable_only: bool, tmp_path: Path) -> None:
     theirs = averages(

@@ -68,6 +68,7 @@ def registered() -> Iterator[None]:
         table.update(was)
 
 
+@pytest.mark.slow
 def test_custom_optimizer_trains(
     registered: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

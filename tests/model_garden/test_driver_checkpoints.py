@@ -16,7 +16,8 @@ from official.core import train_lib as official_train_lib
 from official.utils.testing import mock_task
 
 from orbit_runner import train_lib, train_utils
-from orbit_runner.errors import RunnerError, SettingError
+from tests.support.garden import mock_bias
+from tests.support.problems import raises
 from tests.support.toy import Notes
 
 SETTINGS: dict[str, Any] = {
@@ -49,12 +50,7 @@ def _train(runner: Any, params: Any, model_dir: Path, **kwargs: Any) -> float:
     tf_keras.backend.clear_session()
     task = task_factory.get_task(params.task)
     model, _ = runner(None, task, "train", params, str(model_dir), **kwargs)
-    return bias(model)
-
-
-def bias(model: tf_keras.Model) -> float:
-    """Returns the one weight that the mock trains: its inputs are zeros."""
-    return float(model.get_weights()[1][0])
+    return mock_bias(model)
 
 
 def save_weights(model_dir: Path, name: str = "ckpt-1", **others: Any) -> None:
@@ -99,7 +95,7 @@ def test_rollback_to_a_weights_only_checkpoint_keeps_the_step(tmp_path: Path) ->
 def test_allow_partial_works_for_model_garden_configs(tmp_path: Path) -> None:
     step = tf.Variable(7, dtype=tf.int64, name="global_step")
     save_weights(tmp_path / "a", "ckpt-7", global_step=step)
-    with pytest.raises(RunnerError, match=r"(?s)does not fit this experiment.*--allow_partial"):
+    with raises("checkpoint-mismatch"):
         train(train_lib.run_experiment, parsed(), tmp_path / "a")
     notes = Notes()
     arguments: dict[str, Any] = {"notes": notes, "allow_partial": True}
@@ -117,10 +113,11 @@ def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path: Path) -> 
     assert found == train(official_train_lib.run_experiment, params, tmp_path / "b")
     assert any("there is no checkpoint in the directory" in note for note in notes.notes)
     params.task.init_checkpoint = str(tmp_path / "missing")
-    with pytest.raises(SettingError, match="there is no checkpoint at"):
+    with raises("no-checkpoint", "task.init_checkpoint"):
         train(train_lib.run_experiment, params, tmp_path / "c")
 
 
+@pytest.mark.slow
 def test_task_that_requires_an_init_checkpoint_is_rejected_without_one(tmp_path: Path) -> None:
     class Strict(mock_task.MockTask):
         def initialize(self, model: tf_keras.Model) -> None:
@@ -129,5 +126,5 @@ def test_task_that_requires_an_init_checkpoint_is_rejected_without_one(tmp_path:
 
     params = parsed()
     params.task.init_checkpoint = str(tmp_path)
-    with pytest.raises(SettingError, match="there is no checkpoint at"):
+    with raises("no-checkpoint", "task.init_checkpoint"):
         train_lib.run_experiment(None, Strict(params.task), "train", params, str(tmp_path / "run"))

@@ -16,14 +16,14 @@ import numpy as np
 import orbit
 import pytest
 import tensorflow as tf
-import tf_keras
 from official.core import base_trainer, task_factory
 from official.core import train_lib as official_train_lib
 from official.utils.testing import mock_task  # noqa: F401 - registers the experiment `mock`
 
 from orbit_runner import train_lib, train_utils
-from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver.params import to_runner_config
+from tests.support.garden import mock_bias
+from tests.support.problems import raises
 from tests.support.toy import toy_config, toy_task
 
 SETTINGS = {
@@ -65,11 +65,6 @@ def made(cls: Any, model_dir: Path, mode: str = "train_and_eval", **kwargs: Any)
     return cls(tf.distribute.get_strategy(), task, mode, params, str(model_dir), **arguments)
 
 
-def bias(model: tf_keras.Model) -> float:
-    """The one weight that the mock trains: its inputs are zeros."""
-    return float(model.get_weights()[1][0])
-
-
 def numbers(logs: Any) -> dict[str, float]:
     return {name: float(value) for name, value in logs.items() if name != "steps_per_second"}
 
@@ -92,7 +87,7 @@ def test_results_equal_those_of_model_garden(mode: str, post: bool, tmp_path: Pa
     for index, run in enumerate([official_train_lib.run_experiment, train_lib.run_experiment]):
         task = task_factory.get_task(params.task)
         model, logs = run(None, task, mode, params, str(tmp_path / str(index)), post)
-        found.append((bias(model), numbers(logs)))
+        found.append((mock_bias(model), numbers(logs)))
     (expected, expected_logs), (weight, logs) = found
     assert weight == expected
     assert logs == expected_logs
@@ -181,7 +176,7 @@ def test_overridden_parts_of_a_subclass_are_used(
 ) -> None:
     runner = made(cls, tmp_path)
     model, logs = runner.run()
-    assert bias(model) == pytest.approx(-1.0)
+    assert mock_bias(model) == pytest.approx(-1.0)
     assert numbers(logs) == pytest.approx({**RESULTS, "validation_loss": -1.0})
     assert runner.checkpoint_manager.latest_checkpoint == str(tmp_path / newest)
     assert runner.checkpoint_manager.checkpoints[-1] == str(tmp_path / newest)
@@ -191,7 +186,7 @@ def test_overridden_parts_of_a_subclass_are_used(
         assert len(runner.heard) == 2
     again = made(cls, tmp_path, "eval")
     assert int(again.trainer.global_step.numpy()) == 20
-    assert bias(again.trainer.model) == pytest.approx(-1.0)
+    assert mock_bias(again.trainer.model) == pytest.approx(-1.0)
     assert again.controller.evaluator is not None
     assert again.controller.trainer is None
 
@@ -222,7 +217,7 @@ def test_subclass_that_builds_no_checkpoint_manager_is_rejected(tmp_path: Path) 
         def _maybe_build_checkpoint_manager(self) -> Any:
             return None
 
-    with pytest.raises(RunnerError, match="_maybe_build_checkpoint_manager returned None"):
+    with raises("missing-method"):
         made(Without, tmp_path)
 
 
@@ -247,7 +242,7 @@ def test_run_experiment_accepts_a_custom_trainer(tmp_path: Path) -> None:
         train_actions=[lambda logs: heard.append(float(logs["mine"]))],
     )
     assert trained is model
-    assert bias(model) == pytest.approx(-1.0)
+    assert mock_bias(model) == pytest.approx(-1.0)
     assert (logs, heard) == ({}, [7.0, 7.0])
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-20")
 
@@ -266,20 +261,21 @@ def test_gin_binding_selects_the_trainer(tmp_path: Path) -> None:
 
 def test_custom_trainer_requires_numeric_step_settings(tmp_path: Path) -> None:
     config = toy_config()
-    with pytest.raises(SettingError, match=r"trainer\.steps_per_loop: got 'auto'"):
+    with raises("not-supported", "trainer.steps_per_loop"):
         OwnTrainer(None, toy_task(config), "train", config, str(tmp_path))
     epochs = toy_config(trainer__train_steps=0, trainer__steps_per_loop=5)
-    with pytest.raises(SettingError, match=r"trainer\.train_steps: got 0"):
+    with raises("not-supported", "trainer.train_steps"):
         OwnTrainer(None, toy_task(epochs), "train", epochs, str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value"),
     [("fine_tuning", "{freeze: [w]}"), ("skip_steps", "[3]"), ("on_nonfinite", "skip")],
 )
 def test_setting_that_custom_trainers_do_not_support(name: str, value: str, tmp_path: Path) -> None:
     config = toy_config(trainer__steps_per_loop=5, **{f"trainer__{name}": value})
-    with pytest.raises(SettingError, match=rf"trainer\.{name}: is not supported by custom"):
+    with raises("not-supported", f"trainer.{name}"):
         OwnTrainer(None, toy_task(config), "train", config, str(tmp_path))
 
 
@@ -293,17 +289,18 @@ def test_directory_stays_locked_until_the_run_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "folder", "message"),
-    [("trian", "a", "did you mean 'train'"), ("train", None, "--model_dir: is not set")],
+    ("mode", "folder", "code", "path"),
+    [("trian", "a", "not-allowed", "--mode"), ("train", None, "not-set", "--model_dir")],
 )
 def test_wrong_mode_or_missing_model_dir_is_rejected(
-    mode: str, folder: str | None, message: str
+    mode: str, folder: str | None, code: str, path: str
 ) -> None:
     params = parsed()
-    with pytest.raises(RunnerError, match=message):
+    with raises(code, path):
         train_lib.OrbitExperimentRunner(None, None, mode, params, folder)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_experiment_runner_runs_our_own_experiments(tmp_path: Path) -> None:
     config = toy_config()
     one = train_lib.OrbitExperimentRunner(
@@ -335,6 +332,7 @@ def test_settings_unknown_to_model_garden_reach_the_run() -> None:
     assert (config.runtime.seed, config.official) == (9, "mock")
 
 
+@pytest.mark.slow
 def test_driver_runs_here_with_only_its_imports_changed(tmp_path: Path) -> None:
     spec = find_spec("official")
     assert spec is not None

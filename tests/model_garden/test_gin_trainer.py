@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from orbit_runner.cli.main import main
 from tests.support.registered_examples import MarkedTrainer
+from tests.support.run_directories import last_attempt
 
 FLAGS = (
     "--experiment=official/orbit_runner_test_random",
@@ -46,11 +47,6 @@ def run(model_dir: Path, *flags: str) -> int:
     return main([*FLAGS, f"--model_dir={model_dir}", *flags])
 
 
-def attempt(model_dir: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((model_dir / "run.json").read_text())["attempts"][-1]
-    return found
-
-
 def records(model_dir: Path) -> list[tuple[str, int]]:
     lines = (model_dir / "metrics.jsonl").read_text().splitlines()
     return [(record["split"], record["step"]) for record in map(json.loads, lines)]
@@ -63,6 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_dir
 
 
+@pytest.mark.slow
 def test_run_with_a_gin_trainer_is_recorded_and_displayed(
     trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,17 +68,18 @@ def test_run_with_a_gin_trainer_is_recorded_and_displayed(
     assert "training from step 0 to 20" in shown
     assert "evaluation at step 10" in shown
     assert "mine 7.000" in shown
-    found = attempt(trained)
+    found = last_attempt(trained)
     assert (found["outcome"], found["step"]) == ("done", 20)
     assert "a custom trainer" in found["inexact"][0]
     assert {"loss", "validation_loss"} <= found["metrics"].keys()
     # The seed reaches its random ops, which fail without one if ops are deterministic.
-    assert attempt(tmp_path / "again")["weights"] == found["weights"]
+    assert last_attempt(tmp_path / "again")["weights"] == found["weights"]
     assert "official: orbit_runner_test_random" in (trained / "config.yaml").read_text()
     assert records(trained) == [(s, step) for step in (10, 20) for s in ("train", "validation")]
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_run_with_a_gin_trainer_resumes(
     trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +89,7 @@ def test_run_with_a_gin_trainer_resumes(
     assert "optimizer.type" in capfd.readouterr().err
     assert run(tmp_path / "run", "--trainer.train_steps=30", "--mode=train") == 0
     assert "restored step 20 from" in capfd.readouterr().err
-    assert attempt(tmp_path / "run")["step"] == 30
+    assert last_attempt(tmp_path / "run")["step"] == 30
     assert records(tmp_path / "run")[-1] == ("train", 30)
 
 
@@ -127,7 +125,7 @@ def test_mismatched_checkpoint_is_rejected_without_allow_partial(
     assert "bias" in shown
     assert run(tmp_path / "run", *longer, "--allow_partial") == 0
     assert "not restored:" in capfd.readouterr().err
-    assert attempt(tmp_path / "run")["step"] == 30
+    assert last_attempt(tmp_path / "run")["step"] == 30
 
 
 def at_first_loop_end(monkeypatch: pytest.MonkeyPatch, action: Callable[[Any], None]) -> None:
@@ -142,6 +140,7 @@ def at_first_loop_end(monkeypatch: pytest.MonkeyPatch, action: Callable[[Any], N
     monkeypatch.setattr(MarkedTrainer, "train_loop_end", train_loop_end)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_a_checkpoint_and_the_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,7 +151,7 @@ def test_sigterm_saves_a_checkpoint_and_the_run_resumes(
     monkeypatch.undo()
     assert run(tmp_path / "run", never) == 0
     assert "restored step 10" in capfd.readouterr().err
-    assert attempt(tmp_path / "run")["step"] == 20
+    assert last_attempt(tmp_path / "run")["step"] == 20
 
 
 def test_non_finite_weights_are_not_saved(

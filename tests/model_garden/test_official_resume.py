@@ -73,6 +73,7 @@ def test_killed_and_resumed_run_ends_with_the_same_weights(name: str, tmp_path: 
     assert verdict.reasons == []
 
 
+@pytest.mark.slow
 def test_resuming_without_input_replay_is_reported_as_inexact(tmp_path: Path) -> None:
     verdict = Notes()
     settings: dict[str, Any] = {"mode": "train", "notes": verdict, "replay_inputs": False}

@@ -15,6 +15,7 @@ from tests.support.official_toys import line
 from tests.support.toy import Notes, records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one_hot", [True, False])
 def test_image_classification_has_a_confusion_matrix(
     one_hot: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ import pytest
 import tf_keras
 
 from orbit_runner.models.efficientnet import efficientnet
+from tests.support.keras_models import total_size
 
 
 def _build(model_id: str = "b0", **options: Any) -> tf_keras.Model:
@@ -34,14 +35,10 @@ def _plain() -> tf_keras.Model:
     return _build()
 
 
-def _size(variables: Any) -> int:
-    return sum(variable.shape.num_elements() for variable in variables)
-
-
 @pytest.mark.slow
 def test_smallest_and_largest_models_have_the_published_parameter_counts() -> None:
-    assert _size(_plain().trainable_variables) == _PUBLISHED["b0"]
-    assert _size(_build("b7").trainable_variables) == _PUBLISHED["b7"]
+    assert total_size(_plain().trainable_variables) == _PUBLISHED["b0"]
+    assert total_size(_build("b7").trainable_variables) == _PUBLISHED["b7"]
 
 
 def _counted(block: Any, inputs: int) -> int:
@@ -85,6 +82,7 @@ def test_stochastic_depth_rate_increases_with_block_depth() -> None:
     } == {None}
 
 
+@pytest.mark.slow
 def test_block_is_dropped_as_often_as_its_rate_says() -> None:
     block = _blocks(_build(stochastic_depth_drop_rate=0.8))[-2]
     assert block._stochastic_depth._drop_rate == pytest.approx(0.8 * 14 / 16)
@@ -115,6 +113,7 @@ def test_settings_reach_the_layers() -> None:
     assert _blocks(_build(se_ratio=0.0))[1]._squeeze_excitation is None
 
 
+@pytest.mark.slow
 def test_swish_is_the_activation_everywhere() -> None:
     model = _plain()
     block = _blocks(model)[1]
@@ -125,6 +124,7 @@ def test_swish_is_the_activation_everywhere() -> None:
         np.testing.assert_allclose(function(x), swish, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_kernel_initialization_matches_the_authors_code() -> None:
     model = _plain()
     block = _blocks(model)[-1]

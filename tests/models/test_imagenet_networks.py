@@ -46,7 +46,7 @@ def _pixels(dtype: str = "uint8") -> np.ndarray:
     return np.random.default_rng(7).integers(0, 256, (8, _SIZE, _SIZE, 3)).astype(dtype)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_logits_and_variables_stay_float32_under_16_bit_policies(kind: str, precision: str) -> None:
     tf_keras.mixed_precision.set_global_policy(precision)
@@ -61,7 +61,7 @@ def test_logits_and_variables_stay_float32_under_16_bit_policies(kind: str, prec
     assert model.get_layer("pool").compute_dtype == precision.removeprefix("mixed_")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_two_builds_from_one_seed_have_equal_names_and_weights(kind: str) -> None:
     def build() -> tf_keras.Model:
         tf_keras.utils.set_random_seed(3)
@@ -89,7 +89,7 @@ def test_kernels_of_equal_shape_start_with_different_values(kind: str) -> None:
         assert len(set(values)) == len(values), shape
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_raw_pixels_are_normalized(kind: str) -> None:
     """Shifting the pixels and the mean by the same amount leaves the logits unchanged."""
     plain = _built(kind)

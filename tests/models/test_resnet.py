@@ -10,15 +10,12 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.models.resnet import _block_plan, resnet
+from tests.support.keras_models import total_size
 
 
 def _build(depth: int, version: float, **options: Any) -> tf_keras.Model:
     shape = {"input_shape": (64, 64, 3), "num_classes": 1000}
     return resnet(**(shape | {"depth": depth, "version": version} | options))
-
-
-def _size(variables: Any) -> int:
-    return sum(variable.shape.num_elements() for variable in variables)
 
 
 # torchvision's and timm's models of these papers, which have each convolution, scale and shift.
@@ -37,19 +34,19 @@ _PUBLISHED = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [50, 101, 152, 200])
 def test_version_1_5_has_the_parameter_count_of_version_1(depth: int) -> None:
     model = _build(depth, 1.5)
-    assert _size(model.trainable_variables) == _PUBLISHED[depth, 1]
+    assert total_size(model.trainable_variables) == _PUBLISHED[depth, 1]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [18, 34])
 def test_model_garden_adds_one_projection_if_blocks_are_basic(depth: int) -> None:
     projection = 64 * 64 + 2 * 64
     model = _build(depth, 1.5)
-    assert _size(model.trainable_variables) == _PUBLISHED[depth, 1] + projection
+    assert total_size(model.trainable_variables) == _PUBLISHED[depth, 1] + projection
 
 
 @functools.cache
@@ -60,13 +57,15 @@ def _pieces(version: int) -> collections.Counter[tuple[int, int] | str]:
         # The first block is unique: its input has 64 channels, or is already activated.
         kind = name if name == "stage1_block1" else (filters, stride)
         own = [x for x in model.trainable_variables if x.name.startswith(f"{name}_")]
-        assert sizes[kind] in (0, _size(own))
-        sizes[kind] = _size(own)
-    sizes["rest"] = _size([x for x in model.trainable_variables if not x.name.startswith("stage")])
+        assert sizes[kind] in (0, total_size(own))
+        sizes[kind] = total_size(own)
+    sizes["rest"] = total_size(
+        [x for x in model.trainable_variables if not x.name.startswith("stage")]
+    )
     return sizes
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("depth", "version"), [key for key in _PUBLISHED if key[0] >= 50])
 def test_bottleneck_networks_have_the_published_parameter_counts(depth: int, version: int) -> None:
     """Blocks of one kind have equal sizes, so the deepest networks need not be built."""
@@ -77,13 +76,13 @@ def test_bottleneck_networks_have_the_published_parameter_counts(depth: int, ver
     assert pieces["rest"] + sum(pieces[kind] for kind in plan) == _PUBLISHED[depth, version]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [18, 34])
 def test_basic_block_networks_have_the_published_parameter_counts(depth: int) -> None:
-    assert _size(_build(depth, 1).trainable_variables) == _PUBLISHED[depth, 1]
+    assert total_size(_build(depth, 1).trainable_variables) == _PUBLISHED[depth, 1]
     # Version 2 ends with another batch norm, of 512 channels. It lacks those of the three
     # projections (128, 256 and 512), and the first ones of the four stages have 512 fewer channels.
-    assert _size(_build(depth, 2).trainable_variables) == _PUBLISHED[depth, 1] - 2 * 896
+    assert total_size(_build(depth, 2).trainable_variables) == _PUBLISHED[depth, 1] - 2 * 896
 
 
 @pytest.mark.slow
@@ -93,7 +92,7 @@ def test_the_deepest_network_builds() -> None:
     assert len([x for x in convolutions if not x.name.endswith("_shortcut")]) == 199
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 @pytest.mark.parametrize(("size", "left"), [(224, 7), (64, 2), (33, 2), (32, 1)])
 def test_feature_map_is_32_times_smaller_than_the_image(
@@ -138,7 +137,7 @@ def _norms(model: tf_keras.Model) -> list[Any]:
     return [x for x in model._flatten_layers() if isinstance(x, kind)]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 def test_settings_reach_every_batch_norm(version: float) -> None:
     model = _build(18, version, batch_norm_momentum=0.8, batch_norm_epsilon=1e-3, use_sync_bn=True)
@@ -147,7 +146,7 @@ def test_settings_reach_every_batch_norm(version: float) -> None:
     assert {(x.momentum, x.epsilon, x.synchronized) for x in norms} == {(0.8, 1e-3, True)}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("depth", "version"), [(18, 1), (50, 1), (18, 1.5), (50, 1.5)])
 def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(
     depth: int, version: float
@@ -172,7 +171,7 @@ def test_version_2_rejects_zero_init_last_bn() -> None:
         _build(18, 2, zero_init_last_bn=True)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 def test_dropout_is_applied_to_the_pooled_features(version: float) -> None:
     model = _build(18, version, dropout_rate=0.25)
@@ -181,6 +180,7 @@ def test_dropout_is_applied_to_the_pooled_features(version: float) -> None:
     assert "dropout" not in [layer.name for layer in _build(18, version).layers]
 
 
+@pytest.mark.slow
 def test_zero_init_last_bn_works_on_mirrored_replicas() -> None:
     devices = ["CPU:0", "CPU:1"]
     strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())

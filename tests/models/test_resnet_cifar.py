@@ -102,6 +102,7 @@ def test_convolutions_have_no_bias_and_batch_norm_is_fused(version, policy):
     assert {(norm.fused, norm.momentum, norm.epsilon) for norm in norms} == {(True, 0.8, 1e-3)}
 
 
+@pytest.mark.slow
 def test_shortcuts_of_version_1_have_no_parameters_and_those_of_version_2_project():
     def shortcuts(version):
         named = [x for x in _build(20, version).layers if x.name.endswith("_shortcut")]
@@ -122,6 +123,7 @@ def test_projections_of_version_2_start_after_the_first_activation():
         assert projection.input is model.get_layer(f"stage{stage}_block1_conv1_relu").output
 
 
+@pytest.mark.slow
 def test_version_2_stage_is_the_identity_if_its_residuals_are_zero():
     """He et al. 2016, equation 3: nothing but the addition lies on the shortcut path."""
     model = _build(29, 2)

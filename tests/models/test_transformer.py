@@ -59,6 +59,7 @@ def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions
     assert round(computed / 1e6, 1) == millions
 
 
+@pytest.mark.slow
 def test_sizes_can_be_set_individually() -> None:
     model = small(decoder={**_SMALL, "num_layers": 1, "num_attention_heads": None})
     expected = count_parameters(
@@ -68,7 +69,7 @@ def test_sizes_can_be_set_individually() -> None:
     assert model.decoder_layer.num_attention_heads == SIZES["tiny"].num_attention_heads
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "rates"),
     [
@@ -91,6 +92,16 @@ def test_dropout_rates_reach_the_layers(settings: dict[str, Any], rates: set[flo
     assert found == rates
 
 
+def test_every_layer_has_its_variables() -> None:
+    """A run traces a step with training data if one has none, also before an export."""
+    einsum_dense = tf_keras.layers.EinsumDense
+    dense = [layer for layer in small().submodules if isinstance(layer, einsum_dense)]
+
+    assert len(dense) > 8
+    assert [layer.name for layer in dense if not layer.built] == []
+
+
+@pytest.mark.slow
 def test_all_variables_exist_before_the_first_call() -> None:
     model = small(extra_decode_length=2)
     names = [variable.name for variable in model.variables]
@@ -101,7 +112,7 @@ def test_all_variables_exist_before_the_first_call() -> None:
     assert len(names) == len(set(names)) > 20
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder_first", [False, True])
 @pytest.mark.parametrize("encoder_first", [False, True])
 @pytest.mark.parametrize("padded_decode", [False, True])
@@ -129,7 +140,7 @@ def test_logits_are_float32_under_every_policy(
     assert model({"inputs": ids})["outputs"].dtype == tf.int32
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("reduced", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_reduced_precision_computes_the_logits_of_float32(norm_first: bool, reduced: str) -> None:
@@ -144,6 +155,7 @@ def test_reduced_precision_computes_the_logits_of_float32(norm_first: bool, redu
     np.testing.assert_allclose(rounded(ids), exact(ids), atol=0.15)
 
 
+@pytest.mark.slow
 def test_padding_does_not_affect_the_logits() -> None:
     model, source, target = small(), [5, 6, 7, 1], [8, 9, 1]
     alone = model({"inputs": _ids(source), "targets": _ids(target)})
@@ -151,6 +163,7 @@ def test_padding_does_not_affect_the_logits() -> None:
     np.testing.assert_allclose(beside[0, :3], alone[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_token_does_not_attend_to_later_tokens() -> None:
     model, source = small(), _ids([5, 6, 7, 1])
     one = model({"inputs": source, "targets": _ids([8, 9, 10, 1])}).numpy()
@@ -160,6 +173,7 @@ def test_token_does_not_attend_to_later_tokens() -> None:
     assert np.abs(one[:, 3] - other[:, 3]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_beam_size_1_decodes_greedily() -> None:
     tf_keras.utils.set_random_seed(5)
     model = small(beam_size=1, extra_decode_length=4)

@@ -30,7 +30,7 @@ def test_every_size_has_a_published_parameter_count() -> None:
     assert set(_PUBLISHED) == set(VIT_NAMES)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit-ti16", "vit-s16", "vit-b16", "vit-b32"])
 def test_models_have_the_published_parameter_counts(name: str) -> None:
     assert _build(name, 224).count_params() == _PUBLISHED[name]
@@ -62,6 +62,7 @@ def _blocks(model: tf_keras.Model) -> list[Any]:
     return blocks
 
 
+@pytest.mark.slow
 def test_dropout_rates_reach_the_blocks() -> None:
     model = _build(dropout_rate=0.1, attention_dropout_rate=0.2, init_stochastic_depth_rate=0.24)
     blocks = _blocks(model)
@@ -71,6 +72,7 @@ def test_dropout_rates_reach_the_blocks() -> None:
     np.testing.assert_allclose(depths, np.arange(1, 13) * 0.02)
 
 
+@pytest.mark.slow
 def test_dropout_and_stochastic_depth_are_off_by_default() -> None:
     model, pixels = _build(), np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), "uint8")
     features = tf_keras.Model(model.input, model.get_layer("pool").output)
@@ -89,6 +91,7 @@ def test_original_init_selects_the_kernel_initialization() -> None:
     assert deviation(False) == pytest.approx(0.02 * 0.8796, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_classifier_starts_at_zero() -> None:
     model = _build()
     assert not np.any(model(np.full((1, 32, 32, 3), 9, "uint8")))

@@ -9,13 +9,13 @@ import pytest
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from orbit_runner.errors import RunnerError
 from orbit_runner.profiling.xspace import (
     CompiledPrograms,
     message_class,
     read_xspace,
     stats_of,
 )
+from tests.support.problems import raises
 from tests.support.xspaces import add_program, new_xspace
 
 STATS = {
@@ -113,5 +113,5 @@ def test_a_damaged_file_is_reported(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "h.xplane.pb"
     path.write_bytes(content)
 
-    with pytest.raises(RunnerError, match="is damaged"):
+    with raises("damaged-file"):
         read_xspace(path)

@@ -46,6 +46,7 @@ _CHANGES = st.lists(
 )
 
 
+@pytest.mark.slow
 @examples(15)
 @given(changes=_CHANGES)
 def test_any_values_give_a_config_or_a_config_error(changes: list[tuple[str, Any]]) -> None:

@@ -293,6 +293,7 @@ def test_patch_has_at_most_one_mebibyte(repository: Path) -> None:
     applied(code, repository)
 
 
+@pytest.mark.slow
 def test_patch_has_at_most_300_files_and_those_near_the_root_come_first(repository: Path) -> None:
     (repository / "data").mkdir()
     for number in range(400):

@@ -227,6 +227,7 @@ def test_no_color_is_respected() -> None:
     assert "\x1b[36m" not in shown
 
 
+@pytest.mark.slow
 def test_narrower_terminal_erases_the_rows_that_it_wrapped() -> None:
     up = "\x1b[1A\x1b[2K"
     shown, _, _ = _terminal_output("pass", columns=80, narrower=40)

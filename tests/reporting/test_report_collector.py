@@ -45,7 +45,7 @@ def _results(run: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [
@@ -82,6 +82,7 @@ def test_weights_and_records_are_the_same_with_a_report(
     assert not (without / "report_data").exists()
 
 
+@pytest.mark.slow
 def test_inputs_are_those_of_the_first_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_inputs_are_those_of_the_first_step(
     assert again.pictures != found.inputs.pictures
 
 
+@pytest.mark.slow
 def test_translation_shows_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.translations import translation_config, write_set
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from orbit_runner.reporting.report import input_parts, model_parts
 from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData, write_data
 from orbit_runner.step.results import LayerRow
 from tests.reporting.test_report_data import EVALUATION, INPUTS, MODEL
-from tests.support.run_directories import write_run
+from tests.support.run_directories import write_best, write_run
 
 _LARGE = "iVBORw0KGgoAAAANSUhEUgAAAGAAAABgCAIAAABt+uBvAAAA"
 
@@ -40,8 +41,8 @@ def _text(html: str) -> str:
 def test_small_matrix_is_a_table_of_all_counts() -> None:
     html = confusion_matrix({(0, 0): 5, (2, 0): 3, (2, 2): 1}, ["<a>", "b", "c"])
 
-    assert html.count("<tr>") == 4
-    assert "&lt;a&gt; 5 100.0% b - c 3 1 25.0%" in _text(html)
+    assert html.count("<tr>") == 5
+    assert "recall &lt;a&gt; 5 100% b - c 3 1 25.0% precision 62.5% - 100%" in _text(html)
     assert html.count("class=wrong") == 1
 
 
@@ -78,7 +79,9 @@ def test_contents_show_what_was_collected() -> None:
     evaluation, inputs = _parts_text(evaluation_parts(EVALUATION)), _parts_text(input_parts(INPUTS))
 
     assert "Step 300: all 9 examples." in evaluation
-    assert "Worst mistakes c → a 0.98 example 3 source translation one eins" in evaluation
+    legend = "Label → prediction and its probability."
+    mistakes = f"Worst mistakes {legend} c → a 0.98 example 3 source translation one eins"
+    assert f"{mistakes} Classes" in evaluation
     assert "The batch of step 8, after augmentation" in inputs
     assert "features. inputs ein &lt;b&gt;Haus&lt;/b&gt;" in inputs
     assert "features 64×8 uint8 0 255 4.5" in inputs
@@ -113,6 +116,7 @@ def test_contents_of_the_data_are_shown_also_without_a_batch() -> None:
         assert "train_ data size feature, number" in _parts_text(input_parts(inputs))
 
 
+@pytest.mark.slow
 def test_report_with_all_sections_is_one_file_below_two_megabytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +147,7 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(
     html = (run / "report.html").read_text(encoding="utf-8")
     assert 500_000 < len(html.encode()) < 2_000_000
     headings = re.findall("<h2>(.*?)</h2>", html)
-    assert headings[:4] == ["Curves", "Evaluation", "Inputs", "Model"]
+    assert headings[:4] == ["Evaluation", "Curves", "Inputs", "Model"]
     assert html.count("<img") == 56
     loaded = re.findall(r"(?:src|href)=([^ >]{0,23})", html)
     assert set(loaded) == {'"data:image/png;base64,'}
@@ -154,3 +158,51 @@ def test_large_class_number_needs_no_memory() -> None:
     assert "labels and predictions of 1,000,000,000,000,001 classes" in html
     assert "cat</th><td>1000000000000000</td>" in html
     assert len(html) < 3000
+
+
+def test_charts_name_units_and_those_of_the_machine_are_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path / "a", accuracies={100: 0.5, 200: 0.9, 300: 0.8})
+    write_best(run, 200, accuracy=0.9)
+    values = {
+        "tflops_per_second": 0.03,
+        "system/memory_gib": 0.6,
+        "system/cpu_percent": 130,
+        "system/machine_memory_percent": 2.7,
+        "watch/gradient_norm": 1.5,
+    }
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": 300, "split": "train", "training_loss": 0.5, **values}))
+
+    assert main(["report", "a"]) == 0
+
+    html = (run / "report.html").read_text(encoding="utf-8")
+    curves, _, rest = html.partition("<h2>Curves</h2>")[2].partition("<details>")
+    folded = rest.partition("</details>")[0]
+    assert re.findall("<figcaption>(.*?)</figcaption>", curves) == [
+        *("loss", "accuracy", "gradient norm"),
+    ]
+    assert re.findall("<summary>(.*?)</summary>", folded) == ["Speed and machine"]
+    assert re.findall("<figcaption>(.*?)</figcaption>", folded) == [
+        *("speed, steps/s", "computation, TFLOP/s", "memory, GiB", "processor, % of a core"),
+        "memory of the machine, % in use",
+    ]
+    assert html.count("<span class=ring>best 0.9 at step 200</span>") == 1
+
+
+def test_evaluation_shows_the_mistakes_before_classes_and_calibration() -> None:
+    html = parts_html(evaluation_parts(EVALUATION))
+
+    headings = re.findall("<h3>(.*?)</h3>", html)
+    assert headings[:4] == ["Confusion matrix", "Errors", "Worst mistakes", "Classes"]
+
+
+@pytest.mark.parametrize(("count", "text"), [(1999, "99.9%"), (2000, "100%"), (3, "0.1%")])
+def test_share_of_the_matrix_is_100_percent_only_if_it_is_whole(count: int, text: str) -> None:
+    counts = {(0, 0): count, (0, 1): 2000 - count, (1, 1): 1}
+    html = confusion_matrix({pair: n for pair, n in counts.items() if n}, [])
+
+    first = re.findall("<td class=sum>(.*?)</td>", html)[0]
+    assert first == text

@@ -61,6 +61,7 @@ def test_report_of_a_run_in_progress_is_written(tmp_path: Path) -> None:
     assert "<h1>digits</h1>" in (path / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_run_writes_a_report_that_does_not_change_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,19 @@ def test_results_table_is_printed_to_stdout_without_line_wrapping(
     assert "x" * 200 in out
 
 
+@pytest.mark.parametrize("columns", [80, 140])
+def test_fingerprint_is_on_one_line_of_a_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_results(_results())
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert sum("ab" * 32 in line for line in lines) == 1
+    assert sum(line.split()[:1] == ["weights"] for line in lines) == 1
+
+
 def test_results_json_replaces_non_finite_values_with_null() -> None:
     results = _results(
         metrics={"validation_loss": float("nan"), "accuracy": float("inf")},

@@ -45,9 +45,9 @@ def test_report_has_one_chart_for_all_layers_and_ends_with_the_machine(run: Path
         "gradient norm",
         "weight norm",
         "update / weights by layer (log)",
-        "steps per second",
-        "system memory gib",
-        "system cpu percent",
+        "speed, steps/s",
+        "memory, GiB",
+        "processor, % of a core",
     ]
     chart = text[text.index("<figcaption>update") :]
     assert re.findall(r'class="key c(\d)">([^<]*)<', chart[: chart.index("</figure>")]) == [

@@ -100,7 +100,7 @@ _DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_DAMAGES))
 def test_run_reports_damage_and_continues(
     kind: str, made: tuple[Path, str], tmp_path: Path
@@ -121,6 +121,7 @@ def test_run_reports_damage_and_continues(
         assert kept.read_text() == (made[0] / "metrics.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(
     made: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +133,7 @@ def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(
     assert row in out
 
 
+@pytest.mark.slow
 def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(
     made: tuple[Path, str], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from orbit_runner.cli.main import main
 PAGE = Path(__file__).parents[2] / "docs" / "run_directory.md"
 
 
+@pytest.mark.slow
 def test_run_directory_page_lists_every_file_of_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ import pytest
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory import run_lock
 from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.utils.files import create_directory, write_atomically
+from tests.support.problems import raises
 
 Holder = Callable[[Path], "subprocess.Popen[str]"]
 
@@ -123,7 +125,7 @@ def test_suspended_process_still_holds_the_lock(holder: Holder, tmp_path: Path) 
     assert attempt(tmp_path).returncode == 2
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -189,6 +191,28 @@ def test_error_inside_the_block_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="x"), RunLock(tmp_path):
         raise ValueError("x")
     assert attempt(tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("through_link", [False, True])
+def test_locked_directory_that_was_renamed_is_not_created_again(
+    tmp_path: Path, through_link: bool
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    run = tmp_path / ("link" if through_link else "real") / "run"
+    with RunLock(run):
+        write_atomically(run / "evaluations" / "1.json", "{}")
+        run.rename(tmp_path / "removed")
+        for directory in (run, run / "evaluations", run / "a" / "b"):
+            with pytest.raises(FileNotFoundError):
+                create_directory(directory)
+        with pytest.raises(FileNotFoundError):
+            write_atomically(run / "evaluations" / "2.json", "{}")
+        assert not run.exists()
+        create_directory(tmp_path / "real" / "other" / "directory")
+
+    write_atomically(run / "evaluations" / "2.json", "{}")
+    assert (tmp_path / "removed" / "evaluations" / "1.json").exists()
 
 
 def _forked(lock: RunLock, folder: Path, answers: int, waits: int, ends: int) -> None:
@@ -284,7 +308,7 @@ def test_unexpected_flock_failure_is_reported(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(run_lock.fcntl, "flock", flock)
-    with pytest.raises(RunnerError, match=r"cannot lock .*Input/output error"):
+    with raises("not-writable"):
         RunLock(tmp_path).acquire()
 
 
@@ -296,8 +320,7 @@ def test_unwritable_model_dir_is_rejected(name: str, tmp_path: Path) -> None:
     else:
         (tmp_path / "file").write_text("")
         folder = tmp_path / name
-    said = r"--model_dir: cannot write .*\nuse a writable directory"
-    with pytest.raises(RunnerError, match=said) as caught:
+    with raises("not-writable", "--model_dir") as caught:
         RunLock(folder).acquire()
     assert caught.value.exit_code == 2
 

@@ -13,6 +13,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.state.layer_table import LayerGroup, format_table, layer_groups
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.initial_weights import LoadedWeights
+from tests.support.problems import raises
 from tests.support.tuned import LAYERS, TunedConfig, TunedTask, tuned_config
 
 
@@ -189,7 +190,7 @@ def test_layer_with_own_weights_cannot_be_frozen_around_a_trained_layer() -> Non
 
 
 def test_model_without_layers_is_an_error() -> None:
-    with pytest.raises(SettingError, match="object is not a Keras model with layers"):
+    with raises("bad-model", "trainer.fine_tuning"):
         TrainedLayers(FineTuning(), object())
 
 

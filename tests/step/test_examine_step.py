@@ -12,12 +12,12 @@ from official.core import exp_factory
 import tests.support.official_toys  # noqa: F401 (registers the experiment)
 from orbit_runner import Callback
 from orbit_runner.checkpoint.fingerprint import fingerprint, tensor_line, weights_fingerprint
-from orbit_runner.errors import RunnerError
 from orbit_runner.step.examine import ExamineAtStep, KeptState, StepExamined, examine_step
 from orbit_runner.step.results import COMPUTED_IN_STEP, COMPUTED_PER_ROW, Examination
 from tests.support.digits import digits_config
 from tests.support.faulty_images import BATCH, MIRRORED, ROW, STEP, faulty_config
 from tests.support.official_runs import run_official
+from tests.support.problems import raises
 from tests.support.ratings import ratings_config
 from tests.support.toy import records, run, toy_config
 
@@ -54,7 +54,8 @@ _FAULTS = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("fault", _FAULTS)
 def test_first_bad_value_names_layer_op_and_example(
@@ -111,7 +112,7 @@ def _state(run: Any) -> str:
     return fingerprint(tensor_line(str(number), value) for number, value in enumerate(values))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_training_continues_as_if_no_step_was_examined(strategy: str, tmp_path: Path) -> None:
     config = digits_config(**_EVERYTHING, **(MIRRORED if strategy == "mirrored2" else {}))
@@ -130,6 +131,7 @@ def test_training_continues_as_if_no_step_was_examined(strategy: str, tmp_path: 
     np.testing.assert_allclose(examine.found.loss, plain[5]["training_loss"], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_gradient_norm_is_that_of_the_watched_step(tmp_path: Path) -> None:
     config = digits_config(
         trainer__summary_interval=5, trainer__watch_interval=5, trainer__train_steps=5
@@ -152,6 +154,7 @@ def test_gradient_norm_is_that_of_the_watched_step(tmp_path: Path) -> None:
         np.testing.assert_allclose(update / weight, ratio, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_losses_of_a_recommendation_have_their_examples(tmp_path: Path) -> None:
     found = _examine(ratings_config(), tmp_path, 3, "one_device")
     assert found.losses == COMPUTED_IN_STEP
@@ -184,7 +187,7 @@ def test_arrays_of_a_layer_are_its_outputs_and_gradients(tmp_path: Path) -> None
 
 
 def test_unknown_layer_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="--layer: unknown layer 'dens1'; did you mean 'dense1'"):
+    with raises("unknown-name", "--layer"):
         run(
             digits_config(),
             tmp_path,

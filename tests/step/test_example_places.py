@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import RunnerError
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.examples import TrainingExamples
 from tests.support.digits import digits_config
 from tests.support.images import write_listed
 from tests.support.keras_models import BASE, classes
+from tests.support.problems import raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv
 from tests.support.texts import text_config
 from tests.support.toy import config_of
@@ -26,9 +26,7 @@ _BY_COLUMN = {"task__split__column": "part", "task__split__fractions": "null"}
 LabelOf = Callable[[str, int], str]
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _examples(config: ExperimentConfig) -> TrainingExamples:
@@ -96,10 +94,10 @@ def test_row_in_the_validation_part_is_no_training_example(tmp_path: Path) -> No
     examples = _examples(table_config(path, **_BY_COLUMN))
 
     assert examples.find("rows.csv:2") == 0
-    with pytest.raises(RunnerError, match="is in another part of the data"):
+    with raises("unknown-example", "--example"):
         examples.find("rows.csv:1")
     for unknown in ("rows.csv:0", "rows.csv:101", "row.csv:2", "rows.csv"):
-        with pytest.raises(RunnerError, match=r"allowed: an index .*, or FILE:ROW"):
+        with raises("unknown-example", "--example"):
             examples.find(unknown)
 
 
@@ -126,7 +124,7 @@ def test_index_of_an_array_before_the_split() -> None:
     config = _without_validation_data({"task.validation_split": 0.3})
 
     check_places(config, lambda file, number: str({function: labels}[file][number]))
-    with pytest.raises(RunnerError, match=r"allowed: an index .*, or ARRAY:INDEX"):
+    with raises("unknown-example", "--example"):
         _examples(config).find("labels:3")
 
 

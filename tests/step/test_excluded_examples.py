@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import SettingError
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.adapter import adapt
-from tests.support.batches import global_batches
+from tests.support.batches import batches_of
 from tests.support.digits import digits_config
 from tests.support.images import write_folder
 from tests.support.keras_models import keras_config
+from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.tfrecords import write_set
@@ -28,24 +27,13 @@ from tests.support.translations import write_set as write_sentences
 _WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime__num_workers": 2}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def excluding(config: ExperimentConfig, ids: Sequence[str | int] | str) -> ExperimentConfig:
     """Returns the config without some training examples."""
     data = config.task.train_data.replace(exclude=ids)
     return config.replace(task=config.task.replace(train_data=data))
-
-
-def batches_of(config: ExperimentConfig, first: int, steps: int) -> list[Any]:
-    """Returns the batches from step `first` on, as two workers put them together."""
-    task = make_task(config, None)
-    data = resolve_data_config(config.task.train_data, config.runtime)
-    return global_batches(
-        lambda context: task.build_inputs(data, context, start_step=first - 1), 2, 2, steps
-    )
 
 
 def examples_of(config: ExperimentConfig, first: int, steps: int) -> list[list[dict[str, Any]]]:
@@ -66,6 +54,7 @@ def test_digits() -> None:
     assert make_task(config, None).num_examples(config.task.train_data) == 1438 - 802
 
 
+@pytest.mark.slow
 def test_records_by_file_and_number(tmp_path: Path) -> None:
     write_set(tmp_path)
     config = digits_config(
@@ -88,6 +77,7 @@ def test_records_by_file_and_number(tmp_path: Path) -> None:
     assert sorted({*range(270)} - {*first_epoch}) == [3, 78, 200]
 
 
+@pytest.mark.slow
 def test_image_files_by_path(tmp_path: Path) -> None:
     paths = write_folder(tmp_path, {"cat": 9, "dog": 8})
     config = digits_config(
@@ -108,6 +98,7 @@ def test_image_files_by_path(tmp_path: Path) -> None:
     assert {str(path) for path in paths} - files == {str(paths[2]), str(paths[-1])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "batching",
     [{"batch_tokens": 256}, {"global_batch_size": 8}, {"batch_tokens": 256, "batch_shapes": 2}],
@@ -127,6 +118,7 @@ def test_lines_of_text(batching: dict[str, int], tmp_path: Path) -> None:
     assert sorted({*range(200)} - examples) == [4, 76]
 
 
+@pytest.mark.slow
 def test_choices_of_users(tmp_path: Path) -> None:
     write_100k(tmp_path)
     config = ratings_config(
@@ -175,18 +167,16 @@ def test_rows_of_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "message"),
+    ("ids", "code"),
     [
-        ([3, 1500], "got 1500, allowed: 0 to 1437, the indices of examples"),
-        (["a.png", "b.png"], "got 'a.png'\nallowed: an index"),
-        (["a.png", "b.png"], "and 1 more of 2 IDs"),
-        ([*range(1438)], "leaves out all 1,438 examples, expected fewer"),
+        ([3, 1500], "unknown-example"),
+        (["a.png", "b.png"], "unknown-example"),
+        ([*range(1438)], "empty-data"),
     ],
 )
-def test_unknown_examples(ids: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=r"task\.train_data\.exclude") as error:
+def test_unknown_examples(ids: Any, code: str) -> None:
+    with raises(code, "task.train_data.exclude"):
         TrainingOrder(excluding(digits_config(), ids), None).examples()
-    assert message in error.value.reason
 
 
 def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
@@ -198,7 +188,7 @@ def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
     )
     wrong = str(paths[3].relative_to(tmp_path)).replace("cat", "cart")
 
-    with pytest.raises(SettingError, match=f"did you mean '.*{paths[3].name}'"):
+    with raises("unknown-example", "task.train_data.exclude"):
         TrainingOrder(excluding(config, [wrong]), None).examples()
 
 
@@ -206,14 +196,14 @@ def test_place_of_an_unknown_id_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("# mislabeled\n17\n\n9999  # a digit too many\n")
     config = excluding(digits_config(), str(tmp_path / "ids.txt"))
 
-    with pytest.raises(SettingError, match=r"ids\.txt:4: got 9999, allowed: 0 to 1437"):
+    with raises("unknown-example", "task.train_data.exclude"):
         TrainingOrder(config, None).examples()
 
 
 def test_task_reports_unknown_examples_as_a_setting() -> None:
     config = excluding(digits_config(), [1500])
 
-    with pytest.raises(SettingError, match=r"task\.train_data\.exclude: got 1500"):
+    with raises("unknown-example", "task.train_data.exclude"):
         make_task(config, None).num_examples(config.task.train_data)
     assert np.array_equal(
         make_task(config, None).excluded_examples(config.task.validation_data), []

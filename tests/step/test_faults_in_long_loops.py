@@ -25,7 +25,8 @@ _RATE = "trainer__optimizer_config__learning_rate__constant__learning_rate"
 _LAYERS = {"image": "conv", "log": "log", "root": "root", "target": "loss"}
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("example", [37, 9_999])
 @pytest.mark.parametrize("fault", _LAYERS)
@@ -40,7 +41,7 @@ def test_step_layer_and_example_are_named(
     assert [one.row for one in found.culprits] == [example % BATCH]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("rate", [1e30, 1e25])
 def test_step_and_layer_of_a_high_learning_rate_are_named(

@@ -50,6 +50,7 @@ def deep_resnet() -> Any:
     return resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=56)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [small_cnn, nested, deep_resnet])
 @pytest.mark.parametrize("every", [False, True])
 def test_rows_add_up_to_the_parameters_and_operations_of_the_model(build: Any, every: bool) -> None:
@@ -72,6 +73,7 @@ def test_rows_of_a_cnn_have_the_output_shapes_and_operations_of_its_layers() -> 
     assert found["pool2"].shape == (2, 2, 8)
 
 
+@pytest.mark.slow
 def test_a_long_model_is_shortened_and_each_layer_is_shown_on_request() -> None:
     model = deep_resnet()
 

@@ -12,34 +12,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import RunnerError
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
 from tests.support.array_records import write_array_file
-from tests.support.batches import global_batches
+from tests.support.batches import batches_of
 from tests.support.digits import digits_config
 from tests.support.images import write_folder, write_listed, write_records
 from tests.support.operations import apply_operation
+from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.translations import translation_config, write_set
 
 _WORKERS = {"runtime__distribution_strategy": "multi_worker_mirrored", "runtime__num_workers": 2}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-def _batches(config: ExperimentConfig, first: int, steps: int) -> list[Any]:
-    """Returns the batches from step `first` on, as two workers put them together."""
-    task = make_task(config, None)
-    data = resolve_data_config(config.task.train_data, config.runtime)
-    return global_batches(
-        lambda context: task.build_inputs(data, context, start_step=first - 1), 2, 2, steps
-    )
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str, Any]]:
@@ -53,12 +41,13 @@ def _rows(config: ExperimentConfig, step: int, **options: Any) -> list[dict[str,
 
 def test_arrays() -> None:
     config = digits_config(task__train_data__augment="crop", **_WORKERS)
-    for step, (_, labels) in enumerate(_batches(config, 50, 30), 50):
+    for step, (_, labels) in enumerate(batches_of(config, 50, 30), 50):
         assert [row["label"] for row in _rows(config, step)] == labels.tolist()
     drawn = [row["drawn"]["crop"] for row in _rows(config, 50)]
     assert {value for crop in drawn for value in crop} == {*range(9)}
 
 
+@pytest.mark.slow
 def test_records_of_images(tmp_path: Path) -> None:
     paths = write_records(tmp_path / "set", (70, 5, 0, 64), classes=1000, offset=1)
     config = digits_config(
@@ -73,7 +62,7 @@ def test_records_of_images(tmp_path: Path) -> None:
         **_WORKERS,
     )
     every = []
-    for step, (_, labels) in enumerate(_batches(config, 9, 14), 9):
+    for step, (_, labels) in enumerate(batches_of(config, 9, 14), 9):
         rows = _rows(config, step)
         every += rows
         # Labels are numbers of records, counted through all files.
@@ -87,10 +76,11 @@ def test_records_of_images(tmp_path: Path) -> None:
     assert examples is not None
     assert examples.find("train-00003-of-00004:7") == 82
     assert examples.find(f"{paths[1]}:4") == 74
-    with pytest.raises(RunnerError, match="FILE:RECORD"):
+    with raises("unknown-example", "--example"):
         examples.find("train-00003-of-00004:64")
 
 
+@pytest.mark.slow
 def test_array_records_of_images(tmp_path: Path) -> None:
     paths = write_records(
         tmp_path / "set", (70, 5, 0, 64), classes=1000, offset=1, write=write_array_file
@@ -106,7 +96,7 @@ def test_array_records_of_images(tmp_path: Path) -> None:
         **_WORKERS,
     )
     firsts = dict(zip(map(str, paths), (0, 70, 75, 75), strict=True))
-    for step, (_, labels) in enumerate(_batches(config, 9, 6), 9):
+    for step, (_, labels) in enumerate(batches_of(config, 9, 6), 9):
         rows = _rows(config, step)
         # Labels are numbers of records, counted through all files.
         assert [row["label"] for row in rows] == labels.tolist()
@@ -116,10 +106,11 @@ def test_array_records_of_images(tmp_path: Path) -> None:
     assert examples is not None
     assert examples.find("train-00003-of-00004:7") == 82
     assert examples.find(f"{paths[1]}:4") == 74
-    with pytest.raises(RunnerError, match="FILE:RECORD"):
+    with raises("unknown-example", "--example"):
         examples.find("train-00003-of-00004:64")
 
 
+@pytest.mark.slow
 def test_listed_images(tmp_path: Path) -> None:
     labels = write_listed(tmp_path / "set", {"cat": 9, "dog": 8})
     config = digits_config(
@@ -135,7 +126,7 @@ def test_listed_images(tmp_path: Path) -> None:
     lines = [line.split(",") for line in labels.read_text().splitlines() if "train" in line]
     examples = TrainingOrder(config, None).examples()
     assert examples is not None
-    for step, (_, classes) in enumerate(_batches(config, 2, 4), 2):
+    for step, (_, classes) in enumerate(batches_of(config, 2, 4), 2):
         rows = _rows(config, step)
         assert [row["label"] for row in rows] == classes.tolist()
         for row in rows:
@@ -155,6 +146,7 @@ def _folder_config(folder: Path, **changes: Any) -> ExperimentConfig:
     )
 
 
+@pytest.mark.slow
 def test_files_of_images_and_their_augmentation(tmp_path: Path) -> None:
     write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
     config = _folder_config(
@@ -165,7 +157,7 @@ def test_files_of_images_and_their_augmentation(tmp_path: Path) -> None:
         task__train_data__mixup_and_cutmix={"label_smoothing": 0.0, "prob": 0.6},
     )
     kinds = set()
-    for step, (_, shares) in enumerate(_batches(config, 3, 10), 3):
+    for step, (_, shares) in enumerate(batches_of(config, 3, 10), 3):
         rows = _rows(config, step)
         labels = np.array([row["label"] for row in rows])
         for row, share in zip(rows, shares, strict=True):
@@ -184,6 +176,7 @@ def test_files_of_images_and_their_augmentation(tmp_path: Path) -> None:
     assert kinds == {"window", "flip", "jitter", "erased", "mixup", "cutmix"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [
@@ -194,10 +187,10 @@ def test_files_of_images_and_their_augmentation(tmp_path: Path) -> None:
 def test_pictures_follow_from_the_drawn_operations(tmp_path: Path, policy: dict[str, Any]) -> None:
     write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
     config = _folder_config(tmp_path / "set", task__train_data__aug_type=policy)
-    plain = _batches(_folder_config(tmp_path / "set"), 5, 3)
+    plain = batches_of(_folder_config(tmp_path / "set"), 5, 3)
     drawn = set()
     for step, ((images, _), (before, _)) in enumerate(
-        zip(_batches(config, 5, 3), plain, strict=True), 5
+        zip(batches_of(config, 5, 3), plain, strict=True), 5
     ):
         for row, image, original in zip(_rows(config, step), images, before, strict=True):
             names = row["drawn"][policy["type"]]
@@ -209,10 +202,11 @@ def test_pictures_follow_from_the_drawn_operations(tmp_path: Path, policy: dict[
     assert len(drawn) > 5
 
 
+@pytest.mark.slow
 def test_pictures_follow_from_the_drawn_window_and_flip(tmp_path: Path) -> None:
     write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
     config = _folder_config(tmp_path / "set", task__train_data__augment="inception")
-    ((images, _),) = _batches(config, 5, 1)
+    ((images, _),) = batches_of(config, 5, 1)
     for row, image in zip(_rows(config, 5), images, strict=True):
         window = row["drawn"]["window"]
         stored = tf.io.decode_image(Path(row["file"]).read_bytes())
@@ -226,6 +220,7 @@ def test_pictures_follow_from_the_drawn_window_and_flip(tmp_path: Path) -> None:
         assert np.abs(expected - image).mean() < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}, {"batch_shapes": 2}]
 )
@@ -235,7 +230,7 @@ def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
     # Some pairs are too long, so that numbers of pairs and of lines differ.
     config = translation_config(folder, task__train_data__max_seq_length=7, **changes, **_WORKERS)
     words = make_task(config, None).vocabulary
-    for step, (features, _) in enumerate(_batches(config, 30, 12), 30):
+    for step, (features, _) in enumerate(batches_of(config, 30, 12), 30):
         for row, inputs, targets in zip(
             _rows(config, step, text=True), features["inputs"], features["targets"], strict=True
         ):
@@ -253,7 +248,7 @@ def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
     assert lines[1][int(number) - 1] == row["text"]["targets"]
     assert examples.find(row["targets"]) == row["example"] == examples.find(row["inputs"])
     long = next(n for n, line in enumerate(lines[1], 1) if len(line.split()) == 6)
-    with pytest.raises(RunnerError, match="not trained on: a side is empty or has more than 7"):
+    with raises("unknown-example", "--example"):
         examples.find(f"train.de.gz:{long}")
 
 
@@ -271,7 +266,7 @@ def test_ratings_and_their_negatives(tmp_path: Path) -> None:
         **_WORKERS,
     )
     lines = path.read_text().splitlines()
-    for step, (features, labels) in enumerate(_batches(config, 99, 20), 99):
+    for step, (features, labels) in enumerate(batches_of(config, 99, 20), 99):
         rows = _rows(config, step)
         # The published ids are ten times one plus the number of the user or the item.
         assert [row["user"] for row in rows] == (10 * features["user"] + 10).tolist()
@@ -286,7 +281,7 @@ def test_ratings_and_their_negatives(tmp_path: Path) -> None:
     for text in (f"u.data:{row['line']}", f"{row['user']}/{row['item']}", str(row["example"])):
         assert examples.find(text) == row["example"]
     last = max(n for n, line in enumerate(lines, 1) if line.startswith("10\t"))
-    with pytest.raises(RunnerError, match="is held out of training"):
+    with raises("unknown-example", "--example"):
         examples.find(f"u.data:{last}")
 
 
@@ -301,7 +296,7 @@ def test_ratings_of_a_thousand_steps(tmp_path: Path) -> None:
     )
     order = TrainingOrder(config, None)
     epochs = set()
-    for step, (features, labels) in enumerate(_batches(config, 1, 1000), 1):
+    for step, (features, labels) in enumerate(batches_of(config, 1, 1000), 1):
         rows = order.step(step).chosen
         epochs |= {row["epoch"] for row in rows}
         found = [(row["user"], row["item"], row["label"]) for row in rows]
@@ -333,7 +328,7 @@ def test_worker_selects_its_rows() -> None:
 
     assert [row["row"] for row in found.chosen] == [*range(32, 37)]
     assert found.count == 32
-    with pytest.raises(RunnerError, match="--worker: got 2, allowed: 0 to 1"):
+    with raises("out-of-range", "--worker"):
         order.check_worker(2)
 
 

@@ -23,6 +23,7 @@ def _values(record: StepRecord) -> dict[tuple[str, str], np.ndarray]:
     return {(one.place, one.name): one.value for one in record.tensors}
 
 
+@pytest.mark.slow
 def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path: Path) -> None:
     strategy = make_strategy("one_device")
     run = _started(tmp_path, strategy)
@@ -51,6 +52,7 @@ def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path: P
     assert len(record.digests) == len(record.tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_recorded_step_gives_the_same_bits_as_the_usual_one(name: str, tmp_path: Path) -> None:
     strategy = make_strategy(name)

@@ -14,8 +14,8 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.run_directory import remote_runs
 from orbit_runner.run_directory.remote_copy import Mirror, WorkingCopy, groups_of
-from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore, StorageError
-from orbit_runner.storage.paths import PathError
+from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore
+from tests.support.problems import raises
 
 from .conftest import Proxy
 
@@ -219,7 +219,7 @@ def test_nothing_is_uploaded_without_the_lock(store: ObjectStore) -> None:
     copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
 
-    with pytest.raises(StorageError, match="the lock of the run could not be renewed"):
+    with raises("not-writable"):
         Mirror(copy, lambda: False, keep=2).finish()
 
     assert store.list() == {}
@@ -283,7 +283,7 @@ def test_evaluation_follows_the_run_and_uploads_only_its_own_files(
 
 def test_evaluating_a_url_without_a_run_is_rejected(url: str) -> None:
     with (
-        pytest.raises(PathError, match=f"^--model_dir: there is nothing at {url}"),
+        raises("missing-file"),
         remote_runs.evaluation_scope(url, summaries="validation", follows=False),
     ):
         pass

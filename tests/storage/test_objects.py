@@ -11,6 +11,7 @@ import pytest
 
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore, StorageError, open_store
 from orbit_runner.storage.paths import PathError
+from tests.support.problems import raises
 
 from .conftest import Proxy
 
@@ -65,7 +66,7 @@ def test_only_one_of_many_concurrent_conditional_writes_succeeds(store: ObjectSt
     assert sum(one is not None for one in written) == 1
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["busy", "down"])
 def test_write_is_retried_during_a_temporary_store_failure(
     mode: str, store: ObjectStore, proxy: Proxy
@@ -100,9 +101,7 @@ def test_unreachable_store_error_names_the_object_and_the_reason(
 
 
 def test_missing_bucket_is_reported_immediately(proxy: Proxy) -> None:
-    with pytest.raises(
-        StorageError, match=r"cannot list s3://no-bucket/x: .*does not exist"
-    ) as one:
+    with raises("unreachable") as one:
         ObjectStore("s3://no-bucket/x").list()
 
     assert one.value.permanent
@@ -115,7 +114,7 @@ def test_missing_credentials_are_reported_immediately(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
-    with pytest.raises(StorageError, match="credentials") as raised:
+    with raises("unreachable") as raised:
         ObjectStore(url).write("x", b"")
 
     assert raised.value.permanent

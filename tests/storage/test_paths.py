@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.storage.paths import (
-    PathError,
     is_remote,
     local_path,
     path_problem,
@@ -15,6 +14,7 @@ from orbit_runner.storage.paths import (
     scheme_of,
     strip_file_scheme,
 )
+from tests.support.problems import raises
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_unusable_path_is_reported_without_its_credentials(
 
 
 def test_a_remote_path_never_becomes_a_local_directory() -> None:
-    with pytest.raises(PathError, match=r"^--model_dir: got 'gs://b/x'"):
+    with raises("bad-path", "--model_dir"):
         local_path(Path("gs://b/x"), "--model_dir")
 
 

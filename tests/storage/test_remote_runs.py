@@ -7,7 +7,6 @@ import io
 import json
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from orbit_runner.run_directory.remote_copy import committed_groups, groups_of
 from orbit_runner.storage.lease import Lease
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore
 from orbit_runner.storage.paths import local_run_directory
+from tests.support import warm_runner
 
 from .conftest import Proxy
 
@@ -92,8 +92,7 @@ def test_killed_run_resumes_exactly_on_another_machine(
     monkeypatch.chdir(tmp_path)
     arguments = [*_DIGITS, f"--model_dir={store.url}"]
     with (tmp_path / "err").open("w") as err:
-        command = [sys.executable, "-m", "orbit_runner", *arguments]
-        first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err)
+        first = warm_runner.start(*arguments, stdout=subprocess.DEVNULL, stderr=err)
     wait_for(lambda: newest_step(store) >= 40, lambda: first.poll() is None)
     # A second process is rejected while the first one lives.
     assert main(arguments) == 2

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.source import ArraySource
+from orbit_runner.serving.loader import make_task
 
 
 def make_source(size: int) -> ArraySource:
@@ -35,3 +40,19 @@ def assert_equal_batches(got, expected):
     assert len(got) == len(expected)
     for one, other in zip(got, expected, strict=True):
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Disables autotuning as the runner does: TensorFlow may block when iterators are destroyed."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def batches_of(config: ExperimentConfig, first: int, steps: int) -> list[Any]:
+    """Returns the batches from step `first` on, as two workers put them together."""
+    task = make_task(config, None)
+    data = resolve_data_config(config.task.train_data, config.runtime)
+    return global_batches(
+        lambda context: task.build_inputs(data, context, start_step=first - 1), 2, 2, steps
+    )

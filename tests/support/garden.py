@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orbit
 import tensorflow as tf
+import tf_keras
 from official.core import config_definitions, train_lib
 from official.modeling import optimization
 
@@ -90,3 +91,8 @@ def tensors(prefix: Path | str) -> dict[str, np.ndarray]:
 
 
 logging.getLogger("absl").setLevel(logging.ERROR)
+
+
+def mock_bias(model: tf_keras.Model) -> float:
+    """Returns the one weight that Model Garden's mock task trains: its inputs are zeros."""
+    return float(model.get_weights()[1][0])

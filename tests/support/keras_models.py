@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from tests.support.toy import config_of
+from tests.support.configs import config_of
 
 _HERE = "tests.support.keras_models"
 BASE = {
@@ -224,3 +224,8 @@ class Largest(tf_keras.metrics.Metric):
 
     def result(self) -> tf.Tensor:
         return tf.identity(self.value)
+
+
+def total_size(variables: Any) -> int:
+    """Returns how many numbers variables have together."""
+    return sum(variable.shape.num_elements() for variable in variables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +25,15 @@ class SmallPhotoTask(ImageClassificationTask):
         return tf_keras.Model(inputs, outputs)
 
 
-def photos(folder: Path) -> cfg.ExperimentConfig:
+def photos(
+    folder: Path, encode: Callable[[np.ndarray], tf.Tensor] = tf.io.encode_jpeg
+) -> cfg.ExperimentConfig:
     """Writes TFRecord files with 24 images of three classes; returns a config that reads them."""
     draw, paths = np.random.default_rng(0), [folder / f"{name}.tfrecord" for name in "ab"]
     for path in paths:
         with tf.io.TFRecordWriter(str(path)) as writer:
             for label in range(12):
-                image = tf.io.encode_jpeg(draw.integers(0, 255, [20, 24, 3]).astype(np.uint8))
+                image = encode(draw.integers(0, 255, [20, 24, 3]).astype(np.uint8))
                 example = tf.train.Example()
                 feature = example.features.feature
                 feature["image/encoded"].bytes_list.value.append(image.numpy())

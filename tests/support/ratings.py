@@ -5,7 +5,7 @@ from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.ratings import synthetic
-from tests.support.toy import config_of
+from tests.support.configs import config_of
 
 _BASE = {
     "task.name": "recommendation",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 
@@ -65,6 +68,15 @@ def write_run(
     return path
 
 
+@contextlib.contextmanager
+def locked_by_another(path: Path) -> Iterator[None]:
+    """Locks a directory, which is created, as a process does that trains in it."""
+    path.mkdir(exist_ok=True)
+    with (path / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def _records(
     losses: Sequence[float | None], accuracies: Mapping[int, float | None]
 ) -> list[dict[str, Any]]:
@@ -90,3 +102,14 @@ def write_best(path: Path, step: int, **metrics: float) -> None:
     (path / "best").mkdir()
     best = json.dumps({**metrics, "best_ckpt_global_step": step})
     (path / "best" / "info.json").write_text(best)
+
+
+def last_attempt(path: Path) -> dict[str, Any]:
+    """Returns what `run.json` says about the last start of a run."""
+    attempts: list[dict[str, Any]] = json.loads((path / "run.json").read_text())["attempts"]
+    return attempts[-1]
+
+
+def saved_steps(path: Path) -> list[int]:
+    """Returns the steps of the complete checkpoints of a run."""
+    return CheckpointFolder(path / "checkpoints").committed_steps()

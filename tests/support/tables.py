@@ -12,8 +12,8 @@ import pyarrow
 from pyarrow import parquet
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from tests.support.configs import config_of
 from tests.support.hugging_face import write_arrow
-from tests.support.toy import config_of
 
 _BASE: dict[str, Any] = {
     "task.name": "tabular",

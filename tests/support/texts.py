@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.toy import config_of
+from tests.support.configs import config_of
 from tests.support.translations import sentences, write_pairs
 
 _BASE: dict[str, Any] = {

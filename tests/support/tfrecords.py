@@ -54,3 +54,7 @@ def write_set(
         paths.append(write(folder / f"train-{number:02}", records))
         first += size
     return paths
+
+
+def ints(*values: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.determinism.numerics import configure_numerics
@@ -30,6 +31,7 @@ from orbit_runner.train.run_builder import build_run
 from orbit_runner.train_lib import run_experiment
 from orbit_runner.utils.log import PlainMessages, log_scope
 from orbit_runner.utils.metrics import flat_scalars
+from tests.support.configs import config_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,16 +145,6 @@ _BASE = {
 }
 
 
-def config_of(base: dict[str, Any], **changes: Any) -> ExperimentConfig:
-    """Returns a config; `__` in a name stands for a dot, None for `null`."""
-    settings = {**base, **{key.replace("__", "."): value for key, value in changes.items()}}
-    flags = tuple(
-        (f"--{path}", path, "null" if value is None else str(value))
-        for path, value in settings.items()
-    )
-    return resolve(Request(flags=flags)).config
-
-
 def toy_config(**changes: Any) -> ExperimentConfig:
     """Returns the toy's config; `__` in a name stands for a dot."""
     return config_of(_BASE, **changes)
@@ -194,6 +186,58 @@ def run(
         return run_experiment(
             strategy, task, mode, config, str(model_dir), callbacks=[*callbacks, *heard], **kwargs
         )
+
+
+class _Copy(Callback):
+    """Saves at the first end of a loop from a step on, and copies the run directory then."""
+
+    def __init__(self, step: int, directory: Path) -> None:
+        self._step = step
+        self._directory = directory
+
+    def on_loop_end(self, run: Any, logs: object) -> None:
+        if run.step >= self._step and not self._directory.exists():
+            run.checkpoints.save()
+            run.checkpoints.sync()
+            shutil.copytree(run.model_dir, self._directory)
+
+
+class Resumed(NamedTuple):
+    """A run, and its copy that was made at a step and then resumed, with equal weights."""
+
+    model: tf_keras.Model
+    logs: dict[str, Any]  # The results of the run.
+    resumed_logs: dict[str, Any]  # The results of the copy.
+    notes: Notes  # What the copy reported.
+
+
+def run_and_resume(
+    config: ExperimentConfig,
+    folder: Path,
+    strategy: str = "one_device",
+    *,
+    at: int = 7,
+) -> Resumed:
+    """Trains in `folder/whole`, and resumes a copy of that directory, `folder/parts`.
+
+    The copy is made when a loop ends at step `at` or later, so it is what a kill at that moment
+    leaves. Asserts that both runs end with the same weights. A run that is stopped and resumed
+    would need one more program than this, and tracing programs takes most of the time.
+
+    Args:
+        config: The experiment.
+        folder: A directory without runs.
+        strategy: The strategy of the run.
+        at: The first step at which the copy may be made.
+    """
+    copy = folder / "parts"
+    notes = Notes()
+    model, logs = run(config, folder / "whole", strategy=strategy, callbacks=[_Copy(at, copy)])
+    parts, resumed_logs = run(config, copy, strategy=strategy, notes=notes)
+    (start,) = notes.started_at
+    assert at <= start < config.trainer.train_steps
+    assert weights_fingerprint(parts) == weights_fingerprint(model)
+    return Resumed(model, logs, resumed_logs, notes)
 
 
 def state_of(config: ExperimentConfig, strategy: tf.distribute.Strategy) -> TrainState:

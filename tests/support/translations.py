@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from tests.support.toy import config_of
+from tests.support.configs import config_of
 
 WORDS = dict(
     zip(

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule, SweepProgress
+from tests.support.problems import raises
 from tests.sweep.sweep_files import TEXT, parsed, state, sweep_of
 
 FOUR = TEXT.replace("trials: 8", "trials: 4")
@@ -258,5 +258,5 @@ def test_best_value_decides_at_a_rung_and_ignores_what_is_not_finite() -> None:
 
 
 def test_unknown_objective_value_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"objective\.value"):
+    with raises("not-allowed", "objective.value"):
         parsed(TEXT.replace("mode: max", "mode: max, value: beste"))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.run_directory.run_summary import read_summaries
+from tests.support import warm_runner
 from tests.sweep.sweep_files import TEXT, write
 
 SMALL = TEXT.replace("trials: 8", "trials: 3").replace("[20, 40]", "[20]").replace("60", "40")
@@ -54,7 +55,7 @@ def sweep(folder: Path, file: Path, *arguments: str, code: int = 0) -> dict[str,
     process = start(folder, file, *arguments)
     out, err = process.communicate(timeout=600)
     assert process.returncode == code, err
-    return json.loads(out) if out else {"error": err}
+    return dict(json.loads(out))
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +93,8 @@ def test_finished_sweep_trains_nothing_again(whole: Path) -> None:
 @pytest.mark.slow
 def test_winner_runs_again_with_the_same_weights(whole: Path, tmp_path: Path) -> None:
     found = json.loads((whole / "sweep.json").read_text())
-    command = [sys.executable, "-m", "orbit_runner", f"--experiment={whole / 'best.yaml'}"]
-    command += [f"--model_dir={tmp_path / 'run'}", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    flags = [f"--experiment={whole / 'best.yaml'}", f"--model_dir={tmp_path / 'run'}", "--json"]
+    done = warm_runner.run(*flags, check=True)
 
     run = found["trials"][found["best"]]["runs"][0]
     assert json.loads(done.stdout)["fingerprint"] == run["weights"]
@@ -117,10 +117,11 @@ def test_interrupted_sweep_goes_on(whole: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_metric_that_no_trial_reports_is_refused_before_training(tmp_path: Path) -> None:
     file = write(tmp_path, SMALL.replace("metric: accuracy", "metric: acuracy"))
-    said = sweep(tmp_path / "sweep", file, code=2)["error"]
+    (problem,) = sweep(tmp_path / "sweep", file, code=2)["errors"]
 
-    assert f"objective.metric — {file}:8" in said
-    assert "unknown metric 'acuracy'; did you mean 'accuracy'?" in said
+    assert problem["code"] == "failed-trial"
+    assert f"objective.metric — {file}:8" in problem["message"]
+    assert "unknown metric 'acuracy'; did you mean 'accuracy'?" in problem["message"]
     assert not (tmp_path / "sweep" / "trials").exists()
 
 

@@ -13,13 +13,13 @@ import tf_keras
 from orbit_runner.tasks.tabular import networks
 from tests.support.digits import digits_config
 from tests.support.evaluations import evaluate
-from tests.support.ratings import ratings_config
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.texts import text_config, write_texts
 
 _ROWS = "[{name: 'tests.support.keras_models:Rows'}]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "changes"),
     [
@@ -37,6 +37,7 @@ def test_images_are_counted_once(strategy: str, changes: dict[str, Any]) -> None
     assert found["validation_examples"] == found["rows"] == 359
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored3"])
 def test_texts_are_counted_once(tmp_path: Path, strategy: str) -> None:
     write_texts(tmp_path, validation=11)
@@ -47,22 +48,7 @@ def test_texts_are_counted_once(tmp_path: Path, strategy: str) -> None:
     assert found["validation_examples"] == found["rows"] == 22
 
 
-@pytest.mark.parametrize(
-    ("strategy", "changes"),
-    [("one_device", {}), ("mirrored2", {}), ("one_device", {"runtime__logical_replicas": 4})],
-)
-def test_users_of_ratings_are_counted_once(strategy: str, changes: dict[str, Any]) -> None:
-    whole = ratings_config(task__validation_data__global_batch_size=64)
-    config = ratings_config(task__validation_data__global_batch_size=24, **changes)
-    _, found = evaluate(config, strategy)
-    _, expected = evaluate(whole)
-
-    assert found["validation_examples"] % 24  # The last batch is partial.
-    assert found.keys() == expected.keys()
-    for name, value in found.items():
-        assert value == pytest.approx(expected[name], rel=1e-5), name
-
-
+@pytest.mark.slow
 def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +63,7 @@ def test_losses_of_a_network_for_tables_depend_on_its_rows_alone(
     assert found["accuracy"] == plain["accuracy"]
 
 
+@pytest.mark.slow
 def test_row_of_a_table_with_weight_0_is_not_taken_for_padding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

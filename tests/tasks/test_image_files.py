@@ -11,17 +11,23 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.arrays import RepeatedArray
+from orbit_runner.data.dataset import class_difference
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
-from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from tests.support.array_records import write_array_file
 from tests.support.digits import digits_config
-from tests.support.images import write_folder, write_listed, write_records, write_tfds
+from tests.support.images import (
+    refused_problems,
+    write_folder,
+    write_listed,
+    write_records,
+    write_tfds,
+)
+from tests.support.problems import pairs, raises
 from tests.support.toy import run
 
 _SIZE = [12, 10, 3]
@@ -78,13 +84,7 @@ def files_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     return config
 
 
-def _problems(config: Callable[[], ExperimentConfig]) -> dict[str, str]:
-    with pytest.raises(ConfigError) as caught:
-        config()
-    return {problem.path: problem.message for problem in caught.value.problems}
-
-
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
@@ -110,6 +110,7 @@ def test_run_on_image_files_trains_and_evaluates(
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("kind", ["image_csv", "array_record", "tfds", "tfds arrays"])
 def test_stopped_and_resumed_run_ends_with_the_same_weights(
@@ -129,7 +130,7 @@ def test_stopped_and_resumed_run_ends_with_the_same_weights(
 def test_both_sections_must_split_the_rows_of_a_file_alike(
     files_config: Callable[..., ExperimentConfig],
 ) -> None:
-    found = _problems(lambda: files_config("image_csv", **{f"{_EVAL}labels_split": None}))
+    found = refused_problems(lambda: files_config("image_csv", **{f"{_EVAL}labels_split": None}))
     assert list(found) == ["task.validation_data.labels_split"]
     assert "differs from that of train_data" in found["task.validation_data.labels_split"]
 
@@ -142,7 +143,7 @@ def test_classes_of_validation_images_must_be_those_of_training(
     row = next(n for n, line in enumerate(lines) if line.endswith("validation"))
     file, _, rest = lines[row].split(",", 2)
     labels.write_text("\n".join([*lines[:row], f"{file},wasp,{rest}", *lines[row + 1 :]]))
-    found = dict(files_config("image_csv", task__model__num_classes=4).data.problems())
+    found = dict(pairs(files_config("image_csv", task__model__num_classes=4).data.problems()))
     assert found == {
         "validation_data.labels_file": f"{labels}, row {row}: got the class 'wasp', which no "
         "training image has"
@@ -151,7 +152,7 @@ def test_classes_of_validation_images_must_be_those_of_training(
     other.write_text("file,kind\n" + "\n".join(",".join(one.split(",")[:2]) for one in lines[1:9]))
     both = {f"{_TRAIN}labels_split": None, f"{_EVAL}labels_split": None}
     named = {f"{_TRAIN}labels_file": "other.csv"}
-    found = dict(files_config("image_csv", **both, **named).data.problems())
+    found = dict(pairs(files_config("image_csv", **both, **named).data.problems()))
     assert found["validation_data.source"].endswith(
         "\nset validation_data.classes_file to the labels_file of train_data"
     )
@@ -166,7 +167,7 @@ def test_bad_images_are_skipped_and_reported_up_to_the_limit(
     places = sorted((tmp_path / "set" / "folder" / "train").rglob("*.jpg"))[:2]
     for place in places:
         place.write_bytes(b"rubbish")
-    with pytest.raises(DataError, match=r"\.jpg: cannot be decoded") as caught:
+    with raises("bad-record") as caught:
         run(files_config("image_folder"), tmp_path / "strict", "train")
     assert caught.value.field == "data_dir"
     config = files_config("image_folder", **{f"{_TRAIN}max_bad_images": 2})
@@ -235,14 +236,14 @@ def test_contradictory_image_settings_are_rejected(
          "train_data.split", "unknown part 'train'; did you mean 'trn'?"),
     ]  # fmt: skip
     for changes, path, part in cases:
-        found = _problems(lambda changes=changes: files_config("image_folder", **changes))
+        found = refused_problems(lambda changes=changes: files_config("image_folder", **changes))
         assert list(found) == [f"task.{path}"]
         assert part in found[f"task.{path}"]
-    found = _problems(lambda: files_config("tfds", **{f"{_TRAIN}data_dir": "x"}))
+    found = refused_problems(lambda: files_config("tfds", **{f"{_TRAIN}data_dir": "x"}))
     assert found == {"task.train_data.data_dir": "is not read by `source: tfds`; set tfds_data_dir"}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, None])
 def test_evaluation_uses_the_configured_center_crop(
     files_config: Callable[..., ExperimentConfig], tmp_path: Path, fraction: float | None
@@ -259,7 +260,7 @@ def test_evaluation_uses_the_configured_center_crop(
 
 def test_preflight_reports_image_sizes_unsupported_by_the_network() -> None:
     config = digits_config(task__model={"name": "vit", "model_name": "vit-ti16"})
-    ((field, message),) = config.data.problems()
+    ((field, message),) = pairs(config.data.problems())
     assert field == "model.input_size"
     assert message.startswith("got images of 8 × 8 pixels, expected multiples of 16")
     config = digits_config(
@@ -273,9 +274,25 @@ def test_preflight_reports_class_names_that_differ_between_sections(
 ) -> None:
     write_folder(tmp_path / "other", {"ant": 1, "wasp": 1})
     config = files_config("image_folder", **{f"{_EVAL}data_dir": str(tmp_path / "other")})
-    ((field, message),) = config.data.problems()
+    ((field, message),) = pairs(config.data.problems())
     assert field == "validation_data.source"
-    assert message == "got 2 classes, expected the 3 of train_data; they differ in bee, cat, wasp"
+    assert (
+        message == "has other classes than train_data: only here wasp; only in train_data bee, cat"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (("a", "c"), "has other classes than train_data: only here c; only in train_data b"),
+        (("a",), "has other classes than train_data: only in train_data b"),
+        (("b", "a"), "has the classes of train_data in another order: b, a, expected a, b"),
+        (tuple("abcdefghi"), "has other classes than train_data: only here c, d, e, f, g "
+         "and 2 more"),
+    ],
+)  # fmt: skip
+def test_classes_that_differ_are_named_by_side(labels: tuple[str, ...], text: str) -> None:
+    assert class_difference(labels, ("a", "b"), "train_data") == text
 
 
 def test_natural_images_use_the_statistics_of_imagenet(
@@ -309,6 +326,7 @@ def test_synthetic_images_match_the_network_and_use_little_memory() -> None:
     assert int(tf.reduce_max(label)) < 7
 
 
+@pytest.mark.slow
 def test_in_memory_images_are_resized_to_the_input_size(tmp_path: Path) -> None:
     config = digits_config(
         task__model__input_size=[16, 12, 3], task__train_data__augment="inception",

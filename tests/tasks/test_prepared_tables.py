@@ -12,15 +12,14 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files
 from tests.support.prepared_tables import write_table
+from tests.support.problems import pairs
 from tests.support.tables import table_config
 from tests.support.toy import run
 
 _SECTIONS = ("train_data", "validation_data")
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def rows_config(folder: Path, **changes: Any) -> ExperimentConfig:
@@ -71,7 +70,7 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], message: s
 
 def test_preflight_names_file_and_row_of_a_missing_class(tmp_path: Path) -> None:
     place = write_table(tmp_path, {"train": (30,), "test": (9,)})
-    found = dict(rows_config(tmp_path).data.problems())
+    found = dict(pairs(rows_config(tmp_path).data.problems()))
     assert list(found) == ["targets[0].column"]
     assert (
         f"no value in {place / 'rows-train.tfrecord-00000-of-00001'}, row 5"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
 from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
 from orbit_runner.tasks.recommendation.sources import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
+from tests.support.batches import without_autotuning
+from tests.support.problems import pairs
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.toy import records, run, weights
 
@@ -113,18 +114,11 @@ def test_hit_ratio_and_ndcg_match_their_formulas(k: int) -> None:
         np.testing.assert_allclose(metric.result(), np.mean(gains[name]), rtol=1e-6)
 
 
-def _quiet(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Disables autotuning as the runner does: TensorFlow may block when iterators are destroyed."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
-
-
 def _evaluated(config: ExperimentConfig, model: tf_keras.Model) -> dict[str, float]:
     task = _task(config)
     metrics = task.build_metrics(training=False)
     total = count = 0.0
-    for batch in _quiet(task.build_inputs(config.task.validation_data)):
+    for batch in without_autotuning(task.build_inputs(config.task.validation_data)):
         logs = task.validation_step(batch, model, metrics)
         total += float(logs["loss"]) * float(logs["examples"])
         count += float(logs["examples"])
@@ -174,6 +168,7 @@ def test_sampling_enough_negatives_equals_evaluating_all_items() -> None:
     assert fewer["hr_at_5"] > one["hr_at_5"]
 
 
+@pytest.mark.slow
 def test_regularization_is_part_of_training_and_validation_loss() -> None:
     config = ratings_config(task__model__mf_regularization=0.5)
     model, plain = _random_model(config), _random_model(ratings_config())
@@ -182,7 +177,7 @@ def test_regularization_is_part_of_training_and_validation_loss() -> None:
     found, without = _evaluated(config, model), _evaluated(config, plain)
     np.testing.assert_allclose(found["loss"] - without["loss"], decay, rtol=1e-4)
     task = _task(config)
-    batch = next(iter(_quiet(task.build_inputs(config.task.train_data))))
+    batch = next(iter(without_autotuning(task.build_inputs(config.task.train_data))))
     losses = []
     for net in (model, plain):
         sgd = tf_keras.optimizers.SGD(0.0)
@@ -199,7 +194,9 @@ def test_cross_entropy_of_pairs_matches_numpy() -> None:
 
 
 def _first(dataset: tf.data.Dataset) -> Any:
-    return tf.nest.map_structure(lambda tensor: tensor.numpy(), next(iter(_quiet(dataset))))
+    return tf.nest.map_structure(
+        lambda tensor: tensor.numpy(), next(iter(without_autotuning(dataset)))
+    )
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -285,7 +282,7 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: 
 
 
 def _problems(**changes: Any) -> dict[str, str]:
-    return dict(ratings_config(**changes).data.problems())
+    return dict(pairs(ratings_config(**changes).data.problems()))
 
 
 def test_train_and_validation_sections_must_read_the_same_dataset(tmp_path: Path) -> None:
@@ -321,39 +318,14 @@ def test_preflight_reports_file_problems_by_section(tmp_path: Path) -> None:
     assert _problems(**movielens)["train_data.data_dir"].startswith(f"{path}:")
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """Runs the experiment in one go, once under each strategy: weights and logs."""
-
-    @functools.cache
-    def made(strategy: str) -> Any:
-        model, logs = run(ratings_config(), tmp_path_factory.mktemp("run"), strategy=strategy)
-        return weights(model), logs
-
-    return made
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_stopped_and_resumed_run_gets_the_same_weights(
-    whole: Callable[[str], Any], tmp_path: Path, strategy: str
-) -> None:
-    expected, logs = whole(strategy)
-    run(ratings_config(trainer__train_steps=8), tmp_path, mode="train", strategy=strategy)
-    parted, also = run(ratings_config(), tmp_path, strategy=strategy)
-    for one, other in zip(expected, weights(parted), strict=True):
-        np.testing.assert_array_equal(one, other)
-    names = ("hr_at_5", "ndcg_at_5", "validation_loss", "validation_examples")
-    assert [logs[name] for name in names] == [also[name] for name in names]
-
-
-@pytest.mark.slow
-def test_two_replicas_give_the_results_of_one_device(whole: Callable[[str], Any]) -> None:
-    (one, logs), (two, also) = whole("one_device"), whole("mirrored2")
-    for left, right in zip(one, two, strict=True):
+def test_two_replicas_give_the_results_of_one_device(tmp_path: Path) -> None:
+    alone, logs = run(ratings_config(), tmp_path / "alone")
+    shared, logs_of_replicas = run(ratings_config(), tmp_path / "shared", strategy="mirrored2")
+    for left, right in zip(weights(alone), weights(shared), strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
-    assert logs["validation_examples"] == also["validation_examples"]
-    np.testing.assert_allclose(logs["hr_at_5"], also["hr_at_5"], atol=0.03)
+    assert logs["validation_examples"] == logs_of_replicas["validation_examples"]
+    np.testing.assert_allclose(logs["hr_at_5"], logs_of_replicas["hr_at_5"], atol=0.03)
 
 
 @pytest.mark.slow

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.recommendation.sources import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
-from tests.support.exported import ask_elsewhere
+from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k
 
 
@@ -82,30 +81,6 @@ def test_top_k_accepts_an_empty_batch_of_users(served: Any) -> None:
     assert found["item"].shape == (0, 3)
 
 
-@pytest.mark.slow
-def test_exported_model_gives_the_same_answers_without_this_package(
-    served: Any, tmp_path: Path
-) -> None:
-    _, model, serving, source = served
-    root = tf.Module()
-    root.weights, root.resources = list(model.variables), list(serving.resources)
-    signatures = {**serving.signatures, "serving_default": serving.signatures[serving.default]}
-    tf.saved_model.save(root, str(tmp_path / "saved"), signatures=signatures)
-    users, items = source.user_ids[:9], source.item_ids[:9]
-    questions = {
-        "pairs": {"user": users, "item": items},
-        "serving_default": {"user": users, "k": np.int32(6)},
-    }
-    answers = ask_elsewhere(
-        [(tmp_path / "saved", name, values) for name, values in questions.items()], tmp_path
-    )
-    for (name, values), answer in zip(questions.items(), answers, strict=True):
-        here = signatures[name](**{key: tf.constant(value) for key, value in values.items()})
-        assert answer.keys() == here.keys()
-        for key in answer:
-            np.testing.assert_allclose(answer[key], here[key], rtol=1e-5)
-
-
 def test_predictor_items_keep_the_order_of_ids_files_and_stdin(served: Any, tmp_path: Path) -> None:
     predictor = served[0].predictor(served[2].signatures)
     (tmp_path / "users.txt").write_text("30\n\n 40 \nabc\n")
@@ -114,7 +89,7 @@ def test_predictor_items_keep_the_order_of_ids_files_and_stdin(served: Any, tmp_
     assert [line.text for line in found] == ["10", "30", "40", "abc", "50", "60", "-7"]
     assert [line.text for line in predictor.items([], ["8", "\n", "9"])] == ["8", "9"]
     for bad in ("nobody", str(tmp_path)):
-        with pytest.raises(RunnerError, match="expected a user id, a text file of ids, or -"):
+        with raises("bad-item"):
             list(predictor.items([bad], []))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,14 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.cli.main import main
 from orbit_runner.tasks import mistakes
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.translation.decoding import Translations
 from orbit_runner.tasks.translation.report_examples import pick_evenly
 from orbit_runner.tasks.translation.task import TranslationTask
+from tests.support.images import write_folder
 from tests.support.translations import sentences, translation_config, write_set
 
 _CLASSES = 3
@@ -36,6 +40,24 @@ def _batches(logits: np.ndarray, labels: np.ndarray, *more: np.ndarray) -> list[
     pixels = np.pad(logits, ((0, 0), (0, 4 - _CLASSES))).reshape(-1, 2, 2, 1)
     tensors = [tf.constant(one) for one in (pixels, labels, *more)]
     return [tuple(one[n : n + 64] for one in tensors) for n in range(0, len(labels), 64)]
+
+
+def test_mistakes_name_the_file_or_the_record() -> None:
+    logits, labels = _logits(), np.arange(200) % _CLASSES
+
+    def captions(place: Callable[[int], Mapping[str, object]]) -> list[str]:
+        found = classification_examples(_model(), _batches(logits, labels), place=place)
+        return [caption.partition("\n")[2] for caption in found.captions]
+
+    plain = [
+        caption.partition("\n")[2].removeprefix("example ")
+        for caption in classification_examples(_model(), _batches(logits, labels)).captions
+    ]
+    files = captions(lambda n: {"file": f"/data/cats/{n}.png", "place": f"a.csv, row {n}"})
+    assert files == [f"cats/{n}.png, a.csv, row {n}" for n in plain]
+    records = captions(lambda n: {"file": "x-0.tfrecord", "record": n})
+    assert records == [f"x-0.tfrecord, record {n}" for n in plain]
+    assert captions(lambda n: {}) == [f"example {n}" for n in plain]
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
@@ -125,3 +147,27 @@ def test_translation_shows_sentences_of_the_last_evaluation(
     expected = [(*pairs[n], text) for n, text in zip(chosen, translated, strict=True)]
     assert found.rows == expected
     assert found.head == ("source", "reference", "translation")
+
+
+@pytest.mark.slow
+def test_mistakes_name_the_right_files_if_an_image_is_left_out(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        write_folder(tmp_path / "set" / part, dict.fromkeys("abcdefgh", 1))
+    damaged = min((tmp_path / "set/val/b").iterdir())
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    section = f"{{source: image_folder, data_dir: {tmp_path}/set, global_batch_size: 4, "
+    (tmp_path / "e.yaml").write_text(
+        "task:\n  name: image_classification\n  model: {name: cnn, input_size: [8, 8, 3]}\n"
+        f"  train_data: {section}max_bad_records: 0}}\n"
+        f"  validation_data: {section}max_bad_records: 1}}\n"
+        "trainer: {train_steps: 1, optimizer_config: {optimizer: {type: sgd}}}\n"
+    )
+    flags = [f"--experiment={tmp_path}/e.yaml", f"--model_dir={tmp_path}/run"]
+    rate = "{type: constant, constant: {learning_rate: 0.001}}"
+    assert main([*flags, f"--trainer.optimizer_config.learning_rate={rate}", "--quiet"]) == 0
+    assert main(["report", f"{tmp_path}/run"]) == 0
+
+    page = (tmp_path / "run/report.html").read_text().replace("<wbr>", "")
+    mistakes = re.findall(r"<figcaption>(\w) → \w [\d.]+<br>(\w)/[\w.]+", page)
+    assert len({label for label, _ in mistakes}) > 3
+    assert all(label == directory for label, directory in mistakes), mistakes

@@ -22,7 +22,7 @@ from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
 from tests.support.tables import write_parquet as write_table
 from tests.support.tfrecords import example, write_file
 from tests.support.toy import config_of, toy_config
-from tests.support.translations import translation_config
+from tests.support.translations import sentences, translation_config, write_pairs
 from tests.support.translations import write_set as write_translations
 
 _NO_FILES = {"task.train_data.input_path": "", "task.validation_data.input_path": ""}
@@ -257,6 +257,21 @@ def test_pairs_of_sentences(tmp_path: Path) -> None:
     assert found is not None
     assert (found.count, found.size, found.unit) == (40, 40, "pairs")
     assert found.places[0].startswith("line 1 of ")
+
+
+def test_excluded_pair_is_not_shared_if_a_pair_before_it_is_too_long(tmp_path: Path) -> None:
+    pairs = sentences(12, 0)
+    pairs[0] = ("many words " * 40, "viele Worte " * 40)
+    write_pairs(tmp_path, "train", pairs, packed=False)
+    # Pair 0 is in line 2, because the pair in line 1 is not trained on.
+    config = translation_config(
+        tmp_path, task__validation_data__split="train", task__train_data__exclude="[0]"
+    )
+    shared = find_shared_examples(config)
+
+    assert shared is not None
+    assert shared.count == 11
+    assert shared.places[0].startswith("line 1 of ")
 
 
 def test_the_held_out_ratings_are_no_training_ratings() -> None:

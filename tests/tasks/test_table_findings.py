@@ -18,6 +18,7 @@ from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.tables import csv_file
 from orbit_runner.tasks.tabular.checks import column_warnings, left_out, nearly_unique
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
+from tests.support.problems import pairs
 
 ROWS = 400
 SECTIONS = ("train_data", "validation_data")
@@ -35,7 +36,7 @@ def _config(path: Path | str, source: str = "", **settings: Any) -> Any:
 
 
 def _problems(config: Any) -> dict[str, str]:
-    return dict(task_data(config).problems())
+    return dict(pairs(task_data(config).problems()))
 
 
 def _columns(**columns: list[Any]) -> dict[str, list[Any]]:
@@ -61,6 +62,22 @@ def _write(path: Path, columns: dict[str, list[Any]]) -> Path:
 
 
 FORMATS = ("csv", "jsonl", "parquet")
+
+
+@pytest.mark.parametrize("source", FORMATS)
+def test_whole_numbers_that_float32_rounds_are_reported(source: str, tmp_path: Path) -> None:
+    # Even numbers are exact up to 2^25.
+    even: list[Any] = [2**24 + 2 * number for number in range(ROWS)]
+    user = [*even[:5], 2**24 + 11, *even[6:]]
+    sales = [number * 1e7 + 0.5 for number in range(ROWS)]
+    path = _write(tmp_path / f"a.{source}", _columns(user=user, even=even, sales=sales))
+
+    (warning,) = column_warnings(_config(path))
+    assert warning.startswith("column 'user' has whole numbers above 2^24, which float32 rounds")
+    assert f"({path}, row 6: 16777227)" in warning
+    assert 'set features.exclude: ["user"]; to use its texts as categories, set' in warning
+    assert column_warnings(_config(path, features__exclude="[user]")) == []
+    assert "features.numeric" in column_warnings(_config(path, features__numeric="[user]"))[0]
 
 
 @pytest.mark.parametrize("odd", ["?", "5 kg", "None"])

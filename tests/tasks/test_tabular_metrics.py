@@ -16,7 +16,7 @@ from orbit_runner.reporting.results import rows as result_rows
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
-from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.tables import make_rows, table_config
 from tests.support.toy import run
 
 PRICE = {"column": "price", "type": "regression"}
@@ -44,11 +44,6 @@ class LargestError(tf_keras.metrics.Metric):
 OWN = {"name": f"{__name__}:LargestError", "factor": 2.0, "as": "worst"}
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_csv(tmp_path / "a.csv", make_rows())
-
-
 def _outputs(config: TabularConfig, model: tf_keras.Model) -> tuple[Any, Any]:
     """Returns the targets and outputs of all validation rows."""
     task = TabularTask(config)
@@ -56,6 +51,7 @@ def _outputs(config: TabularConfig, model: tf_keras.Model) -> tuple[Any, Any]:
     return targets, model(features, training=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", ["", "w"])
 def test_metrics_of_a_regression_are_those_of_keras(
     path: Path, tmp_path: Path, weight: str
@@ -89,6 +85,7 @@ def test_metrics_of_a_regression_are_those_of_keras(
     assert logs["worst"] == pytest.approx(2 * np.abs(error).max(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_metrics_of_several_targets_begin_with_the_name_of_the_target(
     path: Path, tmp_path: Path
 ) -> None:

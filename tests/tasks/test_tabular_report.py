@@ -14,18 +14,13 @@ import tensorflow as tf
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.tabular import report_examples
 from orbit_runner.tasks.tabular.task import TabularTask
-from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.tables import table_config
 
 PRICE = {"column": "price", "type": "regression"}
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_csv(tmp_path_factory.mktemp("table") / "a.csv", make_rows())
-
-
-def _task(path: Path, targets: list[Any], **changes: Any) -> tuple[TabularTask, Any]:
-    task = TabularTask(table_config(path, task__targets=targets, **changes).task)
+def _task(shared_path: Path, targets: list[Any], **changes: Any) -> tuple[TabularTask, Any]:
+    task = TabularTask(table_config(shared_path, task__targets=targets, **changes).task)
     model = task.build_model()
     generator = np.random.default_rng(2)
     for variable in model.trainable_variables:
@@ -48,8 +43,8 @@ def _outputs(task: TabularTask, model: Any, target: str) -> tuple[np.ndarray, np
     return arrays["targets"][target], model(arrays["features"])[target].numpy()
 
 
-def test_classes_and_worst_rows_are_those_of_the_model(path: Path) -> None:
-    task, model = _task(path, ["y"])
+def test_classes_and_worst_rows_are_those_of_the_model(shared_path: Path) -> None:
+    task, model = _task(shared_path, ["y"])
 
     examples = _examples(task, model)
 
@@ -75,8 +70,8 @@ def test_classes_and_worst_rows_are_those_of_the_model(path: Path) -> None:
     assert mean == pytest.approx(shares.max(axis=-1).mean())
 
 
-def test_errors_of_numbers_are_summarized(path: Path) -> None:
-    task, model = _task(path, [PRICE])
+def test_errors_of_numbers_are_summarized(shared_path: Path) -> None:
+    task, model = _task(shared_path, [PRICE])
 
     examples = _examples(task, model)
 
@@ -91,8 +86,8 @@ def test_errors_of_numbers_are_summarized(path: Path) -> None:
     assert examples.note.startswith("predictions for all ")
 
 
-def test_each_target_has_its_own_part(path: Path) -> None:
-    examples = _examples(*_task(path, ["y", PRICE]))
+def test_each_target_has_its_own_part(shared_path: Path) -> None:
+    examples = _examples(*_task(shared_path, ["y", PRICE]))
 
     assert [other.title for other in examples.others] == ["y", "price"]
     assert examples.confusion == {}
@@ -100,17 +95,17 @@ def test_each_target_has_its_own_part(path: Path) -> None:
     assert examples.others[1].facts
 
 
-def test_weighted_rows_and_the_limit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_rows_and_the_limit(shared_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_examples, "_MOST_ROWS", 20)
 
-    examples = _examples(*_task(path, ["y"], task__weight_column="w"))
+    examples = _examples(*_task(shared_path, ["y"], task__weight_column="w"))
 
     assert sum(examples.confusion.values()) == 20
     assert "for the first 20 examples of" in examples.note
 
 
-def test_no_batches_are_no_examples(path: Path) -> None:
-    task, model = _task(path, ["y"])
+def test_no_batches_are_no_examples(shared_path: Path) -> None:
+    task, model = _task(shared_path, ["y"])
 
     assert task.report_examples(model, []) is None
     assert task.column_importance(model, [], seed=1, seconds=10) is None
@@ -122,8 +117,9 @@ def _importance(task: TabularTask, model: Any, seconds: float = 60, seed: int = 
     return importance
 
 
-def test_a_column_that_alone_decides_is_the_most_important(path: Path) -> None:
-    task, model = _task(path, [PRICE])
+@pytest.mark.slow
+def test_a_column_that_alone_decides_is_the_most_important(shared_path: Path) -> None:
+    task, model = _task(shared_path, [PRICE])
     arrays = task.arrays(task.task_config.train_data).arrays
     for _ in range(150):
         with tf.GradientTape() as tape:
@@ -146,8 +142,8 @@ def test_a_column_that_alone_decides_is_the_most_important(path: Path) -> None:
     )
 
 
-def test_importance_depends_on_the_seed_alone(path: Path) -> None:
-    task, model = _task(path, ["y"])
+def test_importance_depends_on_the_seed_alone(shared_path: Path) -> None:
+    task, model = _task(shared_path, ["y"])
 
     first, second, other = (_importance(task, model, seed=seed) for seed in (1, 1, 2))
 
@@ -156,9 +152,11 @@ def test_importance_depends_on_the_seed_alone(path: Path) -> None:
     assert first.loss == other.loss
 
 
-def test_the_values_of_a_column_are_permuted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_values_of_a_column_are_permuted(
+    shared_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(report_examples, "_REPEATS", 1)
-    task, model = _task(path, ["y"])
+    task, model = _task(shared_path, ["y"])
     arrays = task.arrays(task.task_config.validation_data).arrays
     features = {name: array.copy() for name, array in arrays["features"].items()}
     entropy = (1, zlib.crc32(b"age"), 0)
@@ -177,15 +175,15 @@ def test_the_values_of_a_column_are_permuted(path: Path, monkeypatch: pytest.Mon
     assert importance.repeats == 1
 
 
-def test_without_time_columns_are_not_measured(path: Path) -> None:
-    importance = _importance(*_task(path, ["y"]), seconds=-1)
+def test_without_time_columns_are_not_measured(shared_path: Path) -> None:
+    importance = _importance(*_task(shared_path, ["y"]), seconds=-1)
 
     assert (importance.columns, importance.unmeasured, importance.repeats) == ([], 3, 0)
 
 
-def test_only_the_values_of_the_column_are_permuted(path: Path) -> None:
+def test_only_the_values_of_the_column_are_permuted(shared_path: Path) -> None:
     features = {"numeric": ["size", "age"], "text": [{"column": "color", "max_length": 2}]}
-    task, _ = _task(path, ["y"], task__features=features)
+    task, _ = _task(shared_path, ["y"], task__features=features)
 
     places = dict(report_examples._column_places(task.fitted))
 

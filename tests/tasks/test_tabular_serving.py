@@ -14,12 +14,11 @@ import tensorflow as tf
 
 from orbit_runner.cli.main import main
 from orbit_runner.cli.predictions import print_predictions
-from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.predictor import RowPredictor
 from orbit_runner.tasks.tabular.serving import argument_names
 from orbit_runner.tasks.tabular.task import TabularTask
-from tests.support.exported import ask_elsewhere
+from tests.support.problems import raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv, write_jsonl
 
 TARGETS = [{"column": "y"}, {"column": "the price", "type": "regression"}]
@@ -70,26 +69,6 @@ def test_names_become_different_identifiers() -> None:
         "mean_radius", "mean_radius_2", "c_class", "c_1st", "gr__e", "c_x", "c_",
     ]  # fmt: skip
     assert all(name.isidentifier() for name in found.values())
-
-
-@pytest.mark.slow
-def test_exported_model_gives_the_same_answers_without_this_package(
-    served: Any, tmp_path: Path
-) -> None:
-    _, model, serving = served
-    root = tf.Module()
-    root.weights, root.resources = list(model.variables), list(serving.resources)
-    tf.saved_model.save(root, str(tmp_path / "saved"), signatures=dict(serving.signatures))
-    columns = {
-        "c_1_size": np.array([1, 50], np.float32),
-        "age": np.array([np.nan, 3], np.float32),
-        "color": np.array(["red", "new"]),
-    }
-    here = serving.signatures["predict"](**{name: tf.constant(v) for name, v in columns.items()})
-    (there,) = ask_elsewhere([(tmp_path / "saved", "predict", columns)], tmp_path)
-    assert there.keys() == here.keys()
-    for name, value in there.items():
-        np.testing.assert_allclose(value, here[name], rtol=1e-5)
 
 
 def test_rows_of_csv_and_json_lines_get_the_same_predictions(served: Any, tmp_path: Path) -> None:
@@ -160,7 +139,7 @@ def test_scored_table_needs_names_that_are_free(served: Any, tmp_path: Path) -> 
     path = tmp_path / "a.csv"
     path.write_text("1 size,age,color,predicted_y\n1,2,red,big\n")
     scored = tmp_path / "scored.csv"
-    with pytest.raises(RunnerError, match="have a column 'predicted_y' themselves"):
+    with raises("set-twice", "--to"):
         print_predictions(_predictor(served), [str(path)], as_json=False, batch_size=2, to=scored)
     assert not scored.exists()
 
@@ -178,7 +157,7 @@ class _Echo:
 
 
 def test_items_that_are_no_rows_cannot_be_scored(tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="are not rows of a table"):
+    with raises("bad-item", "--to"):
         print_predictions(_Echo(), ["a"], as_json=False, batch_size=1, to=tmp_path / "a.csv")
 
 
@@ -241,33 +220,7 @@ def test_new_categories_are_named(served: Any) -> None:
 
 
 def test_what_is_no_file_is_refused(served: Any) -> None:
-    with pytest.raises(RunnerError, match="expected a CSV file, a file of JSON lines, Parquet"):
+    with raises("bad-item"):
         list(_predictor(served).items(["absent.csv"], []))
-    with pytest.raises(RunnerError, match="each row has only one prediction"):
+    with raises("no-effect", "--top_k"):
         served[0].predictor(served[2].signatures, top_k=2)
-
-
-@pytest.mark.slow
-def test_run_predicts_without_its_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data, run = write_csv(tmp_path / "a.csv", make_rows()), tmp_path / "run"
-    flags = [
-        f"--task.{section}.{name}={value}"
-        for section in ("train_data", "validation_data")
-        for name, value in (("source", "csv"), ("input_path", data), ("global_batch_size", 8))
-    ]
-    flags += ["--task.targets=[y]", "--task.features={numeric: [size], categorical: [color]}"]
-    flags += ["--trainer.train_epochs=0", "--trainer.train_steps=5", "--runtime.intra_op_threads=0"]
-    assert main(["run", "--experiment=breast_cancer", f"--model_dir={run}", "--quiet", *flags]) == 0
-    asked = write_csv(tmp_path / "asked.csv", make_rows()[:3])
-    outputs = []
-    for _ in range(2):
-        capsys.readouterr()
-        assert main(["predict", str(run), str(asked), "--json", "--quiet"]) == 0
-        outputs.append(capsys.readouterr().out)
-        data.unlink(missing_ok=True)
-    assert outputs[0] == outputs[1]
-    assert outputs[0].count('"class"') == 3
-    assert main(["export", str(run), f"--to={tmp_path / 'export'}", "--quiet"]) == 0
-    capsys.readouterr()
-    assert main(["predict", str(tmp_path / "export"), str(asked), "--json", "--quiet"]) == 0
-    assert capsys.readouterr().out.count('"class"') == 3

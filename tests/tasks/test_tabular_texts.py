@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint, identity_settings
 from orbit_runner.data.tables.columns import Column
@@ -21,9 +20,9 @@ from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.tabular.text_layers import TextColumnMeans, TokenMean
 from orbit_runner.tasks.tabular.texts import fit_text
-from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import run
+from tests.support.toy import run_and_resume
 
 FEATURES: dict[str, Any] = {
     "numeric": ["size"],
@@ -101,7 +100,7 @@ def test_table_without_text_columns_keeps_its_fingerprint() -> None:
 
 def test_unknown_text_column_is_reported(path: Path) -> None:
     config = table_config(path, task__features__text=["not"])
-    (problem,) = config.data.problems()
+    (problem,) = pairs(config.data.problems())
     assert problem[0] == "features.text[0].column"
     assert "unknown column 'not'; did you mean 'note'?" in problem[1]
 
@@ -121,19 +120,15 @@ def test_batches_have_the_tokens_of_all_text_columns(path: Path) -> None:
         assert abouts[row] == part.column("about me").text(row).lower().strip("!")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["mirrored2", "one_device"])
 @pytest.mark.parametrize("model", ["mlp", "wide_deep"])
 def test_stopped_and_resumed_run_gets_the_same_weights(
     path: Path, tmp_path: Path, model: str, strategy: str
 ) -> None:
     config = table_config(path, task__features=FEATURES, task__model__name=model)
-    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
-
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    run_and_resume(config, tmp_path, strategy)
     assets = [tmp_path / name / "assets" / PREPROCESSING_FILE for name in ("parts", "whole")]
     assert assets[0].read_bytes() == assets[1].read_bytes()
     task = TabularTask(config.task, logging_dir=str(tmp_path / "parts"))

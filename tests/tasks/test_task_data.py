@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from orbit_runner import DataError, TaskConfig, TaskData, tasks
+from orbit_runner import DataError, TaskConfig, TaskData
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import declares_data, task_data
 from orbit_runner.registry import TASKS, register_task
+from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, MixupAndCutmix
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
 from orbit_runner.tasks.recommendation.data import RecommendationData
+from orbit_runner.tasks.tabular.config import FeaturesConfig, TabularConfig, TextColumnConfig
+from orbit_runner.tasks.text_classification.config import TextClassificationConfig
+from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 
 
 @pytest.fixture(autouse=True)
@@ -49,17 +51,6 @@ class _OtherData(_Data):
     pass
 
 
-def test_data_of_every_task_is_looked_at_without_tensorflow() -> None:
-    code = (
-        "import sys; from orbit_runner.registry import TASKS;"
-        "print(len([entry.load_data() for entry in TASKS.registered()]));"
-        "assert not {'tensorflow', 'tf_keras'} & set(sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    count = len([*Path(tasks.__file__).parent.glob("*/data.py")])
-    assert (done.returncode, done.stdout.strip()) == (0, str(count)), done.stderr
-
-
 def test_task_without_data_is_not_checked() -> None:
     register_task("mine", config=_Config, task="none:None")
     config = _Config(name="mine")
@@ -86,6 +77,28 @@ def test_subclass_of_a_config_has_the_data_of_its_base_class() -> None:
 
     register_task("own", config=_Ratings, data=_Data, task="none:None")
     assert type(task_data(_Ratings(name="own"))) is _Data
+
+
+_MIXED = ImageDataConfig(source="digits", mixup_and_cutmix=MixupAndCutmix(mixup_alpha=0.2))
+_SUBWORDS = TextColumnConfig(column="text", tokenizer="subwords")
+_TEXT_FILES = TranslationDataConfig(source="parallel_text")
+
+
+@pytest.mark.parametrize(
+    ("config", "packages"),
+    [
+        (ImageClassificationConfig(), []),
+        (ImageClassificationConfig(train_data=_MIXED), ["scipy"]),
+        (TextClassificationConfig(), []),
+        (TextClassificationConfig(text=_SUBWORDS), ["sentencepiece"]),
+        (TabularConfig(), []),
+        (TabularConfig(features=FeaturesConfig(text=[_SUBWORDS])), ["sentencepiece"]),
+        (TranslationConfig(train_data=_TEXT_FILES, validation_data=_TEXT_FILES), ["sentencepiece"]),
+        (_Ratings(), []),
+    ],
+)
+def test_data_names_the_packages_that_compute_it(config: TaskConfig, packages: list[str]) -> None:
+    assert [*task_data(config).packages()] == packages
 
 
 def test_error_of_a_dataset_names_a_setting_of_its_section() -> None:

@@ -22,10 +22,7 @@ from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.toy import Notes, records, run
 from tests.support.translations import sentences, translation_config, write_set
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _no_dropout() -> dict[str, Any]:
@@ -38,7 +35,7 @@ def _task(config: ExperimentConfig) -> TranslationTask:
     return TranslationTask(config.task)  # type: ignore[arg-type]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
     config = translation_config(

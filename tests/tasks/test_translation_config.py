@@ -14,11 +14,11 @@ from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import PairSource, Ragged
-from orbit_runner.errors import SettingError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.translation.config import TranslationDataConfig
 from orbit_runner.tasks.translation.sources import load_vocabulary
 from orbit_runner.tasks.translation.task import TranslationTask
+from tests.support.problems import pairs, raises
 from tests.support.translations import translation_config, write_set
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _preflight(folder: Path, **changes: Any) -> dict[str, str]:
-    return dict(translation_config(folder, **changes).data.problems())
+    return dict(pairs(translation_config(folder, **changes).data.problems()))
 
 
 def test_preflight_accepts_valid_files(folder: Path) -> None:
@@ -101,9 +101,8 @@ def test_preflight_reports_bad_token_records(
 
 def test_vocab_size_too_large_for_the_text_is_rejected(folder: Path) -> None:
     config = translation_config(folder, task__vocab_size=4000)
-    with pytest.raises(SettingError, match="expected at most") as caught:
+    with raises("out-of-range", "task.vocab_size"):
         TranslationTask(config.task).build_model()  # type: ignore[arg-type]
-    assert caught.value.path == "task.vocab_size"
 
 
 def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ def test_batch_tokens_and_global_batch_size_are_mutually_exclusive() -> None:
     both = TranslationDataConfig(
         source="parallel_text", is_training=True, batch_tokens=64, global_batch_size=8
     )
-    assert [field for field, _ in both.problems()] == ["batch_tokens"]
+    assert [problem.path for problem in both.problems()] == ["batch_tokens"]
     assert list(both.replace(batch_tokens=0).problems()) == []
 
 

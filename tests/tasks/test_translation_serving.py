@@ -14,11 +14,11 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.lines import read_stream
-from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.prediction_items import Line
 from orbit_runner.tasks.serving import Predictor
 from orbit_runner.tasks.translation.predictor import LinePredictor
 from orbit_runner.tasks.translation.task import TranslationTask
+from tests.support.problems import raises
 from tests.support.translations import translation_config, write_set
 
 LINES = ["three four", "", "one", "  ", "nine eight seven six five four", "two two"]
@@ -61,6 +61,7 @@ def test_text_signature_agrees_with_the_tokens_signature(
     assert len(set(expected)) > 1
 
 
+@pytest.mark.slow
 def test_model_without_a_vocabulary_serves_only_tokens() -> None:
     changes = {
         f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
@@ -68,9 +69,9 @@ def test_model_without_a_vocabulary_serves_only_tokens() -> None:
     task = TranslationTask(translation_config("nowhere", **changes).task)  # type: ignore[arg-type]
     served = task.serving(task.build_model())
     assert [*served.signatures] == [served.default] == ["tokens"]
-    with pytest.raises(RunnerError, match="without a vocabulary"):
+    with raises("missing-file"):
         task.predictor(served.signatures)
-    with pytest.raises(RunnerError, match="top_k: got 3"):
+    with raises("no-effect", "--top_k"):
         task.predictor(served.signatures, top_k=3)
 
 
@@ -128,7 +129,7 @@ def test_predictor_items_come_from_files_stdin_or_arguments(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["missing.txt", "folder/file", "./x"])
 def test_missing_input_file_is_reported(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="file not found: "):
+    with raises("missing-file"):
         list(LinePredictor({"text": Upper()}).items([name], []))
 
 

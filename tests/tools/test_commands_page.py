@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -36,9 +38,10 @@ def test_every_command_has_a_section_with_its_flags(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "88")
-    section = PAGE.read_text(encoding="utf-8").split(f"\n## runner {command}\n", 1)[1]
-    section = section.split("\n## ", 1)[0]
-    text = help_text(command).strip()
+    section = PAGE.read_text(encoding="utf-8").split(f"\n### runner {command}\n", 1)[1]
+    section = re.split("\n##?#? ", section, maxsplit=1)[0]
+    text, _, examples = help_text(command).strip().partition("\nexamples:\n")
 
     assert text.startswith("usage: runner")
-    assert f"```text\n{text}\n```" in section
+    assert f"```text\n{text.strip()}\n```" in section
+    assert f"```sh\n{textwrap.dedent(examples).strip()}\n```" in section

@@ -81,6 +81,7 @@ def _accept(path: Path) -> None:
     raise RunnerError(f"{path}: is refused")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("read", "kind"),
     [

@@ -37,6 +37,7 @@ def test_cell_of_the_sample_trains_and_evaluates(
     assert (result["outcome"], result["reason"]) == (PASSES, "")
 
 
+@pytest.mark.slow
 def test_every_cell_is_checked_without_tensorflow(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tools.runtime_matrix import *\n"
@@ -56,6 +57,7 @@ def test_every_cell_is_checked_without_tensorflow(tmp_path: Path) -> None:
     assert refused == 0
 
 
+@pytest.mark.slow
 def test_process_that_is_killed_fails_one_cell_and_the_others_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def _tracked(store: Path, info: RunInfo, *logged: tuple[int, Mapping[str, float]
     return run_id
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_run_is_tracked_and_continued_after_a_resume(tmp_path: Path) -> None:
     store, folder = tmp_path / "store", tmp_path / "a"
@@ -76,6 +77,7 @@ def test_run_is_tracked_and_continued_after_a_resume(tmp_path: Path) -> None:
     assert not (folder / "train").exists()
 
 
+@pytest.mark.slow
 def test_repeated_steps_are_not_sent_twice(tmp_path: Path) -> None:
     info = _info(tmp_path)
     run_id = _tracked(tmp_path, info, (5, {"loss": 1.0}), (10, {"loss": 0.5}))
@@ -86,6 +88,7 @@ def test_repeated_steps_are_not_sent_twice(tmp_path: Path) -> None:
     assert _history(tmp_path, run_id, "train/loss") == [(5, 1.0), (10, 0.5), (15, 0.25)]
 
 
+@pytest.mark.slow
 def test_unknown_id_creates_another_run(tmp_path: Path) -> None:
     run_id = _tracked(tmp_path, _info(tmp_path))
     missing = _info(tmp_path, previous_id="0" * 32)
@@ -94,6 +97,7 @@ def test_unknown_id_creates_another_run(tmp_path: Path) -> None:
     assert len(_runs(tmp_path, "first")) == 2
 
 
+@pytest.mark.slow
 def test_settings_and_metrics_beyond_the_limits_are_sent(tmp_path: Path) -> None:
     settings = {f"a.x{number}": number for number in range(230)}
     settings |= {"long": "x" * 9000, "empty": "", "odd[0]": [1, 2]}  # type: ignore[dict-item]
@@ -111,6 +115,7 @@ def test_settings_and_metrics_beyond_the_limits_are_sent(tmp_path: Path) -> None
     assert math.isnan(found.metrics["train/nan"])
 
 
+@pytest.mark.slow
 def test_server_that_is_down_does_not_end_the_run(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -51,6 +51,7 @@ def _history(content: list[Any]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path: Path) -> None:
     folder = tmp_path / "a"

@@ -55,7 +55,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return folder
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("optimizer", list(_OPTIMIZERS))
 @pytest.mark.parametrize("to", _STRATEGIES)
 @pytest.mark.parametrize("frm", _STRATEGIES)
@@ -95,6 +96,7 @@ def test_replicas_have_identical_moving_averages(strategy: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("interval", [1, 3])
 def test_weights_do_not_depend_on_the_checkpoint_interval(

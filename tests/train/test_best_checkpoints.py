@@ -89,6 +89,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
     folder = _best(whole)
     assert folder.steps() == sorted(RANKED)
@@ -110,6 +111,7 @@ def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:
     assert record.callbacks[_STATE] == [[8.0, 8], [7.0, 4], [7.0, 12]]
 
 
+@pytest.mark.slow
 def test_run_with_one_best_checkpoint_keeps_no_ranking(tmp_path: Path) -> None:
     _train(tmp_path, Scores(SCORES), trainer__best_checkpoints_to_keep=1)
     record = CheckpointFolder(tmp_path / "checkpoints").record(16)
@@ -119,6 +121,7 @@ def test_run_with_one_best_checkpoint_keeps_no_ranking(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("kill_at", [2, 4, 6, 8, 12, 14, 16])
 @pytest.mark.parametrize("where", ["before the deletion", "before info.json", "before the save"])
 def test_best_checkpoints_are_the_same_after_a_kill(
@@ -154,6 +157,7 @@ def _newest(folder: Path) -> int:
     return max(_best(folder).committed_steps(), default=0)
 
 
+@pytest.mark.slow
 def test_resumed_run_has_the_files_that_its_checkpoint_ranks(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         _train(tmp_path, Scores(SCORES, kill_at=6))
@@ -166,6 +170,7 @@ def test_resumed_run_has_the_files_that_its_checkpoint_ranks(tmp_path: Path) -> 
     assert _best(tmp_path).steps() == sorted(RANKED)
 
 
+@pytest.mark.slow
 def test_checkpoint_that_was_replaced_after_the_last_save_is_still_there(tmp_path: Path) -> None:
     keep = {"trainer__best_checkpoints_to_keep": 2}
     with pytest.raises(Killed):
@@ -200,6 +205,7 @@ def test_rollback_restores_the_ranking(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "best" / "info.json").read_text())["best_ckpt_global_step"] == 4
 
 
+@pytest.mark.slow
 def test_missing_best_checkpoint_is_reported(tmp_path: Path) -> None:
     _train(tmp_path, Scores(SCORES), trainer__train_steps=8)
     for path in _best(tmp_path).files(4):
@@ -213,6 +219,7 @@ def test_missing_best_checkpoint_is_reported(tmp_path: Path) -> None:
     assert _best(tmp_path).steps() == [8, 12]
 
 
+@pytest.mark.slow
 def test_number_of_best_checkpoints_may_change_between_starts(tmp_path: Path) -> None:
     for count, last, steps in ((1, 4, [4]), (3, 8, [4, 6, 8]), (2, 12, [4, 8]), (1, 16, [8])):
         settings = {"trainer__best_checkpoints_to_keep": count, "trainer__train_steps": last}
@@ -220,6 +227,7 @@ def test_number_of_best_checkpoints_may_change_between_starts(tmp_path: Path) ->
         assert _best(tmp_path).steps() == steps
 
 
+@pytest.mark.slow
 def test_evaluating_process_ranks_by_the_files(tmp_path: Path) -> None:
     run(toy_config(**BEST), tmp_path, "train", callbacks=[])
     for score in (3.0, 9.0):

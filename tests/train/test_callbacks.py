@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner import Callback, RunnerError, SettingError
+from orbit_runner import Callback
 from orbit_runner.checkpoint.record import read_record
 from orbit_runner.train.stop_requests import StoppedAtStep
 from orbit_runner.train.trainer import Trainer
+from tests.support.problems import raises
 from tests.support.toy import Notes, records, run, toy_config, weights
 
 HERE = "tests.train.test_callbacks"
@@ -95,6 +96,7 @@ def test_callback_methods_are_called_at_the_right_steps(tmp_path: Path) -> None:
     assert all("training_loss" in call[2] for call in recorder.calls if call[0] == "log")
 
 
+@pytest.mark.slow
 def test_loops_end_at_records_only_if_a_callback_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +146,7 @@ def test_stopped_run_continues_without_the_callback(tmp_path: Path) -> None:
     assert notes.evaluations[-1][0] == 20
 
 
+@pytest.mark.slow
 def test_callback_state_is_restored_on_resume(tmp_path: Path) -> None:
     config = toy_config()
     whole, parts = Recorder(), Recorder()
@@ -156,11 +159,12 @@ def test_callback_state_is_restored_on_resume(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("step", [0, 21])
 def test_step_that_the_run_does_not_reach_is_refused(step: int, tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match=rf"--stop_at_step: got {step}, allowed: 1 to 20"):
+    with raises("unknown-step", "--stop_at_step"):
         run(toy_config(), tmp_path, stop_at_step=step)
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_two_callbacks_of_one_class_have_separate_states(tmp_path: Path) -> None:
     config = toy_config()
     with pytest.raises(StoppedAtStep):
@@ -203,37 +207,29 @@ def test_separate_evaluation_does_not_restore_callback_states(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("entry", "path", "said"),
+    ("entry", "path", "code"),
     [
-        ("no_such_module.Callback", "callbacks[0].class_name", "no_such_module"),
-        (f"{HERE}.StopAftr", "callbacks[0].class_name", "StopAfter"),
-        (f"{HERE}.HERE", "callbacks[0].class_name", "is not a subclass of orbit_runner.Callback"),
-        (f"{HERE}.StopAfter", "callbacks[0].arguments", "missing a required argument: 'calls'"),
+        ("no_such_module.Callback", "callbacks[0].class_name", "import-failed"),
+        (f"{HERE}.StopAftr", "callbacks[0].class_name", "unknown-name"),
+        (f"{HERE}.HERE", "callbacks[0].class_name", "import-failed"),
+        (f"{HERE}.StopAfter", "callbacks[0].arguments", "bad-arguments"),
         (
             {"class_name": f"{HERE}.OnlyLoops", "arguments": {"every": 3}},
             "callbacks[0].arguments",
-            "unexpected keyword argument 'every'",
+            "bad-arguments",
         ),
     ],
 )
 def test_invalid_callback_in_the_config_is_rejected(
-    entry: Any, path: str, said: str, tmp_path: Path
+    entry: Any, path: str, code: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingError, match=said) as caught:
+    with raises(code, path):
         run(_in_config(entry), tmp_path)
-    assert caught.value.path == path
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
-        ({"weights": np.zeros(2)}, "Object of type ndarray is not JSON serializable"),
-        ({"best": [{3: 0.5}]}, "the key 3 is not a string"),
-    ],
-)
-def test_callback_state_that_is_not_json_is_rejected(state: Any, said: str, tmp_path: Path) -> None:
-    message = rf"NotJson.get_state\(\) returned a value that JSON cannot represent: {said}"
-    with pytest.raises(RunnerError, match=message):
+@pytest.mark.parametrize("state", [{"weights": np.zeros(2)}, {"best": [{3: 0.5}]}])
+def test_callback_state_that_is_not_json_is_rejected(state: Any, tmp_path: Path) -> None:
+    with raises("wrong-type"):
         run(toy_config(), tmp_path, callbacks=[NotJson(state)])
 
 

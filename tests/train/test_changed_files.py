@@ -49,7 +49,7 @@ def _ratings(folder: Path, count: int) -> Any:
     return ratings_config(**data, **_STEPS)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [_table, _arrays, _texts, _ratings])
 def test_each_run_reads_its_files(tmp_path: Path, make: Callable[[Path, int], Any]) -> None:
     run(make(tmp_path / "data", 100), tmp_path / "before")

@@ -2,8 +2,9 @@
 
 import pytest
 
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import SettingError
 from orbit_runner.train.callbacks.best_checkpoint import Comparison, require_metric
+from tests.support.problems import raises
 
 NAN = float("nan")
 
@@ -39,7 +40,7 @@ def test_metric_is_found_in_nested_results() -> None:
 
 @pytest.mark.parametrize("name", ["accurracy", "per_class|dog", "loss|x"])
 def test_missing_metric_in_results_is_an_error(name: str) -> None:
-    with pytest.raises(RunnerError, match="unknown metric"):
+    with raises("unknown-name"):
         Comparison(name, True).value({"loss": 1.0, "accuracy": 2.0, "per_class": {"cat": 0.5}})
 
 

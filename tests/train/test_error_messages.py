@@ -10,6 +10,7 @@ from orbit_runner.registry import TASKS
 from orbit_runner.train.error_messages import error_message_scope, model_error_scope
 from tests.support.digits import digits_config
 from tests.support.keras_models import keras_config
+from tests.support.problems import raises
 from tests.support.toy import make_strategy, session_of
 
 
@@ -20,19 +21,13 @@ def test_layer_that_does_not_fit_into_memory_names_its_setting(
     config = keras_config(task__model__arguments__units=2_000_000_000)
     task = TASKS.get(config.task.name).load()(config.task)
 
-    with pytest.raises(SettingError, match="the model does not fit into memory") as caught:
+    with raises("out-of-memory", "task.model.arguments.units"):
         session_of(config, tmp_path, make_strategy(strategy), task=task)
-    assert caught.value.path == "task.model.arguments.units"
-    assert "2000000000" in str(caught.value)
 
 
 def test_shape_that_has_too_many_elements_does_not_fit_either() -> None:
-    with (
-        pytest.raises(SettingError, match="does not fit into memory") as caught,
-        model_error_scope(digits_config()),
-    ):
+    with raises("out-of-memory", "task.model"), model_error_scope(digits_config()):
         tf.random.stateless_uniform([64, 10**18], [1, 2])
-    assert caught.value.path == "task.model"
 
 
 def test_other_invalid_argument_is_raised() -> None:
@@ -47,12 +42,8 @@ def test_op_that_xla_cannot_compile_names_its_setting() -> None:
     def pool(x: tf.Tensor) -> tf.Tensor:
         return tf.nn.max_pool2d(x, 2, 2, paddings)
 
-    with (
-        pytest.raises(SettingError, match="does not support pooling ops with") as caught,
-        error_message_scope(digits_config()),
-    ):
+    with raises("not-supported", "runtime.enable_xla"), error_message_scope(digits_config()):
         pool(tf.zeros([1, 4, 4, 1]))
-    assert caught.value.path == "runtime.enable_xla"
 
 
 def test_op_without_a_deterministic_kernel_is_named_with_its_layer() -> None:

@@ -43,7 +43,7 @@ def _evaluate(config: Any, folder: Path, strategy: str, steps: int = -1, at: int
         return float(session.evaluator.evaluate(tf.constant(count))["validation_loss"])
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_evaluation_noise_is_a_function_of_the_step(
@@ -135,6 +135,7 @@ def test_reasons_for_inexact_runs_are_reported(
     assert verdict.reasons == [reason.replace("1 ops", f"{replicas} ops") for reason in said]
 
 
+@pytest.mark.slow
 def test_evaluation_reports_no_reasons_for_inexactness(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
     verdict = Notes()
@@ -143,6 +144,7 @@ def test_evaluation_reports_no_reasons_for_inexactness(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
@@ -162,6 +164,7 @@ def test_dropout_is_the_same_after_a_resume(
     assert weights_fingerprint(parts) == weights_fingerprint(whole)
 
 
+@pytest.mark.slow
 def test_each_step_is_recorded_once_after_a_resume(tmp_path: Path) -> None:
     """A killed run has records of steps after its last checkpoint."""
     config = digits_config(trainer__train_steps=60, trainer__checkpoint_interval=20)

@@ -57,7 +57,7 @@ def _excluding(config: ExperimentConfig, *ids: int) -> ExperimentConfig:
     return config.replace(task=config.task.replace(train_data=data))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [_digits, _tokens, _records])
 def test_exclude_of_a_later_example_continues_an_earlier_checkpoint(
     make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -78,6 +78,7 @@ def test_exclude_of_a_later_example_continues_an_earlier_checkpoint(
     assert from_checkpoint != _weights(config, tmp_path / "whole", STEPS)
 
 
+@pytest.mark.slow
 def test_resume_of_a_run_that_excludes_examples(tmp_path: Path) -> None:
     config = _excluding(_digits(tmp_path), *range(0, 1400, 2))
     interrupted = tmp_path / "interrupted"

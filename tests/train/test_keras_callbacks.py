@@ -9,8 +9,8 @@ import pytest
 import tf_keras
 
 import orbit_runner
-from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.keras_callbacks import KerasCallback, sort_callbacks
+from tests.support.problems import raises
 
 callbacks = tf_keras.callbacks
 
@@ -39,30 +39,29 @@ class _Epochs(callbacks.Callback):
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code"),
     [
-        (lambda: callbacks.ModelCheckpoint("a"), "ModelCheckpoint is not called\nthe run saves"),
-        (lambda: callbacks.ReduceLROnPlateau(), "trainer.optimizer_config.learning_rate"),
-        (lambda: callbacks.LearningRateScheduler(_ignore), "LearningRateScheduler is not called"),
-        (lambda: callbacks.TensorBoard("a"), r"TensorBoard is not called\nset trackers: "),
-        (lambda: callbacks.CSVLogger("a"), "metrics.jsonl"),
-        (lambda: callbacks.BackupAndRestore("a"), "resumes from its own checkpoints"),
-        (lambda: _Stop(), "EarlyStopping is not called\npass an object of Keras' own class"),
-        (lambda: callbacks.EarlyStopping("loss"), "compares training records"),
-        (lambda: callbacks.EarlyStopping(restore_best_weights=True),
-         r"best_checkpoint_export_subdir(.|\n)*model\('best'\)"),
-        (lambda: callbacks.EarlyStopping(baseline=0.5), "baseline=0.5"),
-        (lambda: _Batches(), "_Batches.on_train_batch_end is not called\nsteps run in a graph"),
-        (lambda: callbacks.LambdaCallback(on_batch_end=_ignore), "LambdaCallback.on_batch_end is"),
-        (lambda: _Tests(), "_Tests.on_test_end is not called\nuse on_evaluate"),
-        (lambda: _Epochs, "got type, expected an object"),
-        (lambda: 3, "got int, expected an object"),
+        (lambda: callbacks.ModelCheckpoint("a"), "not-supported"),
+        (lambda: callbacks.ReduceLROnPlateau(), "not-supported"),
+        (lambda: callbacks.LearningRateScheduler(_ignore), "not-supported"),
+        (lambda: callbacks.TensorBoard("a"), "not-supported"),
+        (lambda: callbacks.CSVLogger("a"), "not-supported"),
+        (lambda: callbacks.BackupAndRestore("a"), "not-supported"),
+        (lambda: _Stop(), "not-supported"),
+        (lambda: callbacks.EarlyStopping("loss"), "not-supported"),
+        (lambda: callbacks.EarlyStopping(restore_best_weights=True), "not-supported"),
+        (lambda: callbacks.EarlyStopping(baseline=0.5), "not-supported"),
+        (lambda: _Batches(), "not-supported"),
+        (lambda: callbacks.LambdaCallback(on_batch_end=_ignore), "not-supported"),
+        (lambda: _Tests(), "not-supported"),
+        (lambda: _Epochs, "wrong-type"),
+        (lambda: 3, "wrong-type"),
     ],
-)  # fmt: skip
+)
 def test_callback_that_cannot_be_called_is_refused_with_what_to_use_instead(
-    make: Callable[[], Any], message: str
+    make: Callable[[], Any], code: str
 ) -> None:
-    with pytest.raises(RunnerError, match=rf"^callbacks\[0\]: (.|\n)*{message}"):
+    with raises(code):
         sort_callbacks([make()], evaluates=True)
 
 
@@ -70,7 +69,7 @@ def test_callback_that_cannot_be_called_is_refused_with_what_to_use_instead(
     "make", [_Epochs, callbacks.EarlyStopping, lambda: callbacks.LambdaCallback(_ignore)]
 )
 def test_epochs_need_evaluations(make: Callable[[], Any]) -> None:
-    with pytest.raises(RunnerError, match="there are no validation data\nset validation or"):
+    with raises("not-set"):
         sort_callbacks([make()], evaluates=False)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.errors import Interrupted
 from orbit_runner.train.stop_requests import StopRequests
 from tests.support.digits import cnn_config
+from tests.support.problems import raises
 from tests.support.toy import records, run
 
 ONE_LOOP = {
@@ -56,7 +56,7 @@ def test_signal_stops_a_loop_early_without_changing_the_final_weights(
         return next_piece_length(requests, steps)
 
     monkeypatch.setattr(StopRequests, "next_piece_length", interrupt)
-    with pytest.raises(Interrupted, match="SIGTERM: saved at step 7, exiting"):
+    with raises("interrupted"):
         run(config, tmp_path / "stopped")
     resumed, _ = run(config, tmp_path / "stopped")
 

@@ -82,6 +82,7 @@ def test_training_matches_model_gardens_own_runner(kind: str, tmp_path: Path) ->
     assert logs["down"]["validation_examples"] == 16  # Two batches, as its routine says.
 
 
+@pytest.mark.slow
 def test_records_contain_the_values_of_each_task(tmp_path: Path) -> None:
     params = lines()
     params.trainer.override(

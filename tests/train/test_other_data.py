@@ -9,12 +9,12 @@ import pytest
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.evaluations import find_other_data
 from orbit_runner.run_directory.metric_records import read_curves
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.sweep.run_state import RunStates
 from tests.support.keras_models import BASE, keras_config
+from tests.support.problems import raises
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import Notes, config_of, run, toy_config
 
@@ -43,6 +43,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
 def test_evaluation_of_other_data_counts_nowhere(tmp_path: Path, mode: str) -> None:
     _trained(tmp_path)
@@ -70,6 +71,7 @@ def test_evaluation_of_other_data_counts_nowhere(tmp_path: Path, mode: str) -> N
     assert "task.validation_data.arguments.count: 41, in the run 37" in note
 
 
+@pytest.mark.slow
 def test_evaluation_of_the_own_data_counts_as_before(tmp_path: Path) -> None:
     config = _trained(tmp_path)
     (tmp_path / "best" / "info.json").write_text(
@@ -84,6 +86,7 @@ def test_evaluation_of_the_own_data_counts_as_before(tmp_path: Path) -> None:
     assert not any("is not of the validation data" in text for text in notes.notes)
 
 
+@pytest.mark.slow
 def test_resumed_run_keeps_evaluations_of_other_data_apart(tmp_path: Path) -> None:
     _trained(tmp_path)
     run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, "eval")
@@ -97,10 +100,7 @@ def test_continuous_evaluation_that_starts_first_waits_for_the_config(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = toy_config(trainer__continuous_eval_timeout=1)
-    with (
-        caplog.at_level(logging.INFO, logger="orbit_runner"),
-        pytest.raises(RunnerError, match=r"no new checkpoint in .* for 1 s"),
-    ):
+    with caplog.at_level(logging.INFO, logger="orbit_runner"), raises("no-checkpoint"):
         run(config, tmp_path, "continuous_eval")
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == f"waiting for a checkpoint in {tmp_path / 'checkpoints'} …"
@@ -166,6 +166,26 @@ def test_held_out_part_of_the_training_data(tmp_path: Path) -> None:
     assert find_other_data(tmp_path, config_of(base, task__train_data__arguments="{count: 50}"))
     larger_batches = config_of(base, task__train_data__global_batch_size=8)
     assert not find_other_data(tmp_path, larger_batches)
+    # The examples that are left out of training stay in the part that is held out.
+    for name, value in {"exclude": "[3]", "class_sampling": "balanced"}.items():
+        config = config_of(base, **{f"task__train_data__{name}": value})
+        assert not find_other_data(tmp_path, config)
+
+
+def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> None:
+    base = {
+        "task.name": "keras",
+        "task.split": "{fractions: {train: 0.8, validation: 0.2}}",
+        "task.train_data": "{source: csv, input_path: a.csv, global_batch_size: 4}",
+        "task.outputs": "{y: {column: y}}",
+        "task.validation_data.global_batch_size": 4,
+    }
+    base = {**{path: value for path, value in BASE.items() if "_data" not in path}, **base}
+    (tmp_path / "config.yaml").write_text(to_yaml(config_of(base)))
+    excluding = config_of(base, task__train_data__exclude="[3]")
+    assert not find_other_data(tmp_path, excluding)
+    other = find_other_data(tmp_path, config_of(base, task__train_data__input_path="b.csv"))
+    assert [*other.settings] == ["task.train_data.input_path"]
 
 
 def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
@@ -189,6 +209,7 @@ def test_directory_without_a_config_has_nothing_to_compare_with(tmp_path: Path) 
     assert not find_other_data(tmp_path, keras_config(**_TEST_DATA))
 
 
+@pytest.mark.slow
 def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Path) -> None:
     """Earlier results are neither the best nor a limit for early stopping any more."""
     stopping = {
@@ -210,6 +231,7 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Pat
     assert any("are of other data or losses than before" in text for text in notes.notes)
 
 
+@pytest.mark.slow
 def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path: Path) -> None:
     _trained(tmp_path)
     run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, resume="override")
@@ -217,6 +239,7 @@ def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path
     assert curves["validation", "validation_examples"] == {20: 41}
 
 
+@pytest.mark.slow
 def test_resume_with_another_best_metric_forgets_the_best_result(tmp_path: Path) -> None:
     _trained(tmp_path)
     loss = {
@@ -233,6 +256,7 @@ def test_resume_with_another_best_metric_forgets_the_best_result(tmp_path: Path)
     ]
 
 
+@pytest.mark.slow
 def test_resume_with_the_same_data_keeps_the_best_result(tmp_path: Path) -> None:
     _trained(tmp_path)
     best = json.loads((tmp_path / "best" / "info.json").read_text())

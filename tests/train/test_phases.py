@@ -29,6 +29,7 @@ def _phases(config: Any, folder: Path, history: History) -> list[str]:
     return phases.found
 
 
+@pytest.mark.slow
 def test_phases_of_a_new_and_a_resumed_run(tmp_path: Path) -> None:
     intervals = {"trainer__validation_interval": 2, "trainer__checkpoint_interval": 2}
 

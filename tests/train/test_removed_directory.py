@@ -8,6 +8,7 @@ import pytest
 
 from orbit_runner import Callback
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
+from tests.support.problems import raises
 from tests.support.toy import run, toy_config
 
 
@@ -44,7 +45,7 @@ class RemoveAt(Callback):
     ],
 )
 def test_removed_directory_is_an_error(tmp_path: Path, mode: str, event: str, call: int) -> None:
-    with pytest.raises(RunDirectoryRemoved, match="a was removed during training"):
+    with raises("run-removed", "--model_dir"):
         run(toy_config(), tmp_path / "a", mode, callbacks=[RemoveAt(event, call)])
 
 

@@ -16,6 +16,7 @@ from tests.support.toy import toy_config
 from tests.support.translations import translation_config
 
 
+@pytest.mark.slow
 def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +45,7 @@ def test_shared_examples_are_said_at_the_start_in_the_report_and_in_inspect(
     assert text in Path("a.html").read_text()
 
 
+@pytest.mark.slow
 def test_separate_rows_are_not_mentioned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

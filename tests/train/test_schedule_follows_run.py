@@ -45,6 +45,7 @@ def _train(config: Any, model_dir: Path) -> Run:
     return holder.run
 
 
+@pytest.mark.slow
 def test_auto_gives_the_weights_of_the_number_of_steps(tmp_path: Path) -> None:
     follows = _train(_config("auto"), tmp_path / "a")
     fixed = _train(_config(_STEPS), tmp_path / "b")
@@ -56,6 +57,7 @@ def test_auto_gives_the_weights_of_the_number_of_steps(tmp_path: Path) -> None:
     assert follows.records.warnings == fixed.records.warnings == ()
 
 
+@pytest.mark.slow
 def test_a_run_says_at_which_step_its_schedule_ends(tmp_path: Path) -> None:
     config = _config(20)
     short = _train(config, tmp_path / "a")

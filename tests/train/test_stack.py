@@ -14,6 +14,7 @@ from tests.support.toy import run
 _PACKAGE = str(Path(orbit_runner.__file__).parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_device", [True, False], ids=["in memory", "pipeline"])
 def test_at_most_eight_functions_lead_from_the_trainer_to_the_task(
     on_device: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

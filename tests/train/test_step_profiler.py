@@ -50,7 +50,7 @@ _CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
 def test_weights_and_records_are_the_same_without_a_trace(case: str, tmp_path: Path) -> None:
     make, changes, strategy = _CASES[case]
@@ -66,6 +66,7 @@ def test_weights_and_records_are_the_same_without_a_trace(case: str, tmp_path: P
     assert newest_trace(tmp_path / "without") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "replicas"), [("one_device", 1), pytest.param("mirrored2", 2, id="mirrored2")]
 )
@@ -94,6 +95,7 @@ def test_layers_of_the_network_have_a_forward_and_a_backward_pass(
     assert (described.model, described.optimizers) == ("cnn", ("Adam",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_device", [True, False])
 def test_layers_of_compiled_steps_have_both_passes(on_device: bool, tmp_path: Path) -> None:
     config = digits_config(
@@ -122,6 +124,7 @@ def test_batches_of_a_pipeline_are_waited_for(tmp_path: Path) -> None:
     assert 0 < found.wait_seconds < found.step_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_loop", [1, 7, 20])
 def test_traced_steps_do_not_depend_on_where_loops_end(steps_per_loop: int, tmp_path: Path) -> None:
     run(

@@ -77,6 +77,7 @@ def test_no_summaries_are_written_when_they_are_disabled(tmp_path: Path) -> None
     assert names == [".lock", "checkpoint", "checkpoints", "data.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_graph", [True, False])
 def test_record_after_a_stop_says_how_many_steps_it_averages(
     in_graph: bool, tmp_path: Path
@@ -97,6 +98,7 @@ def test_record_after_a_stop_says_how_many_steps_it_averages(
     assert "step 10: the last 3" in page
 
 
+@pytest.mark.slow
 def test_resumed_run_appends_to_the_same_file(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=10), tmp_path)
     run(toy_config(), tmp_path)
@@ -131,6 +133,7 @@ def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path: Path) ->
     assert _events(tmp_path / "x" / "per_class") == {"cat": {7: 0.5}}
 
 
+@pytest.mark.slow
 def test_run_continues_without_event_files_that_cannot_be_written(tmp_path: Path) -> None:
     whole, _ = run(toy_config(), tmp_path / "whole")
     parts, notes = tmp_path / "parts", Notes()

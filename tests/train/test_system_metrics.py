@@ -17,6 +17,7 @@ def _system(record: dict[str, object]) -> set[str]:
     return {name for name in record if name.startswith("system/")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_loop", [15, 60])
 def test_each_training_record_has_the_use_of_memory_and_processor(
     steps_per_loop: int, tmp_path: Path

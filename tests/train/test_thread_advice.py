@@ -34,6 +34,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_callbacks, "intra_op_threads", lambda runtime: 2)
 
 
+@pytest.mark.slow
 def test_a_small_network_gets_one_note(tmp_path: Path) -> None:
     (note,) = _advice(tmp_path, trainer__steps_per_loop=500)
     assert "each op uses 2 threads" in note
@@ -45,6 +46,7 @@ def test_a_large_network_gets_no_note(tmp_path: Path) -> None:
     assert _advice(tmp_path, task__model__hidden_units=[1000, 1000]) == []
 
 
+@pytest.mark.slow
 def test_one_core_gets_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_callbacks, "intra_op_threads", lambda runtime: 1)
     assert _advice(tmp_path) == []

@@ -55,6 +55,7 @@ def _remove_last_checkpoint(folder: Path) -> None:
         path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", NETWORKS)
 def test_compiled_network_has_the_same_weights_twice_and_after_a_kill(
     experiment: str, tmp_path: Path
@@ -68,6 +69,7 @@ def test_compiled_network_has_the_same_weights_twice_and_after_a_kill(
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize(
     "changes", [{}, {"trainer.gradient_accumulation_steps": 2}, {"runtime.logical_replicas": 4}]

@@ -104,6 +104,7 @@ def test_user_tasks_may_branch_over_tensors(way: str, tmp_path: Path) -> None:
     assert plain["validation_loss"] < 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_user_tasks_may_branch_if_a_step_is_traced_before_restoring(tmp_path: Path) -> None:
     config = digits_config(task__name="late", trainer__train_steps=30)
@@ -111,7 +112,7 @@ def test_user_tasks_may_branch_if_a_step_is_traced_before_restoring(tmp_path: Pa
     assert logs["validation_loss"] > 64
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("way", _WAYS)
 def test_user_layers_may_branch_over_tensors(way: str, tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_user_layers_may_branch_over_tensors(way: str, tmp_path: Path) -> None:
     assert layer.halved.numpy() >= 30
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "way"),
     [

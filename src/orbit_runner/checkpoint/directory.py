@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orbit_runner.checkpoint.record import CheckpointRecord, mark_files, read_record
 from orbit_runner.config.durations import duration_seconds
-from orbit_runner.utils.files import read_file, write_atomically
+from orbit_runner.utils.files import create_directory, read_file, write_atomically
 
 if TYPE_CHECKING:
     from official.core import config_definitions as cfg
@@ -212,7 +212,8 @@ class CheckpointFolder:
         """Creates a temporary directory; returns the path in it, without suffix, to write to."""
         temporary = self.path / f"{_TEMPORARY}{step}"
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        create_directory(self.path)
+        temporary.mkdir()
         return temporary / f"{self._name}-{step}"
 
     def discard(self, written: Path) -> None:
@@ -288,7 +289,8 @@ class CheckpointFolder:
         parent = self.path / "damaged"
         taken = len(list(parent.glob(f"{self._name}-{step}*"))) if parent.exists() else 0
         directory = parent / (f"{self._name}-{step}" + (f".{taken}" if taken else ""))
-        directory.mkdir(parents=True)
+        create_directory(parent)
+        directory.mkdir()
         for path in self.files(step):
             path.replace(directory / path.name)
         self._write_state(self.steps())

@@ -30,6 +30,7 @@ _MESSAGES = {**_FULL, **_BROKEN}
 class DiskError(RunnerError):
     """Raised if the run directory cannot be written to."""
 
+    code = "save-failed"
     exit_code = exit_codes.CRASHED
 
 

@@ -53,9 +53,11 @@ def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
     if not places:
         there = "contains no checkpoint" if target.exists() else "does not exist"
         raise RunnerError(
-            f"RUN: {target} {there}\n"
+            f"{target} {there}\n"
             "allowed: a run directory, a directory of checkpoints, or one checkpoint, such as "
-            "runs/a/checkpoints/ckpt-100"
+            "runs/a/checkpoints/ckpt-100",
+            path="RUN",
+            code="no-checkpoint",
         )
     return places
 

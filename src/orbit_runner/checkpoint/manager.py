@@ -202,8 +202,10 @@ class Checkpoints:
         if not self._workers.all(path.with_suffix(".index").exists()):
             self._workers.acknowledge()
             raise RunnerError(
-                f"--model_dir: the chief found {path}, but another worker did not\n"
-                "use a directory that all workers share"
+                f"the chief found {path}, but another worker did not\n"
+                "use a directory that all workers share",
+                path="--model_dir",
+                code="bad-cluster",
             )
         return str(path)
 
@@ -286,7 +288,7 @@ class Checkpoints:
         step = int(path.rpartition("-")[2])
         problem = self._problem(CheckpointLocation(directory, step, path))
         if problem:
-            raise RunnerError(f"the checkpoint {path} {problem}")
+            raise RunnerError(f"the checkpoint {path} {problem}", code="damaged-checkpoint")
 
     def restore(self, path: str) -> None:
         """Restores one checkpoint after checking that it fits.
@@ -310,7 +312,9 @@ class Checkpoints:
         try:
             return self.folder.record(int(place.name.rpartition("-")[2]))
         except (OSError, ValueError) as error:
-            raise RunnerError(f"the record of {path} cannot be read: {error}") from error
+            raise RunnerError(
+                f"the record of {path} cannot be read: {error}", code="damaged-checkpoint"
+            ) from error
 
     def _compare_numerics(self, record: CheckpointRecord) -> None:
         changed = describe_changes(record.numerics, self.conditions.numerics)

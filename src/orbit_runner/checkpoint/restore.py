@@ -92,7 +92,8 @@ class Restorer:
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
             raise RunnerError(
                 f"the checkpoint {path} cannot be read: {first_line(error)}\n"
-                "use another --model_dir, or remove this checkpoint"
+                "use another --model_dir, or remove this checkpoint",
+                code="damaged-checkpoint",
             ) from error
         for variable, value in self._hyperparameters:
             variable.assign(value)
@@ -108,7 +109,8 @@ class Restorer:
             raise RunnerError(
                 f"the checkpoint {path} was trained with other assets (classes, vocabularies and "
                 "the like) than this run has (SHA-256)\n"
-                "restore the directory assets of the run from a copy, or use another --model_dir"
+                "restore the directory assets of the run from a copy, or use another --model_dir",
+                code="other-assets",
             )
 
     def _items(
@@ -124,9 +126,10 @@ class Restorer:
         # An optimizer of another kind would read the slots as its own.
         if not self._allow_partial:
             raise CheckpointMismatch(
-                f"trainer.optimizer_config.optimizer: the checkpoint {path} was saved with "
-                f"{saved_with}, but this experiment uses {self._state.optimizer_kind}\n"
-                "use another --model_dir, or --allow_partial to start with a new optimizer"
+                f"the checkpoint {path} was saved with {saved_with}, but this experiment uses "
+                f"{self._state.optimizer_kind}\n"
+                "use another --model_dir, or --allow_partial to start with a new optimizer",
+                path="trainer.optimizer_config.optimizer",
             )
         del items["optimizer"]
         return items
@@ -156,7 +159,7 @@ class Restorer:
         model = {"model": self._state.model}
         taken = [pair for pair in match.pairs if pair.path.partition(".")[0] == "model"]
         if not taken:
-            raise RunnerError(_describe_mismatch(path, match, None))
+            raise RunnerError(_describe_mismatch(path, match, None), code="checkpoint-mismatch")
         with self._strategy.scope():
             tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
         self._reset_averages([])
@@ -190,7 +193,8 @@ class Restorer:
         if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
             raise RunnerError(
                 f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"
-                "use another --model_dir, or the config that created the checkpoint"
+                "use another --model_dir, or the config that created the checkpoint",
+                code="checkpoint-mismatch",
             )
         with self._strategy.scope():
             _assign(pairs, content)
@@ -201,7 +205,8 @@ class Restorer:
         if record is not None and weights_fingerprint(self._state.model) != record.weights:
             raise RunnerError(
                 f"the weights restored from {path} differ from those that were saved (SHA-256)\n"
-                "use another --model_dir, or the config that created the checkpoint"
+                "use another --model_dir, or the config that created the checkpoint",
+                code="damaged-checkpoint",
             )
 
 

@@ -43,7 +43,9 @@ class Choice:
         try:
             return self.place.folder.record(self.place.step)
         except (OSError, ValueError) as error:
-            raise RunnerError(f"the record of {self.prefix} cannot be read: {error}") from error
+            raise RunnerError(
+                f"the record of {self.prefix} cannot be read: {error}", code="damaged-checkpoint"
+            ) from error
 
 
 def choose_checkpoint(
@@ -68,8 +70,10 @@ def choose_checkpoint(
         ]
         if not places:
             raise RunnerError(
-                f"--checkpoint: there is no best checkpoint in {run / name}\n"
-                "a run keeps one only if trainer.best_checkpoint_export_subdir is set"
+                f"there is no best checkpoint in {run / name}\n"
+                "a run keeps one only if trainer.best_checkpoint_export_subdir is set",
+                path="--checkpoint",
+                code="no-checkpoint",
             )
         return Choice(_select_newest(places, directory.path, note), is_best=True)
     if requested.isdecimal():
@@ -89,12 +93,16 @@ def _select_newest(
             note(f"warning: {place.name} is damaged and ignored: {damage}")
     if not places:
         raise RunnerError(
-            f"RUN: no checkpoint found in {where}\n"
-            "train first (`runner --experiment=… --model_dir=…`), or specify another run directory"
+            f"no checkpoint found in {where}\n"
+            "train first (`runner --experiment=… --model_dir=…`), or specify another run directory",
+            path="RUN",
+            code="no-checkpoint",
         )
     raise RunnerError(
-        f"RUN: no intact checkpoint is left in {where}\n"
-        f"run `runner verify {where.parent}` to see how they are damaged"
+        f"no intact checkpoint is left in {where}\n"
+        f"run `runner verify {where.parent}` to see how they are damaged",
+        path="RUN",
+        code="damaged-checkpoint",
     )
 
 
@@ -103,8 +111,9 @@ def _find_by_step(checkpoints: CheckpointFolder, step: int) -> CheckpointLocatio
     if step not in places:
         there = f"allowed: {', '.join(map(str, places))}" if places else "it has no checkpoints"
         raise RunnerError(
-            f"--checkpoint: got {step}, but {checkpoints.path} has no checkpoint of that step\n"
-            f"{there}"
+            f"got {step}, but {checkpoints.path} has no checkpoint of that step\n{there}",
+            path="--checkpoint",
+            code="unknown-step",
         )
     return places[step]
 
@@ -117,8 +126,10 @@ def _find_by_path(run: Path, requested: str, best: str) -> CheckpointLocation:
         except RunnerError:
             continue
     raise RunnerError(
-        f"--checkpoint: no checkpoint found at {requested!r}, nor at that path in {run}\n"
-        "allowed: a step, `best`, or a path without suffix, such as runs/a/checkpoints/ckpt-100"
+        f"no checkpoint found at {requested!r}, nor at that path in {run}\n"
+        "allowed: a step, `best`, or a path without suffix, such as runs/a/checkpoints/ckpt-100",
+        path="--checkpoint",
+        code="no-checkpoint",
     )
 
 
@@ -136,7 +147,9 @@ def _require_intact(place: CheckpointLocation) -> CheckpointLocation:
     damage = current_damage(place.folder, place.step)
     if damage != "":
         raise RunnerError(
-            f"--checkpoint: {place.name} is damaged: {damage or 'it no longer exists'}"
+            f"{place.name} is damaged: {damage or 'it no longer exists'}",
+            path="--checkpoint",
+            code="damaged-checkpoint",
         )
     return place
 
@@ -149,14 +162,18 @@ def choose_weights(requested: str | None, *, averages: bool, choice: Choice) -> 
     """
     if requested == AVERAGE and not averages:
         raise RunnerError(
-            "--weights: got 'average', but this run has no average (set by "
+            "got 'average', but this run has no average (set by "
             "trainer.optimizer_config.ema)\n"
-            "allowed: 'plain'"
+            "allowed: 'plain'",
+            path="--weights",
+            code="not-allowed",
         )
     if requested == PLAIN and averages and choice.is_best:
         raise RunnerError(
-            f"--weights: got 'plain', but {choice.place.name} contains only the averaged weights, "
+            f"got 'plain', but {choice.place.name} contains only the averaged weights, "
             "which had the best result\n"
-            "pass a step to --checkpoint to use the plain weights of that step"
+            "pass a step to --checkpoint to use the plain weights of that step",
+            path="--weights",
+            code="not-allowed",
         )
     return requested or (AVERAGE if averages else PLAIN)

@@ -28,6 +28,7 @@ from orbit_runner.tf_internals import take_async_save_error
 class SaveError(RunnerError):
     """Raised if a checkpoint could not be written."""
 
+    code = "save-failed"
     exit_code = exit_codes.CRASHED
 
 
@@ -105,7 +106,12 @@ class CheckpointWriter:
         )
         with self._save_error_scope(), _quiet_scope():
             require_disk_space(self._folder.path, self._expected_size())
-            self._checkpoint.write(str(self._folder.begin_write(record.step)), options)
+            path = str(self._folder.begin_write(record.step))
+            # Of a path that is not a tensor, TensorFlow creates the directory, maybe later and in
+            # a thread, and so a run directory that was removed in the meantime.
+            with tf.device("/cpu:0"):
+                tensor = tf.constant(path)
+            self._checkpoint.write(tensor, options)
         self.raise_failure()
 
     def _expected_size(self) -> int:

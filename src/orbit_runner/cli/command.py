@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -23,7 +24,17 @@ _SETTING_FLAG = re.compile(rf"--((?:{'|'.join(SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Adds the default of each flag to its help text."""
+    """Adds the default of each flag to its help text, and breaks the lines of paragraphs anew."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        wrapper = textwrap.TextWrapper(
+            width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+        # The lines of examples and lists are indented.
+        return "\n\n".join(
+            textwrap.indent(block, indent) if "\n " in block else wrapper.fill(block)
+            for block in text.split("\n\n")
+        )
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
@@ -64,7 +75,7 @@ class Parser(argparse.ArgumentParser):
             message = re.sub(
                 rf"invalid {kind} value: (.*)", rf"got \1, expected {expected}", message, flags=re.S
             )
-        raise RunnerError(f"{message}\nsee `{self.prog} --help`")
+        raise RunnerError(f"{message}\nsee `{self.prog} --help`", code="wrong-usage")
 
 
 def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -78,16 +89,20 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     while rest:
         match = _SETTING_FLAG.match(rest[0])
         if not match:
-            raise RunnerError(f"{_unknown_message(rest, parser)}\nsee `{parser.prog} --help`")
+            raise RunnerError(
+                f"{_unknown_message(rest, parser)}\nsee `{parser.prog} --help`", code="unknown-flag"
+            )
         rest.pop(0)
         _check_setting(parser, match[1])
         if "[" in match[1]:
             name = match[1].partition("[")[0]
             raise RunnerError(
-                f"--{match[1]}: a list can only be set as a whole, such as --{name}='[1, 2]'"
+                f"a list can only be set as a whole, such as --{name}='[1, 2]'",
+                path=f"--{match[1]}",
+                code="wrong-type",
             )
         if match[2] is None and (not rest or rest[0].startswith("--")):
-            raise RunnerError(f"--{match[1]}: expected a value")
+            raise RunnerError("expected a value", path=f"--{match[1]}", code="not-set")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     check_mode(getattr(flags, "mode", None))
     set_log_levels(flags)
@@ -106,14 +121,18 @@ def _check_setting(parser: Parser, path: str) -> None:
         by_name = {taken.rpartition(".")[2]: taken for taken in parser.settings if "." in taken}
         near = nearest_name_hint(path.rpartition(".")[2], by_name)
         raise RunnerError(
-            f"--{path}: `{parser.prog}` does not accept this setting{near}\n"
-            f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`"
+            f"`{parser.prog}` does not accept this setting{near}\n"
+            f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`",
+            path=f"--{path}",
+            code="unknown-flag",
         )
     taken = ", ".join(name for action in parser.arguments if (name := _flag_name(action)))
     rule = f"{parser.settings_rule}\n" if parser.settings_rule else ""
     raise RunnerError(
-        f"--{path}: `{parser.prog}` does not accept settings\n"
-        f"{rule}allowed: {taken}\nsee `{parser.prog} --help`"
+        f"`{parser.prog}` does not accept settings\n"
+        f"{rule}allowed: {taken}\nsee `{parser.prog} --help`",
+        path=f"--{path}",
+        code="unknown-flag",
     )
 
 
@@ -144,8 +163,10 @@ def _unknown_message(rest: Sequence[str], parser: Parser) -> str:
             if answer := _explain_driver_flag(spelled_name, rest):
                 return answer
     known = [option for action in parser.arguments for option in action.option_strings]
-    kind = "flag" if name.startswith("-") else "argument"
-    return f"unknown {kind} {shorten(name)}{nearest_name_hint(name, known)}"
+    if name.startswith("-"):
+        return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
+    hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""
+    return f"unknown argument {shorten(name)}{hint}"
 
 
 def _explain_driver_flag(name: str, rest: Sequence[str]) -> str:
@@ -253,6 +274,9 @@ class CommandGroup:
             return 0
         selection = self.find(arguments)
         if selection is None:
-            raise RunnerError(unknown_name_message(self.kind, first, self.names()) + self.advice)
+            raise RunnerError(
+                unknown_name_message(self.kind, first, self.names()) + self.advice,
+                code="unknown-command",
+            )
         command, rest = selection
         return command.main(rest)

@@ -24,7 +24,9 @@ def continuation(job: Job, place: str, error: BaseException) -> str:
         return ""
     if not list_checkpoints(checkpoints_of(job.model_dir)):
         return ""
-    return format_continuation(place, continuing_command(job, place, error))
+    lines = format_continuation(place, continuing_command(job, place, error))
+    is_incomplete = isinstance(error, Diverged) and error.step is None
+    return f"{lines}  # add what you change, such as the learning rate" if is_incomplete else lines
 
 
 def continuing_command(job: Job, place: str, error: BaseException | None = None) -> list[str]:

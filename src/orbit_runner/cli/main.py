@@ -5,6 +5,7 @@ from __future__ import annotations
 # Import as little as possible: Ctrl-C during these imports prints a traceback.
 import errno
 import importlib
+import json
 import os
 import sys
 
@@ -19,53 +20,67 @@ if TYPE_CHECKING:
     from orbit_runner.cli.command import Command, CommandGroup
     from orbit_runner.errors import RunnerError
 
-# Each has a module of its name in `cli/commands/`, which is imported only to run it.
-COMMANDS = {
-    "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
-    "sweep": "run trials of an experiment with other settings, and find the best",
-    "launch": "start a cluster on this machine, and replace lost members",
-    "server": "run a worker, parameter server or data server for runs on other machines",
-    "list": "list experiments, fragments, tasks, models, data sources and strategies",
-    "show": "print the resolved config as YAML; --origins adds where each value was set",
-    "inspect": "show layers, a batch, memory and schedule of an experiment, before it is trained",
-    "profile": "show how long each part of a training step takes",
-    "batch": "show the examples of a training step: index, file, label, augmentation",
-    "seen": "list the steps in which an example was or will be trained on",
-    "branch": "start a run that continues another one from any step, under changed settings",
-    "explain": "describe a setting: type, default, allowed values and effect",
-    "schema": "print the JSON Schema of config files, for completion and checks in editors",
-    "completion": "print the script that completes commands, flags and settings in a shell",
-    "validate": "check config files, and report all errors at once",
-    "diff": "compare the configs of two experiments, files or runs",
-    "runs": "list runs: status, progress, results, and the settings that differ",
-    "compare": "compare runs: settings, metrics, curves, throughput and weights",
-    "report": "write the report of a run: curves, config, environment and fingerprints, as HTML",
-    "clean": "delete checkpoints and runs that are no longer needed, after showing them",
-    "evaluate": "evaluate a checkpoint of a run on its validation data, or on another split",
-    "verify": "check that the checkpoints of a run have not changed since they were written",
-    "reproduce": "run a saved config again, and check that the weights are identical",
-    "replay": "repeat a step of a run: losses of its examples, gradients, first NaN",
-    "why": "find out why two runs differ: the cause, the first step and the first tensor",
-    "export": "export a run as a SavedModel, for LiteRT, as ONNX or as a .keras file",
-    "predict": "print predictions for images, texts or users, from a run or an export",
-    "init": "write a project with a task of your own: package, experiment, data, test",
-    "data": "list, download, verify and unpack public datasets",
-    "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
-    "env": "print versions, devices and the git revision, for bug reports",
+# The commands by group, for `--help` and docs/commands.md. Each has a module of its name in
+# `cli/commands/`, which is imported only to run it.
+GROUPS = {
+    "Train": {
+        "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
+        "sweep": "run trials of an experiment with other settings, and find the best",
+        "branch": "start a run that continues another one from any step, under changed settings",
+        "launch": "start a cluster on this machine, and replace lost members",
+        "server": "run a worker, parameter server or data server for runs on other machines",
+        "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
+    },
+    "Look": {
+        "inspect": "show layers, a batch, memory and schedule of an experiment before it trains",
+        "profile": "show how long each part of a training step takes",
+        "batch": "show the examples of a training step: index, file, label, augmentation",
+        "seen": "list the steps in which an example was or will be trained on",
+        "runs": "list runs: status, progress, results, and the settings that differ",
+        "compare": "compare runs: settings, metrics, curves, throughput and weights",
+        "report": "write the report of a run as HTML: curves, config, environment, fingerprints",
+        "evaluate": "evaluate a checkpoint of a run on its validation data, or on another split",
+    },
+    "Explain": {
+        "why": "find out why two runs differ: the cause, the first step and the first tensor",
+        "replay": "repeat a step of a run: losses of its examples, gradients, first NaN",
+        "verify": "check that the checkpoints of a run have not changed since they were written",
+        "reproduce": "run a saved config again, and check that the weights are identical",
+    },
+    "Ship": {
+        "export": "export a run as a SavedModel, for LiteRT, as ONNX or as a .keras file",
+        "predict": "print predictions for images, texts or users, from a run or an export",
+    },
+    "Configure": {
+        "list": "list experiments, fragments, tasks, models, data sources and strategies",
+        "show": "print the resolved config as YAML; --origins adds where each value was set",
+        "explain": "describe a setting: type, default, allowed values and effect",
+        "validate": "check config files, and report all errors at once",
+        "diff": "compare the configs of two experiments, files or runs",
+        "schema": "print the JSON Schema of config files, for completion and checks in editors",
+    },
+    "Set up": {
+        "init": "write a project with a task of your own: package, experiment, data, test",
+        "data": "list, download, verify and unpack public datasets",
+        "clean": "delete checkpoints and runs that are no longer needed, after showing them",
+        "completion": "print the script that completes commands, flags and settings in a shell",
+        "env": "print versions, devices and the git revision, for bug reports",
+    },
 }
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 _HELP = f"""\
 Orbit Runner {__version__}: run TensorFlow experiments that are defined by config files.
 
 usage: runner [COMMAND] [FLAGS]
 
-commands:
 {{commands}}
 
 examples:
   runner --experiment=digits
-  runner --experiment=resnet_cifar --config_file=configs/runtime/mirrored_2gpu.yaml \\
-         --gin_param='trainer.train_steps=1000' --mode=train_and_eval --model_dir=runs/a
+  runner --experiment=resnet_cifar --model_dir=runs/a --mode=train_and_eval \\
+         --config_file=configs/runtime/mirrored_2gpu.yaml \\
+         --gin_param='trainer.train_steps=1000'
   runner show --experiment=digits --task.model.dropout_rate=0.2 --origins
 
 `runner COMMAND --help` lists the flags of a command.
@@ -90,26 +105,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     from orbit_runner.errors import RunnerError, shorten
     from orbit_runner.utils.log import PlainMessages, log_scope
 
+    # Before the command runs, because a run removes the variable that names its launcher.
+    as_json = "--json" in arguments and not _has_launcher()
     try:
         _check_encoding(arguments)
         with log_scope(PlainMessages()):
             return _dispatch(arguments)
     except RunnerError as error:
-        return _print_error(error)
+        return _print_error(error, as_json)
     except FileNotFoundError:
         if _has_current_directory():
             raise
         message = "the current directory was removed\nchange to another one: cd DIR"
-        return _print_error(RunnerError(message))
+        return _print_error(RunnerError(message, code="missing-file"), as_json)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        return _print_error(RunnerError(f"{shorten(str(error.filename))}: the name is too long"))
+        message = f"{shorten(str(error.filename))}: the name is too long"
+        return _print_error(RunnerError(message, code="bad-path"), as_json)
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
         print(f"runner: interrupted{detail}", file=sys.stderr)
+        if as_json:
+            interrupted = RunnerError(f"interrupted{detail}", code="interrupted")
+            print(json.dumps({"errors": interrupted.as_dicts()}))
         _print_continuation(error)
         return getattr(error, "exit_code", 130)
+
+
+def _has_launcher() -> bool:
+    """Returns whether `runner launch` started this process.
+
+    Such a process may be lost and started again. It prints only results, no errors as JSON.
+    """
+    from orbit_runner.distribute.cluster import heartbeat
+
+    return heartbeat.VARIABLE in os.environ
 
 
 def _has_current_directory() -> bool:
@@ -120,9 +151,15 @@ def _has_current_directory() -> bool:
     return True
 
 
-def _print_error(error: RunnerError) -> int:
+def _print_error(error: RunnerError, as_json: bool = False) -> int:
+    """Prints an error and returns its exit code. JSON goes to standard output, for scripts."""
+    from orbit_runner.errors import ExportFailed
+
     if error.exit_code:
         print(f"runner: {error}", file=sys.stderr)
+        # The results of a run contain why its export failed, and have been printed.
+        if as_json and not isinstance(error, ExportFailed):
+            print(json.dumps({"errors": error.as_dicts()}))
     _print_continuation(error)
     return error.exit_code
 
@@ -140,7 +177,10 @@ def _check_encoding(arguments: list[str]) -> None:
         if argument.startswith("--") and any("\udc80" <= c <= "\udcff" for c in argument):
             shown = argument.encode("utf-8", "backslashreplace").decode()
             encoding = sys.getfilesystemencoding()
-            raise RunnerError(f"{shown}: is not valid {encoding}; rename it, or use a UTF-8 locale")
+            raise RunnerError(
+                f"{shown}: is not valid {encoding}; rename it, or use a UTF-8 locale",
+                code="bad-syntax",
+            )
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -150,8 +190,7 @@ def _dispatch(arguments: list[str]) -> int:
             return _dispatch([rest[0], "--help"])
         if rest := [word for word in arguments[1:] if not word.startswith("-")]:
             return _dispatch(["explain", *rest])
-        commands = "\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())
-        print(_HELP.format(commands=commands), end="")
+        print(_HELP.format(commands="\n\n".join(map(_format_group, GROUPS))), end="")
         return 0
     if first.startswith("-"):
         first = "run"
@@ -162,8 +201,15 @@ def _dispatch(arguments: list[str]) -> int:
         from orbit_runner.errors import RunnerError, unknown_name_message
 
         message = unknown_name_message("command", first, [*COMMANDS])
-        raise RunnerError(f"{message}{_command_hint(first)}")
+        raise RunnerError(f"{message}{_command_hint(first)}", code="unknown-command")
     return load_command(first).main(rest)
+
+
+def _format_group(group: str) -> str:
+    from orbit_runner.utils.text_table import described_lines, terminal_width
+
+    lines = described_lines(GROUPS[group], terminal_width(), max(map(len, COMMANDS)))
+    return "\n".join([f"{group}:", *lines])
 
 
 def load_command(name: str) -> Command | CommandGroup:

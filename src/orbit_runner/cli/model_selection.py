@@ -68,13 +68,10 @@ def add_model_flags(parser: Parser) -> None:
     add_import_flag(group, "that registers custom tasks")
 
 
-def select_model(
-    run: Path, flags: argparse.Namespace, *, more: Sequence[tuple[str, str, str]] = ()
-) -> SelectedModel:
+def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     """Returns the model that the flags select, after checking its files.
 
-    `flags` are those of `add_model_flags`, parsed. `more` are further changes of the config: (flag,
-    dotted path, text).
+    `flags` are those of `add_model_flags`, parsed.
     """
     config = RunDirectory(run).require_config()
     imports = tuple(flags.imports or ())
@@ -86,26 +83,27 @@ def select_model(
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):
         _note(f"note: {choice.place.name} was made with a different config than {config}")
-    return SelectedModel(
-        run=run, resolved=_apply_flags(run, written, flags, more), choice=choice, weights=weights
-    )
+    has_changes = flags.dotted or flags.data_dir is not None
+    resolved = change_config(run, flags) if has_changes else written
+    return SelectedModel(run=run, resolved=resolved, choice=choice, weights=weights)
 
 
-def _apply_flags(
-    run: Path,
-    written: ResolvedConfig,
-    flags: argparse.Namespace,
-    more: Sequence[tuple[str, str, str]],
+def change_config(
+    run: Path, flags: argparse.Namespace, more: Sequence[tuple[str, str, str]] = ()
 ) -> ResolvedConfig:
-    """Returns the config with the changes that the flags make."""
+    """Returns the config of a run with the changes that the flags make.
+
+    `more` are further changes: (flag, dotted path, text).
+    """
     changes = [*more, *((f"--{path}", path, text) for path, text in flags.dotted)]
     if flags.data_dir is not None:
         changes += [("--data_dir", path, flags.data_dir) for path in SETTINGS_OF_FLAG["data_dir"]]
-    if not changes:
-        return written
-    imports = tuple(flags.imports or ())
     return resolve(
-        Request(experiment=str(RunDirectory(run).config), imports=imports, flags=tuple(changes))
+        Request(
+            experiment=str(RunDirectory(run).config),
+            imports=tuple(flags.imports or ()),
+            flags=tuple(changes),
+        )
     )
 
 

@@ -55,7 +55,9 @@ def print_predictions(
         if to is not None:
             if any(answer.cells is None for answer in answers):
                 raise RunnerError(
-                    "--to: the items are not rows of a table\nremove it, or use --json"
+                    "the items are not rows of a table\nremove it, or use --json",
+                    path="--to",
+                    code="bad-item",
                 )
             answered += answers
         else:
@@ -83,7 +85,11 @@ def _table_of(answers: Sequence[Prediction]) -> str:
     if any(ERROR in answer.data for answer in answers):
         added.append(_ERROR_COLUMN)
     if twice := [name for name in added if name in own]:
-        raise RunnerError(f"--to: the rows have a column {twice[0]!r} themselves; rename it")
+        raise RunnerError(
+            f"the rows have a column {twice[0]!r} themselves; rename it",
+            path="--to",
+            code="set-twice",
+        )
     file = io.StringIO()
     writer = csv.DictWriter(file, [*own, *added], restval="", lineterminator="\n")
     writer.writeheader()
@@ -118,6 +124,7 @@ class _ProgressLog:
 
     def __init__(self) -> None:
         self.count = 0
+        self._logged_count = 0
         self._start = time.monotonic()
         self._last_log = self._start + _FIRST_SECONDS - _INTERVAL_SECONDS
         # Predictions on the same terminal already show the progress.
@@ -132,11 +139,13 @@ class _ProgressLog:
             self._log(now - self._start)
 
     def end(self) -> None:
-        """Logs the final count, unless the predictions took little time."""
+        """Logs the final count, unless it was logged or the predictions took little time."""
         seconds = time.monotonic() - self._start
-        if self._is_enabled and seconds > _FIRST_SECONDS:
+        is_logged = self.count == self._logged_count
+        if self._is_enabled and seconds > _FIRST_SECONDS and not is_logged:
             self._log(seconds)
 
     def _log(self, seconds: float) -> None:
+        self._logged_count = self.count
         rate = self.count / seconds
         detail(f"{self.count} items predicted, {rate:.4g} per second")

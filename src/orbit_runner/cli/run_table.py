@@ -15,6 +15,7 @@ from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.reporting.numbers import format_age, number_or_dash
 from orbit_runner.run_directory.config_values import read_setting, read_settings
+from orbit_runner.run_directory.metric_records import METRIC_COMP, better_values
 from orbit_runner.run_directory.run_summary import RunSummary
 
 DEFAULT_COLUMNS = ("run", "status", "progress", "metric", "age", "experiment", "changes")
@@ -92,10 +93,12 @@ class RunColumns:
         near = nearest_name_hint(name, [*self._fields, *self._metrics, *self._settings])
         metrics = ", ".join(sorted(self._metrics)) or "none"
         raise RunnerError(
-            f"{flag}: unknown name {name!r}{near}\n"
+            f"unknown name {name!r}{near}\n"
             f"columns: {', '.join(self._fields)}\n"
             f"metrics of these runs: {metrics}\n"
-            "settings: dotted paths, such as trainer.train_steps"
+            "settings: dotted paths, such as trainer.train_steps",
+            path=flag,
+            code="unknown-name",
         )
 
     def value(self, run: RunSummary, name: str) -> Value:
@@ -110,6 +113,22 @@ class RunColumns:
         if name in run.changes:
             return run.changes[name]
         return read_setting(run.path, name)
+
+    def better_values(self, name: str) -> str:
+        """Returns whether `higher` or `lower` values of a metric are better; "" if not known."""
+        metric = _split_prefix(name)[1]
+        if name == "metric":
+            metrics = {run.main_metric for run in self._runs}
+            metric = metrics.pop() if len(metrics) == 1 else ""
+        if metric not in self._metrics:
+            return ""
+        # One run of each experiment.
+        keepers = {
+            run.experiment or run.path: run for run in self._runs if run.best_metric == metric
+        }
+        return better_values(
+            metric, [read_setting(run.path, METRIC_COMP) for run in keepers.values()]
+        )
 
     def text(self, run: RunSummary, name: str) -> str:
         """Returns a value as it is shown in the table."""
@@ -260,4 +279,6 @@ def _name_of(node: ast.expr) -> str | None:
 
 
 def _error(text: str, reason: str) -> RunnerError:
-    return RunnerError(f"{_FLAG}: {shorten(text)}: {reason}\nexample: {_EXAMPLE}")
+    return RunnerError(
+        f"{shorten(text)}: {reason}\nexample: {_EXAMPLE}", path=_FLAG, code="bad-syntax"
+    )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from orbit_runner.compare.histories import LargestDifference, loss_text
 from orbit_runner.compare.records import Finding, RecordedDifferences, rank_findings
 from orbit_runner.compare.step_records import TensorDifference
+from orbit_runner.errors import format_count
 from orbit_runner.utils.files import to_jsonable
 
 # Kinds that the verdict calls equal if they do not differ and are not the cause.
@@ -107,7 +108,7 @@ class Explanation:
                 f"equal: both were run again, and have the same weights at step {self.reruns.end}"
             )
         count = len(parting.compared)
-        return f"equal: {count} checkpoint{'s' if count != 1 else ''} up to step {parting.step}"
+        return f"equal: {format_count(count, 'checkpoint')} up to step {parting.step}"
 
     @property
     def _cause(self) -> str:

@@ -119,11 +119,17 @@ def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
     for run in runs:
         seed = _seed(run)
         if seed is None:
-            raise RunnerError(f"--paired: {run.summary.path} has no {SEED} in its config.yaml")
+            raise RunnerError(
+                f"{run.summary.path} has no {SEED} in its config.yaml",
+                path="--paired",
+                code="not-comparable",
+            )
         if seed in by_seed:
             raise RunnerError(
-                f"--paired: {name} has two runs with {SEED} {seed}: "
-                f"{by_seed[seed].summary.path} and {run.summary.path}\n{_ADVICE}"
+                f"{name} has two runs with {SEED} {seed}: "
+                f"{by_seed[seed].summary.path} and {run.summary.path}\n{_ADVICE}",
+                path="--paired",
+                code="set-twice",
             )
         by_seed[seed] = run
     settings = differing_values([run.settings for run in runs], ignored=("description", SEED))
@@ -131,8 +137,9 @@ def seed_group(name: str, runs: Sequence[RunData]) -> SeedGroup:
     if others:
         rows = [f"{path}: {', '.join(_distinct(row))}" for path, row in others.items()]
         raise RunnerError(
-            f"--paired: the runs of {name} differ in more than their seed\n"
-            f"{format_list(rows)}\n{_ADVICE}"
+            f"the runs of {name} differ in more than their seed\n{format_list(rows)}\n{_ADVICE}",
+            path="--paired",
+            code="not-comparable",
         )
     return SeedGroup(name, by_seed)
 
@@ -154,11 +161,13 @@ def compare_paired(
     if len(seeds) < 2:
         common = f"only {_seeds_text(seeds)}" if seeds else "no seed"
         raise RunnerError(
-            f"--paired: {first.name} and {second.name} have {common} in common, "
+            f"{first.name} and {second.name} have {common} in common, "
             "allowed: at least 2\n"
             f"  {first.name}: {_seeds_text(sorted(first.runs))}\n"
             f"  {second.name}: {_seeds_text(sorted(second.runs))}\n"
-            "train both with the same values of runtime.seed"
+            "train both with the same values of runtime.seed",
+            path="--paired",
+            code="not-comparable",
         )
     sides = [[_values(group.runs[seed]) for seed in seeds] for group in (first, second)]
     names = list(dict.fromkeys(name for side in sides for values in side for name in values))
@@ -170,7 +179,11 @@ def compare_paired(
         if all(math.isfinite(values.get(name, math.nan)) for side in sides for values in side)
     ]
     if not metrics:
-        raise RunnerError("--paired: the runs have no metric in common; evaluate them first")
+        raise RunnerError(
+            "the runs have no metric in common; evaluate them first",
+            path="--paired",
+            code="not-comparable",
+        )
     return PairedComparison(first, second, seeds, metrics)
 
 
@@ -184,14 +197,20 @@ def _check_metric(
     """Raises RunnerError if a run lacks a metric or if its value is not finite."""
     if name not in names:
         raise RunnerError(
-            f"--metric: unknown metric {name!r}{nearest_name_hint(name, names)}\n"
-            f"allowed: {', '.join(names) or 'none, because no run has records'}"
+            f"unknown metric {name!r}{nearest_name_hint(name, names)}\n"
+            f"allowed: {', '.join(names) or 'none, because no run has records'}",
+            path="--metric",
+            code="unknown-name",
         )
     for group, side in zip(groups, sides, strict=True):
         for seed, values in zip(seeds, side, strict=True):
             if not math.isfinite(values.get(name, math.nan)):
                 problem = "is not finite" if name in values else "is missing"
-                raise RunnerError(f"--metric: {name} {problem} in {group.runs[seed].summary.path}")
+                raise RunnerError(
+                    f"{name} {problem} in {group.runs[seed].summary.path}",
+                    path="--metric",
+                    code="not-comparable",
+                )
 
 
 def _values(run: RunData) -> dict[str, float]:

@@ -343,11 +343,14 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
     """
     directory = RunDirectory(path)
     if not path.is_dir():
-        raise RunnerError(f"{name}: {path} is not a directory\n`runner runs` lists runs")
+        raise RunnerError(
+            f"{name}: {path} is not a directory\n`runner runs` lists runs", code="wrong-file-type"
+        )
     if not (directory.config.exists() or directory.checkpoints.exists()):
         raise RunnerError(
             f"{name}: {path} has neither config.yaml nor checkpoints\n"
-            "specify a run directory, such as runs/digits/a"
+            "specify a run directory, such as runs/digits/a",
+            code="not-a-run",
         )
     history = read_history(path)
     resolved, problem = _resolve(directory, imports)

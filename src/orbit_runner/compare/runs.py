@@ -7,6 +7,7 @@ installed can be compared.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,11 +15,24 @@ from pathlib import Path
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.run_directory.branch import last_common_step
 from orbit_runner.run_directory.history import common_steps, steps_with_other_weights
-from orbit_runner.run_directory.metric_records import SPEED, SPLITS, SYSTEM, UPDATE_RATIO, WATCH
+from orbit_runner.run_directory.metric_records import (
+    METRIC_COMP,
+    SPEED,
+    SPLITS,
+    SYSTEM,
+    UPDATE_RATIO,
+    better_values,
+    metric_title,
+)
 from orbit_runner.run_directory.run_data import NON_METRICS, RunData, read_run
 
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)
+# Settings that say on what a run is evaluated.
+_EVALUATED = (
+    "task.name",
+    *(f"task.validation_data.{name}" for name in ("source", "data_dir", "input_path", "split")),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +74,32 @@ class RunComparison:
             for name in names
             if name not in NON_METRICS
         }
+
+    @property
+    def main_metric(self) -> str:
+        """The metric that decides which run is the best one; "" if it is not known."""
+        return next((run.summary.main_metric for run in self.runs if run.summary.main_metric), "")
+
+    def better_values(self, name: str) -> str:
+        """Returns whether `higher` or `lower` values of a metric are better; "" if not known."""
+        rules = [
+            run.settings.get(METRIC_COMP) for run in self.runs if run.summary.best_metric == name
+        ]
+        return better_values(name, rules)
+
+    def winners(self, name: str, values: Sequence[float | None]) -> list[int]:
+        """Returns the numbers of the runs with the best value of a metric.
+
+        Empty if all are equal, or if the runs were evaluated on different data.
+        """
+        if any(path in _EVALUATED for path in self.settings()):
+            return []
+        finite = [v for v in values if v is not None and math.isfinite(v)]
+        better = self.better_values(name)
+        if not better or len({*finite}) < 2:
+            return []
+        best = max(finite) if better == "higher" else min(finite)
+        return [index for index, value in enumerate(values) if value == best]
 
     def curve_keys(self) -> list[tuple[str, str]]:
         """Returns (split, metric) of every curve: validation first, speed last.
@@ -117,10 +157,8 @@ class RunComparison:
     def title(self, key: tuple[str, str]) -> str:
         """Returns the title of a curve."""
         split, name = key
-        if name == SPEED:
-            return "training steps per second"
-        words = name.removeprefix(WATCH).replace("_", " ")
-        ambiguous = all((other, name) in self.curve_keys() for other in SPLITS)
+        words = metric_title(name)
+        ambiguous = name != SPEED and all((other, name) in self.curve_keys() for other in SPLITS)
         return f"{'training' if split == 'train' else split} {words}" if ambiguous else words
 
     def weights(self) -> list[str]:

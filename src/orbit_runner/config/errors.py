@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.error_codes import UNSPECIFIC
+from orbit_runner.errors import RunnerError, format_count, shorten
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _MAX_SHOWN = 12
 _MAX_SHOWN_OF_ALL = 200
@@ -46,6 +51,25 @@ class Problem:
     path: str  # Dotted path (`task.model.depth`), or "" for a whole file.
     message: str
     origin: Origin | None = None  # Where the value was set; None if it was not set.
+    code: str = UNSPECIFIC  # One of `error_codes.CODES`.
+
+    @classmethod
+    def of(cls, problem: Problem | tuple[str, str]) -> Problem:
+        """Returns a problem as it is, or that of a pair of path and message, without a code."""
+        return problem if isinstance(problem, Problem) else cls(*problem)
+
+    def below(self, section: str) -> Problem:
+        """Returns the same problem, with the path as seen from outside of a section."""
+        return dataclasses.replace(self, path=f"{section}.{self.path}" if section else self.path)
+
+    def at(self, origin: Origin | None) -> Problem:
+        """Returns the same problem, with the place where the value was set."""
+        return dataclasses.replace(self, origin=origin)
+
+    def as_dict(self) -> JsonObject:
+        """Returns the problem as `--json` prints it."""
+        origin = self.origin and {"label": self.origin.label, "line": self.origin.line}
+        return {"code": self.code, "path": self.path, "origin": origin, "message": self.message}
 
     def __str__(self) -> str:
         place = " — ".join(shorten(str(part)) for part in (self.path, self.origin) if part)
@@ -58,11 +82,17 @@ class ConfigError(RunnerError):
 
     def __init__(self, problems: Iterable[Problem], *, show_all: bool = False) -> None:
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(problems))
-        super().__init__(self._format(_MAX_SHOWN_OF_ALL if show_all else _MAX_SHOWN))
+        codes = [problem.code for problem in self.problems]
+        text = self._format(_MAX_SHOWN_OF_ALL if show_all else _MAX_SHOWN)
+        super().__init__(text, code=next(iter(codes), UNSPECIFIC))
+
+    def as_dicts(self) -> list[JsonObject]:
+        """Returns what `--json` prints of the error: an object for each problem."""
+        return [problem.as_dict() for problem in self.problems]
 
     def _format(self, shown: int) -> str:
         count = len(self.problems)
-        title = f"{count} problem{'s' if count > 1 else ''} in the configuration"
+        title = f"{format_count(count, 'problem')} in the configuration"
         return "\n".join([title, *_format_lines(self.problems, shown)])
 
 

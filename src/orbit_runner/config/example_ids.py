@@ -29,21 +29,24 @@ def read_ids(exclude: str | Sequence[str | int]) -> Mapping[str, str]:
         # Not `splitlines`, for which other characters, which a comment may contain, end a line.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except SettingError as error:
-        raise DataError(error.reason, field="exclude") from error
+        raise DataError(error.reason, field="exclude", code=error.code) from error
     except OSError as error:
         raise DataError(
             f"{exclude}: cannot be read ({error.strerror})\n"
             "expected a text file with one ID per line, or a list: exclude: [17, 42]",
             field="exclude",
+            code="unreadable-file",
         ) from None
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{exclude}: is not valid UTF-8 ({error.reason})", field="exclude"
+            f"{exclude}: is not valid UTF-8 ({error.reason})", field="exclude", code="bad-syntax"
         ) from None
     texts = [_COMMENT.sub("", line).strip() for line in lines]
     locations = {text: f"{exclude}:{number}" for number, text in enumerate(texts, 1) if text}
     if not locations:
-        raise DataError(f"{exclude}: lists no ID, expected one per line", field="exclude")
+        raise DataError(
+            f"{exclude}: lists no ID, expected one per line", field="exclude", code="empty-data"
+        )
     return locations
 
 

@@ -12,7 +12,7 @@ import functools
 import importlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,10 @@ class ResolvedConfig:
         while path and path not in self.origins:
             path = parent_path(path)
         return self.origins.get(path)
+
+    def locate(self, problems: Iterable[Problem | tuple[str, str]]) -> list[Problem]:
+        """Returns problems with the places where their settings were set."""
+        return [problem.at(self.origin(problem.path)) for problem in map(Problem.of, problems)]
 
     def changes(self) -> dict[str, object]:
         """Returns the settings that other files and flags set over the experiment, by dotted path.
@@ -336,6 +340,7 @@ def _early_reference_problems(root: Section) -> list[Problem]:
             name,
             "cannot be a reference, because it is read before references are resolved",
             node.origin,
+            code="bad-reference",
         )
         for name, node in nodes
         if isinstance(node, Leaf) and has_reference_notation(node.value)
@@ -356,7 +361,7 @@ def _find_file(name: str) -> Path:
         message = (
             f"unknown experiment {name!r}; for Model Garden's, use --experiment={OFFICIAL}{name}"
         )
-        raise ConfigError([Problem("--experiment", message)]) from None
+        raise ConfigError([Problem("--experiment", message, code="missing-file")]) from None
 
 
 def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> None:
@@ -398,7 +403,7 @@ def import_modules(names: Sequence[str], origin: Origin) -> None:
             importlib.import_module(str(name))
         except (Exception, SystemExit) as error:  # A script may call `sys.exit`.
             message = f"cannot import {name!r}: {type(error).__name__}: {error}"
-            raise ConfigError([Problem("imports", message, origin)]) from None
+            raise ConfigError([Problem("imports", message, origin, code="import-failed")]) from None
 
 
 def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
@@ -412,10 +417,10 @@ def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
 def _require_task(builder: Builder) -> None:
     if not any(path == "task.name" or path == "task" for path in builder.origins):
         message = "no task is set; pass --experiment=NAME (see `runner list`) or set task.name"
-        builder.problems.append(Problem("task.name", message))
+        builder.problems.append(Problem("task.name", message, code="not-set"))
 
 
 def _check_paths(builder: Builder, config: Config) -> None:
     for path, message in path_problems(config):
         origin = builder.origins.get(path.partition("[")[0])
-        builder.problems.append(Problem(path, message, origin))
+        builder.problems.append(Problem(path, message, origin, "bad-path"))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
 
 # Decorators of Keras, which keep the arguments.
@@ -119,22 +120,31 @@ def actual_parameters(function: Callable[..., object]) -> Signature | None:
 
 def argument_problems(
     signature: Signature, arguments: Mapping[str, object], reference: str
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields (argument, message) for each argument that a function does not accept or lacks."""
     known = {parameter.name: parameter for parameter in signature.parameters}
     for name, value in arguments.items():
         if name not in known:
             if not signature.takes_any:
-                yield name, f"{reference}: {unknown_name_message('argument', name, list(known))}"
+                yield Problem(
+                    name,
+                    f"{reference}: {unknown_name_message('argument', name, list(known))}",
+                    code="bad-arguments",
+                )
         elif not _accepts(known[name], value):
             parameter = known[name]
             expected = parameter.annotation or f"a value like its default, {parameter.default!r}"
-            yield name, f"{reference}: got {shorten(repr(value))}, expected {expected}"
+            yield Problem(
+                name,
+                f"{reference}: got {shorten(repr(value))}, expected {expected}",
+                code="bad-arguments",
+            )
     for parameter in signature.parameters:
         if parameter.required and parameter.name not in arguments:
-            yield (
+            yield Problem(
                 parameter.name,
                 f"{reference}: the argument {parameter.name!r} is required; set it",
+                code="bad-arguments",
             )
 
 

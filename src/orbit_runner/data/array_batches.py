@@ -108,6 +108,7 @@ def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) 
             f"{source.name}: got arrays {', '.join(path for path, _ in leaves(source.arrays))}, "
             "expected `image`, with images [n, height, width, channels] to augment",
             field="augment",
+            code="bad-data",
         )
     if indexed := indexed_arrays(source):
         return _make_indexed_reader(source, indexed[0])

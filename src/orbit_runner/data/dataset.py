@@ -146,17 +146,37 @@ def check_equal(
                 f"{name}: got {path} {got.get(path, 'none')}, expected "
                 f"{expected.get(path, 'none')} as in mixture[0], {first}",
                 field=f"mixture[{number}]",
+                code="data-mismatch",
             )
+
+
+def class_difference(labels: Sequence[str], expected: Sequence[str], other: str) -> str:
+    """Returns how classes differ from those of `other`, with the names that only one side has."""
+    sides = {
+        "only here": sorted(set(labels) - set(expected)),
+        f"only in {other}": sorted(set(expected) - set(labels)),
+    }
+    if not any(sides.values()):
+        order = f"{_some_names(labels)}, expected {_some_names(expected)}"
+        return f"has the classes of {other} in another order: {order}"
+    lists = [f"{side} {_some_names(names)}" for side, names in sides.items() if names]
+    return f"has other classes than {other}: {'; '.join(lists)}"
+
+
+def _some_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more
 
 
 def check_classes(number: int, dataset: Any, first: Any) -> None:
     """Raises `DataError` if a dataset of a mixture has other classes than the first."""
     if dataset.labels == first.labels:
         return
-    odd = sorted(set(dataset.labels or ()) ^ set(first.labels or ()))
+    difference = class_difference(
+        dataset.labels or (), first.labels or (), f"mixture[0], {first.name}"
+    )
     raise DataError(
-        f"{dataset.name}: got {len(dataset.labels or ())} classes, expected the "
-        f"{len(first.labels or ())} of mixture[0], {first.name}; they differ in "
-        f"{', '.join(odd[:5]) or 'their order'}",
+        f"{dataset.name}: {difference}",
         field=f"mixture[{number}]",
+        code="data-mismatch",
     )

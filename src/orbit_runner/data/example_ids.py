@@ -24,9 +24,10 @@ class UnknownExample(RunnerError):
         reason: The ID and what is allowed.
     """
 
+    code = "unknown-example"
+
     def __init__(self, reason: str) -> None:
-        super().__init__(f"{FLAG}: {reason}")
-        self.reason = reason
+        super().__init__(reason, path=FLAG)
 
 
 def index_of(text: str, size: int) -> int | None:
@@ -109,5 +110,7 @@ def unknown_id_error(
     """
     why = f", which {reason}" if reason else ""
     names = [*itertools.islice(known, _MAX_COMPARED + 1)]
-    hint = nearest_name_hint(text, names) if len(names) <= _MAX_COMPARED else ""
+    # The name itself is among them if only its number is wrong.
+    comparable = len(names) <= _MAX_COMPARED and text not in names
+    hint = nearest_name_hint(text, names) if comparable else ""
     return UnknownExample(f"got {text!r}{why}{hint}\nallowed: {id_help}")

@@ -24,7 +24,7 @@ def download_hint(*names: str, data_dir: str = "") -> str:
     listed as alternatives.
     """
     directory = data_dir or f"data/{names[0]}"
-    others = "".join(f" (or {name})" for name in names[1:])
+    others = f" (or {', '.join(names[1:])})" if names[1:] else ""
     return f"to download the dataset, run `runner data get {names[0]} --dir={directory}`{others}"
 
 
@@ -32,7 +32,9 @@ def check_split(source: str, split: str) -> None:
     """Raises `DataError` if the split is not one of `SPLITS`."""
     if split not in SPLITS:
         raise DataError(
-            f"{source}: got split {split!r}, expected one of {', '.join(SPLITS)}", field="split"
+            f"{source}: got split {split!r}, expected one of {', '.join(SPLITS)}",
+            field="split",
+            code="unknown-part",
         )
 
 
@@ -42,10 +44,10 @@ def data_folder(source: str, data_dir: str, hint: str) -> Path:
     Raises `DataError` if `data_dir` is empty or not a directory. The message ends with `hint`.
     """
     if not data_dir:
-        raise DataError(f"{source}: no directory is set; {hint}")
+        raise DataError(f"{source}: no directory is set; {hint}", code="not-set")
     directory = Path(data_dir).expanduser()
     if not os.path.isdir(directory):
-        raise DataError(f"{source}: directory {directory} not found; {hint}")
+        raise DataError(f"{source}: directory {directory} not found; {hint}", code="missing-file")
     return directory
 
 
@@ -60,11 +62,13 @@ def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[P
         pattern = Path(data_dir).expanduser() / Path(name).expanduser()
         matches = [pattern] if os.path.isfile(pattern) else _glob(pattern)
         if not matches:
-            raise DataError(f"{source}: no file matches {pattern}", field="input_path")
+            raise DataError(
+                f"{source}: no file matches {pattern}", field="input_path", code="missing-file"
+            )
         paths += matches
     twice = next((path for path in paths if paths.count(path) > 1), None)
     if twice is not None:
-        raise DataError(f"{source}: {twice} is listed twice", field="input_path")
+        raise DataError(f"{source}: {twice} is listed twice", field="input_path", code="set-twice")
     return paths
 
 
@@ -73,9 +77,11 @@ def read_json_object(path: Path, field: str) -> JsonObject:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: cannot be read ({first_line(error)})", field=field) from None
+        raise DataError(
+            f"{path}: cannot be read ({first_line(error)})", field=field, code="damaged-file"
+        ) from None
     if not isinstance(content, dict):
-        raise DataError(f"{path}: is not a JSON object", field=field)
+        raise DataError(f"{path}: is not a JSON object", field=field, code="damaged-file")
     return content
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.arrays import RepeatedArray, leaves
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_count
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 _THREADS = 8
@@ -93,7 +93,9 @@ def describe_files(
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(describe, absolute))
     except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise DataError(
+            f"{error.filename}: cannot be read ({error.strerror})", code="unreadable-file"
+        ) from None
 
 
 def describe_file_change(row: DataFile) -> str:
@@ -128,7 +130,9 @@ def describe_directories(directories: Mapping[str, Sequence[str]]) -> list[DataF
             for directory, paths in directories.items()
         ]
     except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise DataError(
+            f"{error.filename}: cannot be read ({error.strerror})", code="unreadable-file"
+        ) from None
 
 
 def _describe_directory(directory: str, name: str, paths: Sequence[str]) -> DataFile:
@@ -254,7 +258,7 @@ def _describe_change(before: DataFile, now: DataFile) -> str:
 
 def _format_size(row: DataFile) -> str:
     is_directory = row.digest.startswith("sizes:")
-    count = f"{row.files:,} file{'s' if row.files != 1 else ''}, " if is_directory else ""
+    count = f"{format_count(row.files, 'file')}, " if is_directory else ""
     return f"{count}{row.bytes:,} bytes"
 
 

@@ -59,7 +59,7 @@ class ExampleReader:
         self._lock = threading.Lock()
         self.size = len(items)
         if not self.size:
-            raise DataError(f"{name}: has no examples", field="function")
+            raise DataError(f"{name}: has no examples", field="function", code="empty-data")
         self._batch_size = 0
         first = self._item(0)
         if has_batches:
@@ -98,7 +98,9 @@ class ExampleReader:
             raise
         except Exception as error:  # The code of the object may raise any error.
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise DataError(f"{self.name}: item {index}: {reason}", field="function") from error
+            raise DataError(
+                f"{self.name}: item {index}: {reason}", field="function", code="bad-record"
+            ) from error
         return self._parse(item)
 
     def _check(self, number: int, example: Mapping[str, np.ndarray]) -> None:
@@ -111,6 +113,7 @@ class ExampleReader:
                     f"{self.name}: example {number}: got {path} {_format(got)}, expected "
                     f"{_format(expected)} as in example 0",
                     field="function",
+                    code="bad-record",
                 )
 
 

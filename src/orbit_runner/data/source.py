@@ -66,7 +66,8 @@ class ArraySource(Dataset):
         sizes = {path: len(array) for path, array in leaves(self.arrays)}
         if not sizes or min(sizes.values()) < 1 or len(set(sizes.values())) > 1:
             raise DataError(
-                f"{self.name}: got sizes {sizes}, expected arrays of the same size, at least 1"
+                f"{self.name}: got sizes {sizes}, expected arrays of the same size, at least 1",
+                code="bad-data",
             )
 
     @property

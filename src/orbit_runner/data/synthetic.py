@@ -178,7 +178,11 @@ def _is_in_range(value: float, dtype: np.dtype) -> bool:
 
 
 def _error(path: str, got: object, expected: str) -> DataError:
-    return DataError(f"synthetic: {path}: got {got!r}, expected {expected}", field="synthetic")
+    return DataError(
+        f"synthetic: {path}: got {got!r}, expected {expected}",
+        field="synthetic",
+        code="out-of-range",
+    )
 
 
 def _load_images(*, features: str, **settings: Any) -> ArraySource:

@@ -349,6 +349,7 @@ def find_dataset(name: str) -> PublicDataset:
     """Returns a dataset of the catalog; raises an error if the name is unknown."""
     if name not in SETS:
         raise RunnerError(
-            f"{unknown_name_message('dataset', name, [*SETS])}\nsee `runner data list`"
+            f"{unknown_name_message('dataset', name, [*SETS])}\nsee `runner data list`",
+            code="unknown-name",
         )
     return SETS[name]

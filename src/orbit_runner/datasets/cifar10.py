@@ -69,7 +69,8 @@ def _standard_files(split: str, data_dir: str) -> list[Path]:
             if name not in missing
         ]
         raise DataError(
-            f"cifar10: no {', '.join(missing)} in {directory}; {hint}{_subset_advice(present)}"
+            f"cifar10: no {', '.join(missing)} in {directory}; {hint}{_subset_advice(present)}",
+            code="missing-file",
         )
     return [directory / name for name in names]
 
@@ -84,12 +85,15 @@ def _read_records(path: Path, field: str) -> np.ndarray:
     try:
         content = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error})", field=field) from None
+        raise DataError(
+            f"{path}: cannot be read ({error})", field=field, code="unreadable-file"
+        ) from None
     if not len(content) or len(content) % _RECORD:
         raise DataError(
             f"{path}: got {len(content)} bytes, expected records of {_RECORD} bytes, so record "
             f"{len(content) // _RECORD} is incomplete",
             field=field,
+            code="damaged-file",
         )
     records = content.reshape(-1, _RECORD)
     if records[:, 0].max() > 9:
@@ -97,6 +101,7 @@ def _read_records(path: Path, field: str) -> np.ndarray:
         raise DataError(
             f"{path}: got label {records[number, 0]} in record {number}, expected 0 to 9",
             field=field,
+            code="bad-record",
         )
     return records
 

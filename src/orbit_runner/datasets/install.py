@@ -64,7 +64,11 @@ def parse_source(text: str | None) -> DownloadSource:
         return DownloadSource(base=text)
     directory = Path(text).expanduser()
     if "://" in text or not directory.is_dir():
-        raise RunnerError(f"--from: got {text!r}, expected http://…, https://… or a directory")
+        raise RunnerError(
+            f"got {text!r}, expected http://…, https://… or a directory",
+            path="--from",
+            code="wrong-type",
+        )
     return DownloadSource(folder=directory)
 
 
@@ -111,7 +115,8 @@ def _is_there(file: RemoteFile, options: DownloadOptions) -> bool:
         if not is_present and target.exists() and not options.replace:
             raise RunnerError(
                 f"{target} exists, but is not the published file ({file.size:,} bytes, "
-                f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace"
+                f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace",
+                code="already-exists",
             )
     if is_present:
         note(f"{file.name}: already present and verified")
@@ -230,9 +235,11 @@ def ensure_writable(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunnerError(f"--dir: cannot create {directory} ({error.strerror})") from None
+        raise RunnerError(
+            f"cannot create {directory} ({error.strerror})", path="--dir", code="not-writable"
+        ) from None
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise RunnerError(f"--dir: {directory} is not writable")
+        raise RunnerError(f"{directory} is not writable", path="--dir", code="not-writable")
 
 
 @contextlib.contextmanager
@@ -248,7 +255,7 @@ def directory_lock_scope(directory: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunnerError(
-                f"{directory}: another `runner data get` is using this directory"
+                f"{directory}: another `runner data get` is using this directory", code="run-locked"
             ) from None
         except OSError:
             pass  # The file system does not support locks.
@@ -281,7 +288,8 @@ def move_files(names: Sequence[str], aside: Path, directory: Path, *, replace: b
     if different and not replace:
         raise RunnerError(
             f"{directory}: these files exist, but differ from the published dataset:\n"
-            f"{format_list(different)}\nmove them, choose another --dir, or pass --replace"
+            f"{format_list(different)}\nmove them, choose another --dir, or pass --replace",
+            code="already-exists",
         )
     for name in names:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import check_split, data_folder, download_hint, named_files
 from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_count
 
 _PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 # Mean and standard deviation of MNIST's training images, in units of 0 to 255, as in the MNIST
@@ -39,7 +39,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     shapes = {image.shape[1:3] for image, _ in parts}
     if len(shapes) > 1:
         raise DataError(
-            f"mnist: got images of {sorted(shapes)} pixels in {data_dir}, expected one size"
+            f"mnist: got images of {sorted(shapes)} pixels in {data_dir}, expected one size",
+            code="data-mismatch",
         )
     return ArraySource(
         name="mnist",
@@ -70,8 +71,9 @@ def _find_pairs(
     files = named_files("mnist", data_dir, input_path)
     if len(files) != 2:
         raise DataError(
-            f"mnist: got {len(files)} files, expected 2: the images and the labels",
+            f"mnist: got {format_count(len(files), 'file')}, expected 2: the images and the labels",
             field="input_path",
+            code="bad-data",
         )
     return [(files[0], files[1], "input_path")]
 
@@ -81,7 +83,10 @@ def _find(directory: Path, stem: str, rank: int) -> Path:
     for name in names:
         if (directory / name).is_file():
             return directory / name
-    raise DataError(f"mnist: no {names[0]} (or .gz) in {directory}; {_hint(str(directory))}")
+    raise DataError(
+        f"mnist: no {names[0]} (or .gz) in {directory}; {_hint(str(directory))}",
+        code="missing-file",
+    )
 
 
 def _hint(data_dir: str) -> str:
@@ -97,11 +102,14 @@ def _read_pair(images: Path, labels: Path, field: str) -> tuple[np.ndarray, np.n
         raise DataError(
             f"{labels}: got {len(label)} labels, expected {len(image)}, one per image in {images}",
             field=field,
+            code="data-mismatch",
         )
     if label.max() > 9:
         record = int(np.argmax(label > 9))
         raise DataError(
-            f"{labels}: got label {label[record]} in record {record}, expected 0 to 9", field=field
+            f"{labels}: got label {label[record]} in record {record}, expected 0 to 9",
+            field=field,
+            code="bad-record",
         )
     return image, label
 
@@ -127,10 +135,13 @@ def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
             f"{path}: starts with 0x{content[:4].hex()}, expected 0x{magic.hex()} (IDX, uint8, "
             f"rank {rank})",
             field=field,
+            code="damaged-file",
         )
     if len(content) < header:
         raise DataError(
-            f"{path}: got {len(content)} bytes, expected at least {header}", field=field
+            f"{path}: got {len(content)} bytes, expected at least {header}",
+            field=field,
+            code="damaged-file",
         )
     shape = struct.unpack(f">{rank}I", content[4:header])
     return _parse_values(path, content, header, shape, field)
@@ -140,13 +151,18 @@ def _parse_values(
     path: Path, content: bytes, header: int, shape: tuple[int, ...], field: str
 ) -> np.ndarray:
     if min(shape) < 1:
-        raise DataError(f"{path}: got shape {list(shape)}, expected no dimension of 0", field=field)
+        raise DataError(
+            f"{path}: got shape {list(shape)}, expected no dimension of 0",
+            field=field,
+            code="damaged-file",
+        )
     # Not NumPy's product, which dimensions of an invalid header could overflow.
     expected = header + math.prod(shape)
     if len(content) != expected:
         raise DataError(
             f"{path}: got {len(content)} bytes, expected {expected} for shape {list(shape)}",
             field=field,
+            code="damaged-file",
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
@@ -158,7 +174,9 @@ def _read_content(path: Path, field: str) -> bytes:
         with gzip.open(path) as file:
             return _decompress(file)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read ({error})", field=field) from None
+        raise DataError(
+            f"{path}: cannot be read ({error})", field=field, code="unreadable-file"
+        ) from None
 
 
 def _decompress(file: gzip.GzipFile) -> bytes:

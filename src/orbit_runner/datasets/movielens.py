@@ -13,7 +13,7 @@ from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
 from orbit_runner.data.ratings.parsing import Layout, load_or_parse, parse_ratings
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_choices, format_count
 
 # The README of each dataset describes the format of its lines.
 _FILES = MappingProxyType(
@@ -56,7 +56,9 @@ def load(
                 path, lambda: parse_ratings(path, layout, field=field), f"ratings of {variant}"
             )
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
+        raise DataError(
+            f"{path}: cannot be read: {error.strerror}", field=field, code="unreadable-file"
+        ) from None
     first = 2 if layout.header else 1
     check_bad_records(name, bad, max_bad_records, len(users) + len(bad), "lines")
     return Interactions(
@@ -67,14 +69,19 @@ def load(
 def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:
     files = named_files("movielens", data_dir, input_path)
     if len(files) != 1:
-        raise DataError(f"movielens: got {len(files)} files, expected 1", field="input_path")
+        raise DataError(
+            f"movielens: got {format_count(len(files), 'file')}, expected 1",
+            field="input_path",
+            code="not-allowed",
+        )
     endings = {Path(name).suffix: known for known, (name, _) in _FILES.items()}
     kind = variant or endings.get(files[0].suffix, "")
     if not kind:
         raise DataError(
             f"movielens: {files[0]}: cannot infer the format from the file name; set variant "
-            f"to {' or '.join(_FILES)}",
+            f"to {format_choices(_FILES)}",
             field="variant",
+            code="not-set",
         )
     return files[0], kind
 
@@ -90,12 +97,17 @@ def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
     }
     matches = [(path, kind) for kind, paths in places.items() for path in paths if path.is_file()]
     if not matches:
-        names = " or ".join(_FILES[kind][0] for kind in wanted)
-        below = " or ".join(f"ml-{kind}" for kind in wanted)
-        raise DataError(f"movielens: no {names} in {directory} or its subdirectory {below}; {hint}")
+        names = format_choices(_FILES[kind][0] for kind in wanted)
+        below = format_choices(f"ml-{kind}" for kind in wanted)
+        raise DataError(
+            f"movielens: no {names} in {directory} or its subdirectory {below}; {hint}",
+            code="missing-file",
+        )
     if len(matches) > 1:
         paths = " and ".join(str(path) for path, _ in matches)
-        raise DataError(f"movielens: found {paths}; set variant to select one", field="variant")
+        raise DataError(
+            f"movielens: found {paths}; set variant to select one", field="variant", code="not-set"
+        )
     return matches[0]
 
 

@@ -88,7 +88,8 @@ def _verify(file: PublishedFile, path: Path) -> str:
     if problem:
         raise RunnerError(
             f"{path} is not the published file, or has changed\n{problem}\n"
-            "remove it to download it again"
+            "remove it to download it again",
+            code="wrong-checksum",
         )
     content = {"url": file.url, "bytes": path.stat().st_size, "digest": digest}
     write_shared_file(record, json.dumps(content).encode() + b"\n")

@@ -114,6 +114,7 @@ def check_no_paths(source: str, data_dir: str, input_path: Sequence[str]) -> Non
             raise DataError(
                 f"{source}: got {field} {value!r}, expected none: the data comes with scikit-learn",
                 field=field,
+                code="not-allowed",
             )
 
 
@@ -122,10 +123,13 @@ def packaged_file(source: str, name: str) -> Path:
     # Importing scikit-learn takes a second; finding it does not.
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise DataError(f"{source}: scikit-learn is not installed; run `pip install scikit-learn`")
+        raise DataError(
+            f"{source}: scikit-learn is not installed; run `pip install scikit-learn`",
+            code="missing-package",
+        )
     path = Path(spec.origin).parent / "datasets" / "data" / name
     if not path.is_file():
-        raise DataError(f"{source}: {path} not found; {_HINT}")
+        raise DataError(f"{source}: {path} not found; {_HINT}", code="missing-file")
     return path
 
 
@@ -141,9 +145,14 @@ def read_table(
         with open_text(path, "rt", encoding="utf-8") as lines:
             table = np.loadtxt(lines, delimiter=delimiter, skiprows=head, dtype=np.float64)
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DataError(f"{source}: {path} cannot be read ({error}); {_HINT}") from None
+        raise DataError(
+            f"{source}: {path} cannot be read ({error}); {_HINT}", code="unreadable-file"
+        ) from None
     if table.shape != shape:
-        raise DataError(f"{source}: {path}: got shape {table.shape}, expected {shape}; {_HINT}")
+        raise DataError(
+            f"{source}: {path}: got shape {table.shape}, expected {shape}; {_HINT}",
+            code="damaged-file",
+        )
     return table
 
 

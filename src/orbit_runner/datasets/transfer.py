@@ -26,6 +26,7 @@ from orbit_runner.version import __version__
 class DownloadError(RunnerError):
     """A file could not be downloaded, although the command is correct."""
 
+    code = "download-failed"
     exit_code = exit_codes.CRASHED
 
 
@@ -195,7 +196,7 @@ def _receive(
     try:
         file = part.open("ab", buffering=0)
     except OSError as error:
-        raise DownloadError(f"{part}: cannot be written ({error})") from None
+        raise DownloadError(f"{part}: cannot be written ({error})", code="not-writable") from None
     with file:
         report(done, size)
         while done < size and (piece := _read_piece(response)):
@@ -221,7 +222,7 @@ def _write(file: IO[bytes], part: Path, piece: bytes) -> None:
         while left:
             left = left[file.write(left) :]
     except OSError as error:
-        raise DownloadError(f"{part}: cannot be written ({error})") from None
+        raise DownloadError(f"{part}: cannot be written ({error})", code="not-writable") from None
 
 
 def host(url: str) -> str:
@@ -303,7 +304,8 @@ def download_verified(
     if problem:
         forget(part)
         raise DownloadError(
-            f"{name}: differs from the published file, so it was removed\n{problem}"
+            f"{name}: differs from the published file, so it was removed\n{problem}",
+            code="wrong-checksum",
         )
 
 

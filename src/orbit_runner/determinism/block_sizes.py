@@ -52,6 +52,7 @@ def fix_block_sizes() -> None:
         f"got 'portable', but this processor's L1 data cache has {sizes[0] // 1024} KiB, and this "
         "version of TensorFlow does not let the size of Eigen's blocks be set\n"
         "allowed here: 'native'",
+        code="not-supported",
     )
 
 

@@ -66,7 +66,7 @@ def reset() -> None:
     """Names new layers as in a new process, and forgets the generator of draws without a seed."""
     if is_imported():
         tf_internals.keras_3_reset_names()
-        tf_internals.keras_3_set_global(tf_internals.KERAS_3_GENERATOR, None)
+        tf_internals.keras_3_set_global(tf_internals.keras_3_generator_key(), None)
 
 
 @contextlib.contextmanager
@@ -76,13 +76,13 @@ def restored_scope() -> Iterator[None]:
     generator = None
     if is_imported():
         policy = sys.modules["keras"].config.dtype_policy()
-        generator = tf_internals.keras_3_get_global(tf_internals.KERAS_3_GENERATOR)
+        generator = tf_internals.keras_3_get_global(tf_internals.keras_3_generator_key())
     try:
         yield
     finally:
         if is_imported():
             sys.modules["keras"].config.set_dtype_policy(policy)
-            tf_internals.keras_3_set_global(tf_internals.KERAS_3_GENERATOR, generator)
+            tf_internals.keras_3_set_global(tf_internals.keras_3_generator_key(), generator)
 
 
 def _create_per_replica(create: Callable[..., None]) -> Callable[..., None]:

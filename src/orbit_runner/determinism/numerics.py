@@ -67,6 +67,7 @@ def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
             f"got {count}, but TensorFlow has already started in this process with {started} "
             "(0: its default)\n"
             "it must be set before the first op: start a new process, or set it to 0",
+            code="too-late",
         ) from error
 
 

@@ -15,7 +15,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +24,12 @@ from orbit_runner.determinism import portable
 from orbit_runner.utils.xla_cache import VARIABLE, other_xla_flags
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
+# Used by some runs: `TaskData.packages` and the model of a run say which.
+KERAS_3 = "keras"
+SCIPY = "scipy"
+SENTENCEPIECE = "sentencepiece"
+_PACKAGES_OF_SOME_RUNS = (KERAS_3, SCIPY, SENTENCEPIECE)
+_PACKAGES_ON_GPUS = ("nvidia-cublas-cu12", "nvidia-cudnn-cu12")
 # Read by TensorFlow and XLA regardless of the config.
 _VARIABLES = (
     "XLA_FLAGS",
@@ -74,13 +80,20 @@ _ONEDNN_DEFAULT_SETS = {
 }
 
 
-def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
+def describe_numerics(
+    runtime: RuntimeConfig, packages: Iterable[str] = _PACKAGES_OF_SOME_RUNS
+) -> dict[str, str]:
     """Returns what the weights depend on besides the config, as strings by name.
 
-    Does not import TensorFlow. `describe_changes` compares two such records.
+    Imports neither TensorFlow nor the packages. `describe_changes` compares two such records.
+
+    Args:
+        runtime: The settings of the runtime.
+        packages: Packages to describe besides those that every run uses. A record of a run has
+            those that the run uses, so that a new version of another package is not a change.
     """
     if runtime.is_portable:
-        return _portable_record()
+        return _portable_record(packages)
     sets = _instruction_sets()
     return {
         _THREADS: str(intra_op_threads(runtime)),
@@ -92,11 +105,11 @@ def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
         _XLA: "on" if runtime.enable_xla else "off",
         **{name: _read_variable(name) for name in _VARIABLES},
         **_conditional_variables(runtime),
-        **_versions(),
+        **_versions(packages),
     }
 
 
-def _portable_record() -> dict[str, str]:
+def _portable_record(packages: Iterable[str]) -> dict[str, str]:
     """Returns the record of portable numerics: what `portable` sets, whatever the machine has."""
     return {
         _THREADS: "1",
@@ -106,13 +119,13 @@ def _portable_record() -> dict[str, str]:
         _PROCESSOR: " ".join(["x86_64", *portable.INSTRUCTION_SETS]),
         _XLA: "off",
         **{name: portable.VARIABLES.get(name) or _UNSET for name in _VARIABLES},
-        **_versions(),
+        **_versions(packages),
     }
 
 
-def _versions() -> dict[str, str]:
+def _versions(packages: Iterable[str]) -> dict[str, str]:
     return {
-        **{package: _version(package) for package in _PACKAGES},
+        **{package: _version(package) for package in (*_PACKAGES, *packages)},
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "C library": portable.c_library(),
     }
@@ -152,7 +165,8 @@ def _remedy(name: str, before: str) -> str:
         variable = "ONEDNN_MAX_CPU_ISA" if name == _CAP else name
         is_set = f"set {variable}={shlex.quote(before)}"
         return f" (unset {variable})" if before == _UNSET else f" ({is_set})"
-    if name in _PACKAGES and before != _ABSENT:
+    packages = (*_PACKAGES, *_PACKAGES_OF_SOME_RUNS, *_PACKAGES_ON_GPUS)
+    if name in packages and before != _ABSENT:
         return f" (install {name}=={before})"
     return ""
 
@@ -231,7 +245,8 @@ def _conditional_variables(runtime: RuntimeConfig) -> dict[str, str]:
     if not runtime.num_gpus:
         return {name: _read_variable(name) for name in names}
     values = {name: _read_variable(name) for name in (*names, *_ON_GPUS)}
-    return {"GPU": _gpus(runtime.num_gpus), **values}
+    versions = {package: _version(package) for package in _PACKAGES_ON_GPUS}
+    return {"GPU": _gpus(runtime.num_gpus), **values, **versions}
 
 
 def _gpus(asked: int, directory: Path = Path("/proc/driver/nvidia/gpus")) -> str:

@@ -66,7 +66,9 @@ def set_portable_variables(runtime: RuntimeConfig) -> None:
         return
     problem = machine_problem()
     if problem:
-        raise SettingError(SETTING, f"'portable' {problem}\nallowed here: 'native'")
+        raise SettingError(
+            SETTING, f"'portable' {problem}\nallowed here: 'native'", code="not-supported"
+        )
     wrong = [name for name, value in VARIABLES.items() if os.environ.get(name, "") != value]
     if wrong and "tensorflow" in sys.modules:
         unset = [name for name in wrong if not VARIABLES[name]]
@@ -77,6 +79,7 @@ def set_portable_variables(runtime: RuntimeConfig) -> None:
             "got 'portable', but TensorFlow was imported before, with other values of "
             f"{', '.join(wrong)}\n"
             f"set them when Python starts: env {' '.join(words)} python …",
+            code="too-late",
         )
     os.environ.update(VARIABLES)
 

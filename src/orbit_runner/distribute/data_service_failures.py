@@ -21,7 +21,7 @@ import tensorflow as tf
 from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.description import MemberLost
 from orbit_runner.distribute.cluster.liveness import Liveness, check_liveness
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, format_choices
 from orbit_runner.tf_internals import CancellationManager, CancellationManagerContext
 from orbit_runner.utils.terminal import show_cursor
 
@@ -84,7 +84,7 @@ def _find_reason(error: Exception, services: list[str]) -> str:
         if liveness is not Liveness.ALIVE:
             return _lost_message(service, liveness)
     if isinstance(error, tf.errors.NotFoundError) and _UNKNOWN_CLIENT.search(str(error)):
-        named = " or ".join(f"grpc://{service}" for service in services)
+        named = format_choices(f"grpc://{service}" for service in services)
         return f"a data service was lost: {named} was restarted during the run"
     return ""
 

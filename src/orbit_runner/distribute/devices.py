@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import SettingError, format_count
 from orbit_runner.utils.log import note
 from orbit_runner.utils.mfu import peak_of
 
@@ -22,8 +22,10 @@ _CUDA_DRIVER = "libcuda.so.1"
 class DeviceError(SettingError):
     """Raised if requested devices are not available."""
 
-    def __init__(self, message: str, *, field: str = "num_gpus") -> None:
-        super().__init__(f"runtime.{field}", message)
+    code = "missing-device"
+
+    def __init__(self, message: str, *, field: str = "num_gpus", code: str = "") -> None:
+        super().__init__(f"runtime.{field}", message, code=code)
 
 
 def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
@@ -37,7 +39,8 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
         raise DeviceError(
             f"got {wanted}, but this machine has {_describe(gpus)}\n"
             f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all GPUs"
-            "\nset TF_CPP_MIN_LOG_LEVEL=0 to see why TensorFlow does not find a GPU"
+            "\nset TF_CPP_MIN_LOG_LEVEL=0 to see why TensorFlow does not find a GPU",
+            code="not-allowed",
         )
     if runtime.traits.uses_one_device:
         wanted = min(wanted, runtime.parts)
@@ -69,7 +72,7 @@ def _note_once(count: int, uses_one_device: bool) -> None:
 
 
 def _describe(gpus: list[object]) -> str:
-    return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}" if gpus else "no GPU"
+    return format_count(len(gpus), "GPU") if gpus else "no GPU"
 
 
 def _divide_device(
@@ -86,6 +89,7 @@ def _divide_device(
                 f"got {count}, but TensorFlow has already started with {current} in "
                 "this process; the number can be set only once per process",
                 field="num_virtual_devices",
+                code="too-late",
             ) from None
     return tuple(f"{device.device_type}:{index}" for index in range(count))
 
@@ -103,6 +107,7 @@ def _parts_of_gpu(count: int) -> list[tf.config.LogicalDeviceConfiguration]:
             f"is unknown, because the CUDA driver ({_CUDA_DRIVER}) cannot be used\n"
             "allowed: 1; or set runtime.num_gpus to 0, for virtual devices on the CPU",
             field="num_virtual_devices",
+            code="not-supported",
         )
     limit = int(total * _SHARED_MEMORY) // count // _MIB
     return [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * count

@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.distribute.cluster.barrier import unreachable_members
 from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.distribute.data_service_failures import data_service_watch_scope
-from orbit_runner.errors import first_line
+from orbit_runner.errors import cut_at_word, first_line
 
 # Raised by collectives and the coordination service; the last two if a peer exits normally.
 _LOSS_ERRORS = (
@@ -86,7 +86,7 @@ def _loss_message(strategy: tf.distribute.Strategy, error: Exception, others: li
 
 def _loss_reason(error: Exception) -> str:
     match = _CAUSE.search(str(error))
-    return match[1][:300] if match else first_line(error)
+    return cut_at_word(match[1]) if match else first_line(error)
 
 
 def _describe_lost(error: Exception, others: list[Member]) -> str:

@@ -67,14 +67,16 @@ def build_parameter_server(
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         servers = format_members(servers_of(jobs))
         raise RunnerError(
-            f"TensorFlow cannot use the servers {servers}: {first_line(error)}"
+            f"TensorFlow cannot use the servers {servers}: {first_line(error)}",
+            code="server-failed",
         ) from error
     _initialize_before_sharding(strategy)
     replicas = strategy.num_replicas_in_sync
     if replicas != 1:
         raise RunnerError(
             f"each worker has {replicas} visible GPUs, but a step runs on one\n"
-            "start one worker per GPU, and set CUDA_VISIBLE_DEVICES to that GPU"
+            "start one worker per GPU, and set CUDA_VISIBLE_DEVICES to that GPU",
+            code="not-supported",
         )
     return strategy
 

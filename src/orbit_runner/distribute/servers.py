@@ -84,7 +84,7 @@ def run_server(
     problem = port_problem(address)
     if problem:
         # TensorFlow would report this among many lines of its own, or abort.
-        raise RunnerError(f"{name}: {problem}")
+        raise RunnerError(f"{name}: {problem}", code="server-failed")
     with _signal_scope() as received:
         print(f"{name}: starting at {address} …", file=sys.stderr, flush=True)
         server = _start(start, name)
@@ -120,7 +120,7 @@ def _start(start: Callable[[], object], name: str) -> object:
         return start()
     except tf.errors.OpError as error:
         raise RunnerError(
-            f"{name}: TensorFlow cannot start the server: {first_line(error)}"
+            f"{name}: TensorFlow cannot start the server: {first_line(error)}", code="server-failed"
         ) from error
 
 

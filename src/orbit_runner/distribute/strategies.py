@@ -153,7 +153,8 @@ def build_multi_worker(
         ) from error
     except RuntimeError as error:
         raise RunnerError(
-            f"{cluster.me}: TensorFlow cannot start a cluster in this process: {first_line(error)}"
+            f"{cluster.me}: TensorFlow cannot start a cluster in this process: {first_line(error)}",
+            code="server-failed",
         ) from error
 
 

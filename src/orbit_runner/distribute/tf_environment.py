@@ -75,7 +75,8 @@ def check_docstrings() -> None:
     if sys.flags.optimize > 1:
         raise RunnerError(
             "TensorFlow cannot be imported without docstrings: Python runs with -OO or "
-            "PYTHONOPTIMIZE=2; unset it, or use -O or PYTHONOPTIMIZE=1"
+            "PYTHONOPTIMIZE=2; unset it, or use -O or PYTHONOPTIMIZE=1",
+            code="not-supported",
         )
 
 

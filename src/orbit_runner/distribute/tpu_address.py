@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.addresses import address_problem, split_address
 
@@ -93,7 +94,7 @@ def endpoints(name: str) -> list[str]:
     return [part if ":" in part else f"{part}:{_PORT}" for part in parts]
 
 
-def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str, str]]:
+def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[Problem]:
     """Yields why the TPU cannot be reached, as pairs of the setting and a message.
 
     Checks only what can be checked without TensorFlow.
@@ -103,9 +104,10 @@ def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str
     name = find_tpu(runtime, environ)
     if not name:
         unset = ", ".join(VARIABLES)
-        yield (
+        yield Problem(
             "runtime.tpu",
             f"is not set, none of {unset} specifies a TPU, and this machine has none\n{_ALLOWED}",
+            code="not-set",
         )
     elif name.startswith(GRPC):
         yield from _endpoint_problems(endpoints(name))
@@ -113,7 +115,7 @@ def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str
         yield from _name_problems(name, runtime, environ)
 
 
-def _endpoint_problems(addresses: list[str]) -> Iterator[tuple[str, str]]:
+def _endpoint_problems(addresses: list[str]) -> Iterator[Problem]:
     malformed = False
     for address in addresses:
         problem = address_problem(address)
@@ -121,13 +123,13 @@ def _endpoint_problems(addresses: list[str]) -> Iterator[tuple[str, str]]:
             problem = f"got {address!r}, but TensorFlow does not accept IPv6 addresses of TPUs"
         if problem:
             malformed = True
-            yield "runtime.tpu", f"{problem}\n{_ALLOWED}"
+            yield Problem("runtime.tpu", f"{problem}\n{_ALLOWED}", code="bad-path")
     if malformed:
         return
     for address in addresses:
         problem = reach_problem(address)
         if problem:
-            yield "runtime.tpu", f"got {GRPC}{address}, but {problem}"
+            yield Problem("runtime.tpu", f"got {GRPC}{address}, but {problem}", code="bad-path")
             return  # If the TPU is off, each other address would time out as well.
 
 
@@ -150,29 +152,33 @@ def reach_problem(address: str, patience: float = PATIENCE) -> str:
     return ""
 
 
-def _name_problems(
-    name: str, runtime: RuntimeConfig, environ: Environ
-) -> Iterator[tuple[str, str]]:
+def _name_problems(name: str, runtime: RuntimeConfig, environ: Environ) -> Iterator[Problem]:
     if not _NAME.fullmatch(name):
         hint = f"; did you mean {GRPC}{name}?" if re.search(r"[.:]", name) else ""
-        yield "runtime.tpu", f"got {name!r}, which is not a valid TPU name{hint}\n{_ALLOWED}"
+        yield Problem(
+            "runtime.tpu",
+            f"got {name!r}, which is not a valid TPU name{hint}\n{_ALLOWED}",
+            code="bad-path",
+        )
         return
     for module in ("googleapiclient", "oauth2client"):
         if importlib.util.find_spec(module) is None:
-            yield (
+            yield Problem(
                 "runtime.tpu",
                 f"got the name {name!r}, but looking it up requires the package {module}\n"
                 "install cloud-tpu-client, or set the address: grpc://…",
+                code="missing-package",
             )
             return
     missing = [
         f"tpu_{field}" for field in ("zone", "project") if not _is_known(field, runtime, environ)
     ]
     if missing and not _is_in_google_cloud(environ):
-        yield (
+        yield Problem(
             f"runtime.{missing[0]}",
             f"is not set, and cannot be detected, because this machine is not in Google Cloud\n"
             f"set {' and '.join(f'runtime.{field}' for field in missing)}",
+            code="not-set",
         )
 
 

@@ -14,7 +14,7 @@ from orbit_runner.config.schema.partitioning import shape_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.devices import DeviceError
 from orbit_runner.distribute.tpu_address import LOCAL, find_tpu, tpu_problems
-from orbit_runner.errors import SettingError, first_line
+from orbit_runner.errors import SettingError, first_line, format_count
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -26,8 +26,9 @@ def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
     `runtime` must contain the effective partition dims; each replica has `runtime.parts` devices.
     Raises `DeviceError` if the TPU is not found, or its devices cannot be divided by the parts.
     """
-    for path, message in tpu_problems(runtime, os.environ):
-        raise DeviceError(message, field=path.removeprefix("runtime."))
+    for problem in tpu_problems(runtime, os.environ):
+        field = problem.path.removeprefix("runtime.")
+        raise DeviceError(problem.message, field=field, code=problem.code)
     name = find_tpu(runtime, os.environ)
     topology = _initialize_tpu(resolver := _build_resolver(runtime, name), name)
     # The assignment is always passed. It equals the default if a replica is one device, but v5p
@@ -104,9 +105,11 @@ def computation_shape(mesh_shape: Sequence[int], parts: int) -> tuple[int, ...]:
     if not blocks:
         devices = math.prod(mesh_shape)
         raise DeviceError(
-            f"the TPU has {devices} devices, which is not divisible by {parts} parts of a batch\n"
+            f"the TPU has {format_count(devices, 'device')}, which cannot be divided by the "
+            f"{parts} parts of a batch\n"
             f"allowed: partition dims whose product divides {devices}",
             field="tpu",
+            code="not-divisible",
         )
     return min(blocks, key=lambda block: (sum(block[:-1]), block[-2], block))
 
@@ -174,8 +177,8 @@ def split_inputs(
         nonlocal images
         if not tf.is_tensor(tensor) or tensor.shape.rank != len(parts):
             return tensor
-        for setting, message in shape_problems(path, parts, tensor.shape.as_list()):
-            raise SettingError(setting, message)
+        for problem in shape_problems(path, parts, tensor.shape.as_list()):
+            raise SettingError(problem.path, problem.message, code=problem.code)
         images += 1
         return strategy.experimental_split_to_logical_devices(tensor, parts)
 
@@ -185,5 +188,6 @@ def split_inputs(
         raise SettingError(
             path,
             f"got {parts}, but no input has {len(parts)} dimensions, only {', '.join(ranks)}",
+            code="wrong-type",
         )
     return partitioned_inputs

@@ -127,8 +127,10 @@ def plan_branch(
     reference = start or latest_intact_record(history.checkpoints)
     if reference is None:
         raise RunnerError(
-            f"RUN: no intact checkpoint with a record in {history.checkpoints.path}\n"
-            f"run `runner verify {parent}` to see what is wrong with each checkpoint"
+            f"no intact checkpoint with a record in {history.checkpoints.path}\n"
+            f"run `runner verify {parent}` to see what is wrong with each checkpoint",
+            path="RUN",
+            code="no-checkpoint",
         )
     with setting_error_scope(resolved):
         fingerprint = fingerprint_of(localize(resolved.config).task)
@@ -159,12 +161,14 @@ def reached_step(run: Path, history: RunHistory) -> int:
 def _check_step(parent: Path, step: int, reached: int) -> None:
     if not 1 <= step <= reached:
         allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
-        raise RunnerError(f"--at: got {step}, allowed: {allowed}")
+        raise RunnerError(f"got {step}, allowed: {allowed}", path="--at", code="unknown-step")
     branch = read_branch(parent)
     if branch is not None and step < branch.step:
         raise RunnerError(
-            f"--at: got {step}, but {parent} branches off from {branch.parent} at step "
-            f"{branch.step}\nuse `runner branch {branch.parent} --at={step}`"
+            f"got {step}, but {parent} branches off from {branch.parent} at step "
+            f"{branch.step}\nuse `runner branch {branch.parent} --at={step}`",
+            path="--at",
+            code="unknown-step",
         )
 
 
@@ -176,12 +180,13 @@ def _find_problems(plan: BranchPlan, allow_partial: bool) -> Iterator[Problem]:
                 f"got {change.right}, but step {plan.step} has the slots of {change.left}\n"
                 "keep the optimizer, or pass --allow_partial to start with new slots"
             )
-            yield Problem(change.path, message, plan.resolved.origin(change.path))
+            origin = plan.resolved.origin(change.path)
+            yield Problem(change.path, message, origin, "checkpoint-mismatch")
     trainer = plan.resolved.config.trainer
     if 0 < trainer.train_steps < plan.step and not trainer.train_epochs:
         message = f"got {trainer.train_steps}, but the branch begins at step {plan.step}"
         path = "trainer.train_steps"
-        yield Problem(path, message, plan.resolved.origin(path))
+        yield Problem(path, message, plan.resolved.origin(path), "out-of-range")
 
 
 def _check_data(plan: BranchPlan) -> None:
@@ -261,8 +266,10 @@ def find_branch_step(
     if record is None:
         when = f"before step {first}, the first with an excluded example" if first else "yet"
         raise RunnerError(
-            f"--at: is not set, and {run} has no intact checkpoint {when}\n"
-            "start a new run with this setting, or specify the step"
+            f"is not set, and {run} has no intact checkpoint {when}\n"
+            "start a new run with this setting, or specify the step",
+            path="--at",
+            code="no-checkpoint",
         )
     return record.step, first
 
@@ -288,7 +295,9 @@ def prepare_branch(plan: BranchPlan, mode: str, progress: Progress) -> Branch:
         staging.rename(plan.directory)
     except OSError as error:
         raise RunnerError(
-            f"--model_dir: cannot rename {staging} to {plan.directory}: {error.strerror}"
+            f"cannot rename {staging} to {plan.directory}: {error.strerror}",
+            path="--model_dir",
+            code="not-writable",
         ) from error
     return branch
 
@@ -365,8 +374,10 @@ def branch_point_scope(run: Path, branch: Branch) -> Iterator[Path]:
                 "has another state at that step now" if record else "cannot be repeated up to it"
             )
             error = RunnerError(
-                f"RUN: {run} continues {branch.parent} from step {branch.step}. It has no intact "
-                f"checkpoint of that step left, and {branch.parent} {problem}"
+                f"{run} continues {branch.parent} from step {branch.step}. It has no intact "
+                f"checkpoint of that step left, and {branch.parent} {problem}",
+                path="RUN",
+                code="no-checkpoint",
             )
             error.exit_code = code or exit_codes.DIFFERENT
             raise error
@@ -435,8 +446,10 @@ def _check_repeated_steps(plan: BranchPlan, directory: Path, after: int) -> None
     known = f"\nknown reasons:\n{format_list(reasons)}" if reasons else ""
     saved = ", ".join(map(str, plan.history.checkpoints.committed_steps()))
     error = RunnerError(
-        f"RUN: the steps of {plan.parent} cannot be repeated here: the weights or the state differ "
-        f"at step {parting.first}{known}\nuse --at with a step that has a checkpoint: {saved}"
+        f"the steps of {plan.parent} cannot be repeated here: the weights or the state differ "
+        f"at step {parting.first}{known}\nuse --at with a step that has a checkpoint: {saved}",
+        path="RUN",
+        code="not-repeatable",
     )
     error.exit_code = exit_codes.DIFFERENT
     raise error

@@ -15,7 +15,7 @@ from pathlib import Path
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
 from orbit_runner.checkpoint.ranking import steps_by_rank
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError, first_line, format_count
 from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
@@ -230,7 +230,7 @@ def _make_surplus_item(
     files = tuple(
         path.relative_to(run).as_posix() for step in surplus for path in checkpoints.files(step)
     )
-    label = f"{len(surplus)} {noun}{'s' if len(surplus) > 1 else ''}: {_format_steps(surplus)}"
+    label = f"{format_count(len(surplus), noun)}: {_format_steps(surplus)}"
     return Item(label, reason, files, _total_size(run, files))
 
 

@@ -33,10 +33,10 @@ def watched_directory(resolved: ResolvedConfig) -> Path:
     origin = resolved.origin(_INIT_CHECKPOINT)
     if not path:
         message = f"is not set; --mode={FINE_TUNING} requires the directory of another run"
-        raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin)])
+        raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin, code="no-checkpoint")])
     if "://" in path or Path(f"{path}.index").exists():
         message = f"got {path!r}, expected a local directory, not a single checkpoint"
-        raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin)])
+        raise ConfigError([Problem(_INIT_CHECKPOINT, message, origin, code="no-checkpoint")])
     return Path(path).expanduser()
 
 
@@ -132,5 +132,7 @@ def newest_checkpoint(directory: Path) -> Path | None:
 def _step_of(path: Path) -> int:
     number = path.name.rpartition("-")[2]
     if not number.isdigit():
-        raise RunnerError(f"{path}: expected a checkpoint whose name ends with -STEP")
+        raise RunnerError(
+            f"{path}: expected a checkpoint whose name ends with -STEP", code="no-checkpoint"
+        )
     return int(number)

@@ -79,8 +79,12 @@ def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
         problems = json.loads(done.stdout)
     except ValueError:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return [Problem("gin_bindings", f"cannot import their modules: {reason}")]
-    return [Problem(path, message, at and Origin(*at)) for path, message, at in problems]
+        return [
+            Problem("gin_bindings", f"cannot import their modules: {reason}", code="import-failed")
+        ]
+    return [
+        Problem(path, message, at and Origin(*at), code) for path, message, at, code in problems
+    ]
 
 
 def main() -> None:
@@ -89,7 +93,9 @@ def main() -> None:
     answer, sys.stdout = sys.stdout, sys.stderr  # Modules may print on import.
     statements = [(text, at and Origin(*at)) for text, at in request["statements"]]
     problems = _find_problems(request["imports"], request["official"], statements)
-    rows = [(p.path, p.message, p.origin and dataclasses.astuple(p.origin)) for p in problems]
+    rows = [
+        (p.path, p.message, p.origin and dataclasses.astuple(p.origin), p.code) for p in problems
+    ]
     json.dump(rows, answer)
 
 
@@ -127,7 +133,12 @@ def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
             parsed += [(statement, origin) for statement in parse_statements(text)]
         except Exception as error:
             message = first_line(error).rstrip(".")
-            yield Problem("", f"{message}{_nearest_hint(text, message)}\nin: {text}", origin)
+            yield Problem(
+                "",
+                f"{message}{_nearest_hint(text, message)}\nin: {text}",
+                origin,
+                code="bad-syntax",
+            )
     defined = {
         statement.scope for statement, _ in parsed if getattr(statement, "selector", "") == "macro"
     }
@@ -135,7 +146,7 @@ def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
         for name in macro_names(getattr(statement, "value", None)):
             if not _is_defined(name, defined):
                 message = f"macro %{name} is not defined{nearest_name_hint(name, defined)}"
-                yield Problem("", message, origin)
+                yield Problem("", message, origin, code="bad-syntax")
 
 
 def _is_defined(name: str, macros: set[str]) -> bool:

@@ -113,35 +113,48 @@ def _process_counts(options: LaunchOptions, runtime: RuntimeConfig) -> dict[str,
 def _check_strategy(runtime: RuntimeConfig) -> None:
     if runtime.distribution_strategy not in ROLE_TRAITS:
         raise RunnerError(
-            f"runtime.distribution_strategy: got `{runtime.distribution_strategy}`, which runs in "
-            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(ROLE_TRAITS)}"
+            f"got `{runtime.distribution_strategy}`, which runs in "
+            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(ROLE_TRAITS)}",
+            path="runtime.distribution_strategy",
+            code="not-supported",
         )
     if runtime.cluster_source not in ("auto", "tf_config"):
         raise RunnerError(
-            f"runtime.cluster_source: got `{runtime.cluster_source}`, but `runner launch` "
-            "describes the cluster itself\nremove it, or start the members with `runner run`"
+            f"got `{runtime.cluster_source}`, but `runner launch` "
+            "describes the cluster itself\nremove it, or start the members with `runner run`",
+            path="runtime.cluster_source",
+            code="not-supported",
         )
     if runtime.remote_cluster:
         raise RunnerError(
-            "runtime.remote_cluster: is not supported by `runner launch`, because one process "
-            "drives the remote cluster: use `runner run`"
+            "is not supported by `runner launch`, because one process "
+            "drives the remote cluster: use `runner run`",
+            path="runtime.remote_cluster",
+            code="not-supported",
         )
 
 
 def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
     if counts[DATA] and runtime.traits.is_asynchronous:
         raise RunnerError(
-            "--data_workers: is not supported with `parameter_server`, whose workers make their "
-            "own batches"
+            "is not supported with `parameter_server`, whose workers make their own batches",
+            path="--data_workers",
+            code="not-supported",
         )
     if counts["ps"] and not runtime.traits.is_asynchronous:
-        raise RunnerError(f"--ps: `{runtime.distribution_strategy}` has no parameter servers")
+        raise RunnerError(
+            f"`{runtime.distribution_strategy}` has no parameter servers",
+            path="--ps",
+            code="not-supported",
+        )
     for role, flag, setting in (
         ("worker", "--workers", "num_workers"),
         ("ps", "--ps", "num_parameter_servers"),
     ):
         if not counts[role] and (role == "worker" or counts["chief"]):
-            raise RunnerError(f"{flag}: is 0 or not set; set it, or runtime.{setting}")
+            raise RunnerError(
+                f"is 0 or not set; set it, or runtime.{setting}", path=flag, code="not-set"
+            )
 
 
 def _make_elastic(options: LaunchOptions, runtime: RuntimeConfig, most: int) -> Elastic | None:
@@ -150,23 +163,31 @@ def _make_elastic(options: LaunchOptions, runtime: RuntimeConfig, most: int) -> 
         return None
     if not runtime.traits.synchronous_workers:
         raise RunnerError(
-            f"--min_workers: is not supported with `{runtime.distribution_strategy}`, whose "
-            "workers are replaced one by one\nallowed: multi_worker_mirrored"
+            f"is not supported with `{runtime.distribution_strategy}`, whose "
+            "workers are replaced one by one\nallowed: multi_worker_mirrored",
+            path="--min_workers",
+            code="not-supported",
         )
     logical = runtime.logical_replicas
     if not logical:
         raise RunnerError(
-            "--min_workers: requires runtime.logical_replicas, or the weights would depend on the "
-            f"number of workers\nset it, for example --runtime.logical_replicas={most}"
+            "requires runtime.logical_replicas, or the weights would depend on the "
+            f"number of workers\nset it, for example --runtime.logical_replicas={most}",
+            path="--min_workers",
+            code="not-set",
         )
     if runtime.uses_all_gpus:
         raise RunnerError(
-            "--min_workers: runtime.num_gpus is -1, so the number of devices of a worker is not "
-            "known\nset runtime.num_gpus to the number of GPUs of a worker"
+            "runtime.num_gpus is -1, so the number of devices of a worker is not "
+            "known\nset runtime.num_gpus to the number of GPUs of a worker",
+            path="--min_workers",
+            code="not-set",
         )
     if not 1 <= least <= most:
         raise RunnerError(
-            f"--min_workers: got {least}, allowed: 1 to {most}, the number of workers"
+            f"got {least}, allowed: 1 to {most}, the number of workers",
+            path="--min_workers",
+            code="out-of-range",
         )
     devices = max(runtime.num_gpus, 1)
     sizes = possible_workers(logical, devices, least, most)
@@ -175,8 +196,10 @@ def _make_elastic(options: LaunchOptions, runtime: RuntimeConfig, most: int) -> 
         alternatives = possible_workers(logical, devices, 1, logical)
         allowed = ", ".join(map(str, alternatives)) or "none"
         raise RunnerError(
-            f"--min_workers: no number of workers from {least} to {most}{each} divides "
-            f"runtime.logical_replicas, which is {logical}\nallowed numbers of workers: {allowed}"
+            f"no number of workers from {least} to {most}{each} divides "
+            f"runtime.logical_replicas, which is {logical}\nallowed numbers of workers: {allowed}",
+            path="--min_workers",
+            code="not-divisible",
         )
     return Elastic(sizes, options.max_restarts, options.rejoin_after)
 
@@ -244,7 +267,9 @@ def _create_directory(directory: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise RunnerError(f"--model_dir: cannot create {directory}: {error.strerror}") from error
+        raise RunnerError(
+            f"cannot create {directory}: {error.strerror}", path="--model_dir", code="not-writable"
+        ) from error
     return True
 
 

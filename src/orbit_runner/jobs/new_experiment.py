@@ -5,21 +5,24 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import escape_references, inline_yaml
 from orbit_runner.data.arrays import read_npz
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource, image_headers
 from orbit_runner.data.images.files import load as load_images
+from orbit_runner.data.images.split import part_of_images
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, RunnerError, format_list
 from orbit_runner.jobs.new_project import check_empty, make_identifier, write_files
 from orbit_runner.jobs.table_survey import (
@@ -38,10 +41,21 @@ IMAGE_LIST = "images.csv"
 _MOST_HEADERS = 1_000
 _LARGEST_IMAGE = 96  # Larger images are resized.
 _RESIZED = 64
+# A step of a convolutional network takes much longer than one of a table, so that few images get
+# fewer steps than few rows, and smaller batches.
+_LEAST_IMAGE_STEPS = 300
+_FEW_IMAGES = 1_000
 # Other parts are tried if a class has no training row.
 _SPLIT_SEEDS = range(10)
 _LISTS = {"numeric": NUMBER, "categorical": CATEGORY, "date": DATE, "text": TEXT}
-_SPLIT = "{train: 0.8, validation: 0.2}"
+_FRACTIONS = {"train": 0.8, "validation": 0.2}
+_SPLIT = inline_yaml(_FRACTIONS)
+_IMAGE_SPLIT = (
+    "# Of each class, a hash of the paths decides on the images of each part.",
+    "split:",
+    f"  fractions: {_SPLIT}",
+    "  stratified: true",
+)
 _ALLOWED = (
     "allowed: a .csv, .tsv, .jsonl, .parquet or .npz file, a directory with one directory of "
     "images per class, or a directory with one text file per class"
@@ -105,7 +119,7 @@ def write_experiment(
     try:
         draft = _draft(Path(data), label, directory)
     except DataError as error:
-        raise RunnerError(f"--from: {error}") from None
+        raise RunnerError(str(error), path="--from", code=error.code) from None
     name = make_identifier(directory.resolve().name) or "experiment" if name is None else name
     texts = {EXPERIMENT: _experiment_text(draft, name, seed=0)}
     files = {EXPERIMENT: "the experiment: what was found in the data, and how it is trained"}
@@ -131,10 +145,9 @@ def _check(experiment: Path, draft: _Draft) -> tuple[int, str]:
         try:
             resolved = resolve(Request(experiment=str(experiment), params_overrides=override))
             with source_cache_scope():
-                problems = [
-                    Problem(f"task.{path}", message, resolved.origin(f"task.{path}"))
-                    for path, message in resolved.config.data.problems()
-                ]
+                problems = resolved.locate(
+                    problem.below("task") for problem in resolved.config.data.problems()
+                )
             if problems:
                 raise ConfigError(problems)
         except ConfigError as error:
@@ -172,27 +185,35 @@ def _value(value: object) -> str:
 
 def _draft(path: Path, label: str, directory: Path) -> _Draft:
     if not path.exists():
-        raise DataError(f"{path} does not exist\n{_ALLOWED}")
+        raise DataError(f"{path} does not exist\n{_ALLOWED}", code="missing-file")
     if path.is_dir():
         if label:
-            raise RunnerError(f"--label: {path} is a directory, whose classes are the labels")
+            raise RunnerError(
+                f"{path} is a directory, whose classes are the labels",
+                path="--label",
+                code="no-effect",
+            )
         return _draft_of_directory(path, directory)
     if not path.is_file():
-        raise DataError(f"{path} is not a regular file\n{_ALLOWED}")
+        raise DataError(f"{path} is not a regular file\n{_ALLOWED}", code="wrong-file-type")
     if not path.stat().st_size:
-        raise DataError(f"{path} is empty\n{_ALLOWED}")
+        raise DataError(f"{path} is empty\n{_ALLOWED}", code="empty-data")
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".npz"):
         arrays = read_npz(path)
         if "y" in arrays and len(arrays) > 1:
             if label:
-                raise RunnerError("--label: the labels of arrays x and y are the array y")
+                raise RunnerError(
+                    "the labels of arrays x and y are the array y", path="--label", code="no-effect"
+                )
             return _draft_of_arrays(path, arrays)
     suffix = name.rpartition(".")[2].replace("tsv", "csv")
     for entry in TABLE_SOURCES.registered():
         if entry.name == suffix and entry.traits.settings and not entry.traits.required:
             return _draft_of_table(path, entry.name, entry.load(), label)
-    raise DataError(f"{path}: the format of {path.name!r} is not known\n{_ALLOWED}")
+    raise DataError(
+        f"{path}: the format of {path.name!r} is not known\n{_ALLOWED}", code="not-supported"
+    )
 
 
 # Tables
@@ -207,7 +228,9 @@ def _draft_of_table(path: Path, source: str, table: type[TableDataset], label: s
     if not features:
         message = f"{path}: no column is left to predict {target.name!r} from"
         unused = [f"{use.name}: {use.about}" for use in left_out]
-        raise DataError(f"{message}\n{format_list(unused)}" if unused else message)
+        raise DataError(
+            f"{message}\n{format_list(unused)}" if unused else message, code="not-supported"
+        )
     regression = is_regression(target)
     rows = f"{survey.rows:,} rows"
     if not survey.is_whole:
@@ -334,12 +357,24 @@ def _text_task(
     return lines
 
 
-def _trainer(rate: str) -> list[str]:
+_TABLE_LENGTH = (
+    "train_epochs: 20",
+    "min_steps_per_epoch: 150  # of small data: 3,000 steps in all",
+    "validation_epochs: 1",
+)
+
+
+def _image_length(count: int, batch_size: int) -> list[str]:
+    """Returns the length of training on a number of images: 20 epochs, or more of few images."""
+    epochs = max(20, math.ceil(_LEAST_IMAGE_STEPS * batch_size / count))
+    comment = f"  # {_LEAST_IMAGE_STEPS} steps, because the images are few" if epochs > 20 else ""
+    return [f"train_epochs: {epochs}{comment}", f"validation_epochs: {epochs // 20}"]
+
+
+def _trainer(rate: str, length: Sequence[str] = _TABLE_LENGTH) -> list[str]:
     """Returns the settings of training for tasks that have no defaults of it."""
     return [
-        "train_epochs: 20",
-        "min_steps_per_epoch: 150  # of small data: 3,000 steps in all",
-        "validation_epochs: 1",
+        *length,
         "# The best checkpoint is that of the lowest loss on validation data: --checkpoint=best.",
         "best_checkpoint_export_subdir: best",
         "best_checkpoint_eval_metric: validation_loss",
@@ -358,9 +393,11 @@ def _draft_of_directory(path: Path, directory: Path) -> _Draft:
     try:
         names = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror})", code="unreadable-file"
+        ) from None
     if not names:
-        raise DataError(f"{path} is empty\n{_ALLOWED}")
+        raise DataError(f"{path} is empty\n{_ALLOWED}", code="empty-data")
     if any(_files_below(path, IMAGE_SUFFIXES)):
         return _draft_of_images(path, directory)
     texts = [file for file in names if _is_text_file(file)]
@@ -374,9 +411,10 @@ def _draft_of_directory(path: Path, directory: Path) -> _Draft:
     if tables:
         raise DataError(
             f"{path}: contains tables; name the file of one, such as {path / tables[0]}\n"
-            + format_list(tables, 5)
+            + format_list(tables, 5),
+            code="not-supported",
         )
-    raise DataError(f"{path}: contains nothing that is known\n{_ALLOWED}")
+    raise DataError(f"{path}: contains nothing that is known\n{_ALLOWED}", code="not-supported")
 
 
 def _is_text_file(path: Path) -> bool:
@@ -425,26 +463,34 @@ def _draft_of_images(path: Path, directory: Path) -> _Draft:
     everything = load_images(split="all", data_dir=str(path))
     is_split = len(train.paths) < len(everything.paths)
     if len(train.labels) < 2:
-        raise DataError(f"{path}: has only the class {train.labels[0]!r}\n{_ALLOWED}")
+        raise DataError(
+            f"{path}: has only the class {train.labels[0]!r}\n{_ALLOWED}", code="bad-data"
+        )
     size, sizes = _image_size(train)
     if is_split:
         section = ["source: image_folder", f"data_dir: {_value(str(path))}"]
         comment = "# Training reads train/, and evaluation the directory beside it."
         image_list = ""
+        trained = len(train.paths)
+        held_out = len(everything.paths) - trained
     else:
         section = [
             "source: image_csv",
             f"input_path: {_value(str(path))}",
             f"labels_file: {_value(str(directory / IMAGE_LIST))}",
-            f"labels_split: {{fractions: {_SPLIT}}}",
         ]
-        comment = f"# {IMAGE_LIST} lists all images; a hash of the path decides on the part of one."
+        comment = f"# {IMAGE_LIST} lists all images."
         image_list = _image_list(path, train)
+        split = RowSplit(fractions=tuple(_FRACTIONS.items()), is_stratified=True)
+        trained = part_of_images(train, split, "train").size
+        held_out = len(everything.paths) - trained
     counts = np.bincount(train.label, minlength=len(train.labels)).tolist()
     classes = [
         f"{plain_text(n)} ({count:,})" for n, count in zip(train.labels, counts, strict=True)
     ]
     shown = ", ".join([*classes[:8], *["…"] * (len(classes) > 8)])
+
+    batch_size = 64 if trained >= _FEW_IMAGES else 16
 
     def lines(seed: int) -> list[str]:
         return [
@@ -459,23 +505,25 @@ def _draft_of_images(path: Path, directory: Path) -> _Draft:
             *([f"  # The images have {sizes}; they are resized to this size.",
                f"  input_size: {size}"] if size else [f"  # The images have {sizes}."]),
             "metrics: [{name: f1_score, average: macro}]",
+            *([] if is_split else _IMAGE_SPLIT),
             comment,
             _PATH_COMMENT,
             "train_data:",
             *(f"  {line}" for line in section),
-            "  global_batch_size: 64",
+            f"  global_batch_size: {batch_size}",
             "validation_data:",
             *(f"  {line}" for line in section),
             "  global_batch_size: 128",
         ]  # fmt: skip
 
     facts = [
-        ("images", f"{len(train.paths):,} to train on, {sizes}"),
+        ("images", f"{trained:,} to train on, {held_out:,} to validate, {sizes}"),
         ("classes", shown),
-        ("split", "directories of the dataset" if is_split else "four fifths train, by a hash"),
+        ("split", "directories of the dataset" if is_split else "a fifth of each class validates"),
     ]
     about = f"the class of the images in {path.name}"
-    return _Draft(about, lines, facts, _trainer("0.001"), image_list=image_list)
+    trainer = _trainer("0.001", _image_length(trained, batch_size))
+    return _Draft(about, lines, facts, trainer, image_list=image_list)
 
 
 def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
@@ -483,7 +531,7 @@ def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
     step = max(1, len(source.paths) // _MOST_HEADERS)
     headers = [header for _, header in image_headers(source.paths[::step]) if header is not None]
     if not headers:
-        raise DataError(f"{source.paths[0]}: is not a JPEG or PNG file")
+        raise DataError(f"{source.paths[0]}: is not a JPEG or PNG file", code="damaged-file")
     heights = [header.height for header in headers]
     widths = [header.width for header in headers]
     channels = 1 if all(header.channels == 1 for header in headers) else 3
@@ -516,7 +564,8 @@ def _draft_of_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> _Draft:
         raise DataError(
             f"{path}: has the inputs {', '.join(inputs)}, expected only x beside y\n"
             f"arrays: {shapes}\n"
-            "for several inputs, write a function that builds the model: docs/keras_models.md"
+            "for several inputs, write a function that builds the model: docs/keras_models.md",
+            code="bad-data",
         )
     x = arrays["x"]
     y = arrays["y"]
@@ -528,7 +577,8 @@ def _draft_of_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> _Draft:
     ):
         raise DataError(
             f"{path}: got {shapes}, expected numbers x [examples, …] and y [examples] or "
-            "[examples, outputs]"
+            "[examples, outputs]",
+            code="bad-data",
         )
     labels = y.reshape(len(y), -1)
     is_class = labels.shape[1] == 1 and bool((labels == np.rint(labels)).all())

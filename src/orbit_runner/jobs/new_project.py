@@ -70,8 +70,10 @@ def write_files(directory: Path, texts: Mapping[str, str]) -> None:
             undo.pop_all()
     except OSError as error:
         raise RunnerError(
-            f"DIR: cannot write {error.filename or directory}: {error.strerror}\n"
-            "nothing was written; use a directory that can be created or is empty"
+            f"cannot write {error.filename or directory}: {error.strerror}\n"
+            "nothing was written; use a directory that can be created or is empty",
+            path="DIR",
+            code="not-writable",
         ) from None
 
 
@@ -83,16 +85,20 @@ def package_name(directory: Path, name: str | None) -> str:
     candidate = make_identifier(directory.resolve().name) if name is None else name
     if name is None and not candidate:
         raise RunnerError(
-            f"DIR: got {str(directory)!r}, which has no ASCII letters or digits to name the "
-            "package after\npass a name, such as --name=my_project"
+            f"got {str(directory)!r}, which has no ASCII letters or digits to name the "
+            "package after\npass a name, such as --name=my_project",
+            path="DIR",
+            code="bad-path",
         )
     problem = _name_problem(candidate)
     if not problem:
         return candidate
-    got = "--name: got" if name is not None else "DIR: the package would be named"
+    got = "got" if name is not None else "the package would be named"
     raise RunnerError(
         f"{got} {shorten(repr(candidate))}, {problem}\n"
-        f"pass another name, such as --name={_suggest_name(candidate)}"
+        f"pass another name, such as --name={_suggest_name(candidate)}",
+        path="DIR" if name is None else "--name",
+        code="not-allowed",
     )
 
 
@@ -102,17 +108,23 @@ def check_empty(directory: Path) -> None:
         return
     if not os.path.isdir(directory):
         raise RunnerError(
-            f"DIR: {directory} is not a directory\nuse one that is empty or does not exist"
+            f"{directory} is not a directory\nuse one that is empty or does not exist",
+            path="DIR",
+            code="wrong-file-type",
         )
     try:
         # A repository that has just been created contains only .git.
         names = sorted(name for name in os.listdir(directory) if name != ".git")
     except OSError as error:
-        raise RunnerError(f"DIR: cannot read {directory}: {error.strerror}") from None
+        raise RunnerError(
+            f"cannot read {directory}: {error.strerror}", path="DIR", code="unreadable-file"
+        ) from None
     if names:
         raise RunnerError(
-            f"DIR: {directory} contains files, which `runner init` does not overwrite\n"
-            f"{format_list(names, 3)}\nuse a directory that is empty or does not exist"
+            f"{directory} contains files, which `runner init` does not overwrite\n"
+            f"{format_list(names, 3)}\nuse a directory that is empty or does not exist",
+            path="DIR",
+            code="already-exists",
         )
 
 

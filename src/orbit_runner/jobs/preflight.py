@@ -65,20 +65,18 @@ def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> 
     runtime = effective_runtime(config, mode)
     replicas = runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
     if replicas:  # None: known only from the devices; 0: too few, reported below
-        problems += [
-            Problem(path, message, resolved.origin(path))
-            for path, message in batch_problems(config, replicas, mode)
-        ]
-    for path, message in (*run_problems(config, mode), *tpu_problems(config.runtime, os.environ)):
-        problems.append(Problem(path, message, resolved.origin(path)))
+        problems += resolved.locate(batch_problems(config, replicas, mode))
+    problems += resolved.locate(run_problems(config, mode))
+    problems += resolved.locate(tpu_problems(config.runtime, os.environ))
     with setting_error_scope(resolved):
         local = localize(config)
-    for path, message in local.preflight(mode):
-        problems.append(Problem(path, message, resolved.origin(path)))
-    for path, message in config.trainer.length_problems() if mode in TRAINING else ():
-        problems.append(Problem(path, message, resolved.origin(path)))
+    problems += resolved.locate(local.preflight(mode))
+    if mode in TRAINING:
+        problems += resolved.locate(config.trainer.length_problems())
     if cluster is not None:
-        problems += [Problem("cluster", message) for message in reach_problems(cluster)]
+        problems += [
+            Problem("cluster", text, code="unreachable") for text in reach_problems(cluster)
+        ]
     problems += _service_problems(resolved, mode)
     if problems:
         raise ConfigError(problems)
@@ -96,9 +94,9 @@ def check_evaluation(resolved: ResolvedConfig, run: Path) -> None:
         set_portable_variables(config.runtime)
         local = localize(config)
     problems = [
-        Problem(path, message, resolved.origin(path))
-        for path, message in (*local.preflight("eval"), *run_problems(config, "eval"))
-        if not (path.startswith("task.train_data.") and RunDirectory(run).assets.is_dir())
+        problem
+        for problem in resolved.locate((*local.preflight("eval"), *run_problems(config, "eval")))
+        if not (problem.path.startswith("task.train_data.") and RunDirectory(run).assets.is_dir())
     ]
     if problems:
         raise ConfigError(problems)
@@ -113,7 +111,9 @@ def check_mode(mode: str) -> None:
 
 def _mode_problems(mode: str) -> Iterator[Problem]:
     if mode not in MODES:
-        yield Problem("--mode", unknown_name_message("mode", mode, [*MODES, FINE_TUNING]))
+        yield Problem(
+            "--mode", unknown_name_message("mode", mode, [*MODES, FINE_TUNING]), code="not-allowed"
+        )
 
 
 def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
@@ -127,21 +127,28 @@ def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
             f"grpc://{address} cannot be reached: {reason}\n"
             f"start it there with `runner server --role=data`, or disable it: --{off}",
             resolved.origin(path),
+            code="unreachable",
         )
 
 
 def _directory_problems(model_dir: Path) -> Iterator[Problem]:
     if os.path.lexists(model_dir) and not os.path.isdir(model_dir):
         kind = "a file" if os.path.isfile(model_dir) else "no directory"
-        yield Problem("--model_dir", f"{model_dir} is {kind}, expected a directory")
+        yield Problem(
+            "--model_dir", f"{model_dir} is {kind}, expected a directory", code="wrong-file-type"
+        )
         return
     unsuitable = unsuitable_directory_reason(model_dir)
     if unsuitable:
-        yield Problem("--model_dir", unsuitable)
+        yield Problem("--model_dir", unsuitable, code="bad-path")
         return
     checkpoints = RunDirectory(model_dir).checkpoints
     if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):
-        yield Problem("--model_dir", f"{checkpoints} is not a directory; rename or delete it")
+        yield Problem(
+            "--model_dir",
+            f"{checkpoints} is not a directory; rename or delete it",
+            code="wrong-file-type",
+        )
     # Not `Path.exists`, which raises an error below a directory without search permission.
     existing = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
@@ -149,7 +156,9 @@ def _directory_problems(model_dir: Path) -> Iterator[Problem]:
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
-        yield Problem("--model_dir", f"cannot write to {existing}: {error.strerror}")
+        yield Problem(
+            "--model_dir", f"cannot write to {existing}: {error.strerror}", code="not-writable"
+        )
 
 
 def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
@@ -160,6 +169,7 @@ def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
             "--model_dir",
             f"no checkpoint found in {model_dir / 'checkpoints'} or {model_dir}\n"
             "train first (--mode=train), or specify an existing run directory",
+            code="no-checkpoint",
         )
 
 
@@ -191,7 +201,7 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
             f"allowed: {was}; or use another --model_dir"
         )
         origin = resolved.origin(LOGICAL_REPLICAS)
-        raise ConfigError([Problem(LOGICAL_REPLICAS, message, origin)])
+        raise ConfigError([Problem(LOGICAL_REPLICAS, message, origin, code="other-config")])
     # Without a data record, it is unknown whether another directory contains the same data.
     records_data = has_record(model_dir)
     changed = [
@@ -210,7 +220,8 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
         f"{model_dir} contains a run with a different config:\n"
         + "\n".join(lines)
         + _schedule_advice(before, resolved.config)
-        + "\nuse another --model_dir, or --resume=override to resume with the new config"
+        + "\nuse another --model_dir, or --resume=override to resume with the new config",
+        code="other-config",
     )
 
 
@@ -237,7 +248,8 @@ def _check_newest_record(
         raise RunnerError(
             f"{missing} is missing, and the checkpoint of step {record.step} was made with a "
             "different config\n"
-            "use another --model_dir, or --resume=override to resume with this config"
+            "use another --model_dir, or --resume=override to resume with this config",
+            code="other-config",
         )
     known = "cannot be compared with this config" if record is None else "was made with this config"
     which = "the run" if record is None else f"the checkpoint of step {record.step}"
@@ -250,5 +262,5 @@ def setting_error_scope(resolved: ResolvedConfig) -> Iterator[None]:
     try:
         yield
     except SettingError as error:
-        problem = Problem(error.path, error.reason, resolved.origin(error.path))
+        problem = Problem(error.path, error.reason, resolved.origin(error.path), code=error.code)
         raise ConfigError([problem]) from error

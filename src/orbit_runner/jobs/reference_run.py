@@ -81,8 +81,10 @@ def read_original_run(
     record = latest_intact_record(checkpoints_of(run))
     if record is None:
         raise RunnerError(
-            f"RUN: no intact checkpoint with a record in {run / 'checkpoints'}\n"
-            f"run `runner verify {run}` to see what is wrong with each checkpoint"
+            f"no intact checkpoint with a record in {run / 'checkpoints'}\n"
+            f"run `runner verify {run}` to see what is wrong with each checkpoint",
+            path="RUN",
+            code="no-checkpoint",
         )
     history = read_history(run)
     start = None
@@ -91,8 +93,10 @@ def read_original_run(
         start = branch.step
         if record.step <= start:
             raise RunnerError(
-                f"RUN: {run} has no intact checkpoint after step {start}, at which it branches off "
-                f"from {branch.parent}\nreproduce that run instead"
+                f"{run} has no intact checkpoint after step {start}, at which it branches off "
+                f"from {branch.parent}\nreproduce that run instead",
+                path="RUN",
+                code="no-checkpoint",
             )
     if last is not None:
         start = _start_step(history.checkpoints, record.step, last)
@@ -116,13 +120,15 @@ def resolve_saved_config(
 
 def _start_step(checkpoints: CheckpointFolder, newest: int, last: int) -> int:
     if last < 1:
-        raise RunnerError(f"--last: got {last}, allowed: at least 1")
+        raise RunnerError(f"got {last}, allowed: at least 1", path="--last", code="out-of-range")
     record = latest_intact_record(checkpoints, at_most=newest - last)
     if record is None:
         raise RunnerError(
-            f"--last: got {last}, but no intact checkpoint is at or before step {newest - last}\n"
+            f"got {last}, but no intact checkpoint is at or before step {newest - last}\n"
             f"available steps: {', '.join(map(str, checkpoints.steps()))}\n"
-            "use a smaller number, or omit --last to start from the beginning"
+            "use a smaller number, or omit --last to start from the beginning",
+            path="--last",
+            code="no-checkpoint",
         )
     return record.step
 
@@ -133,7 +139,9 @@ def check_outside(directory: Path, run: Path) -> None:
     parent = run.resolve()
     if inside.is_relative_to(parent):
         place = "the directory of RUN itself" if inside == parent else f"inside RUN, {run}"
-        raise RunnerError(f"--model_dir: {directory} is {place}\nuse another directory")
+        raise RunnerError(
+            f"{directory} is {place}\nuse another directory", path="--model_dir", code="bad-path"
+        )
 
 
 def check_data(original: OriginalRun) -> DataRecord:
@@ -205,7 +213,8 @@ def copy_checkpoint(
     if copied.record(step) is None or copied.damage(step):
         raise RunnerError(
             f"{what}: the checkpoint of step {step} was removed while it was being copied, because "
-            "the run is still training\nrun the command again"
+            "the run is still training\nrun the command again",
+            code="run-removed",
         )
 
 
@@ -220,8 +229,10 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
     runtime = resolved.config.runtime
     if runtime.traits.is_asynchronous:
         raise RunnerError(
-            "RUN: was trained with `parameter_server`, where the order of updates is not "
-            "deterministic\nit cannot be reproduced; use `runner verify` to check its checkpoints"
+            "was trained with `parameter_server`, where the order of updates is not "
+            "deterministic\nit cannot be reproduced; use `runner verify` to check its checkpoints",
+            path="RUN",
+            code="not-repeatable",
         )
     changes: dict[str, object] = {
         "tf_data_service": None,

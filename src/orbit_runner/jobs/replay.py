@@ -30,7 +30,6 @@ from orbit_runner.run_directory.code_version import code_differences, read_code_
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.run_directory.history import RunHistory, read_history
-from orbit_runner.step.examine import ExamineAtStep, StepExamined
 from orbit_runner.step.results import Examination
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -79,8 +78,10 @@ def plan_replay(
     train_steps = written.config.trainer.train_steps
     if train_steps and step > train_steps:
         raise RunnerError(
-            f"--step: got {step}, allowed: 1 to {train_steps}, the last step of the run "
-            "(trainer.train_steps)"
+            f"got {step}, allowed: 1 to {train_steps}, the last step of the run "
+            "(trainer.train_steps)",
+            path="--step",
+            code="unknown-step",
         )
     _require_observable(written)
     checkpoints = checkpoints_of(run)
@@ -90,7 +91,7 @@ def plan_replay(
     strategy = newest.strategy if newest is not None else _recorded_strategy(history)
     last = _next_recorded_step(history, step, verify, train_steps, written)
     return ReplayPlan(
-        resolved=convert_to_single_process(changed, strategy),
+        resolved=_allow_losses_before(convert_to_single_process(changed, strategy), step),
         history=history,
         step=step,
         start=None if start is None else start.step,
@@ -100,12 +101,27 @@ def plan_replay(
     )
 
 
+def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
+    """Returns a config whose loss has no bound before a step, because the run reached that step.
+
+    The loss of a loop is that of its steps, and the loops of a replay end at other steps.
+    """
+    trainer = resolved.config.trainer
+    if trainer.rolls_back:
+        return resolved  # The weights depend on when the run returned to a checkpoint.
+    begin = max(step, trainer.recovery_begin_steps)
+    config = resolved.config.replace(trainer=trainer.replace(recovery_begin_steps=begin))
+    return dataclasses.replace(resolved, config=config)
+
+
 def _require_observable(resolved: ResolvedConfig) -> None:
     runtime = resolved.config.runtime
     if runtime.traits.uses_tpu:
         raise RunnerError(
-            "RUN: was trained on TPUs, whose ops cannot be observed one by one\n"
-            "use `runner batch` to see the examples of the step"
+            "was trained on TPUs, whose ops cannot be observed one by one\n"
+            "use `runner batch` to see the examples of the step",
+            path="RUN",
+            code="not-repeatable",
         )
 
 
@@ -202,7 +218,12 @@ def _replay_to_step(
 ) -> Replay:
     with paused_collection_scope():
         from orbit_runner.jobs.rerun import rerun
-        from orbit_runner.step.examine import check_examinable, examine_step
+        from orbit_runner.step.examine import (
+            ExamineAtStep,
+            StepExamined,
+            check_examinable,
+            examine_step,
+        )
 
     examination: Examination | None = None
 
@@ -225,7 +246,9 @@ def _replay_to_step(
     )
     error = None if isinstance(result.error, StepExamined) else result.error
     if examination is None:
-        raise error or RunnerError(f"--step: the run ended before step {plan.step}")
+        raise error or RunnerError(
+            f"the run ended before step {plan.step}", path="--step", code="unknown-step"
+        )
     own = judge_step(
         plan.history,
         read_history(directory),

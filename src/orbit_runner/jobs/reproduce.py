@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.compare.histories import compare_runs
 from orbit_runner.config.fingerprint import is_fingerprint_of
-from orbit_runner.config.parsing.search_path import experiment_files
+from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
@@ -145,17 +145,19 @@ class PublishedReproduction:
 
 
 def names_published_run(text: str) -> bool:
-    """Returns whether `RUN` is the name of an experiment, rather than a directory.
+    """Returns whether `RUN` is the name of an experiment, rather than a run directory.
 
     Raises `RunnerError` if it has no published fingerprint.
     """
-    if Path(text).is_dir() or text not in experiment_files():
+    if text not in experiment_files() or names_run(text):
         return False
     published = read_published().runs
     if text not in published:
         raise RunnerError(
-            f"RUN: no fingerprint of the experiment {text!r} is published\n"
-            f"published: {', '.join(published)}; or specify a run directory"
+            f"no fingerprint of the experiment {text!r} is published\n"
+            f"published: {', '.join(published)}; or specify a run directory",
+            path="RUN",
+            code="not-a-run",
         )
     return True
 

@@ -172,13 +172,15 @@ def choose_label(survey: TableSurvey, label: str, path: Path) -> tuple[ColumnUse
     if label:
         if label not in by_name:
             message = unknown_name_message("column", label, [*by_name])
-            raise RunnerError(f"--label: {path}: {message}")
+            raise RunnerError(f"{path}: {message}", path="--label", code="unknown-column")
         use = by_name[label]
         if not use.kind and use.column is not None and use.column.kind == NUMBER:
             use = dataclasses.replace(use, kind=NUMBER)  # Numbers that looked like an ID.
         if use.kind not in (NUMBER, CATEGORY):
             raise RunnerError(
-                f"--label: {path}: column {label!r} cannot be predicted: {use.about or use.kind}"
+                f"{path}: column {label!r} cannot be predicted: {use.about or use.kind}",
+                path="--label",
+                code="bad-data",
             )
         return use, "--label names it"
     for wanted in _LABEL_NAMES:
@@ -191,7 +193,8 @@ def choose_label(survey: TableSurvey, label: str, path: Path) -> tuple[ColumnUse
             f"{path}: no column can be predicted: each is constant, an ID or a long text, or has "
             "missing values\n"
             + format_list([f"{use.name}: {use.about}" for use in survey.uses])
-            + "\nadd a column with a class or a number for each row"
+            + "\nadd a column with a class or a number for each row",
+            code="bad-data",
         )
     last = usable[-1]
     is_last = last is survey.uses[-1]

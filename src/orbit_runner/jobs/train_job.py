@@ -21,7 +21,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, MemberLost
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
-from orbit_runner.errors import DataError, ExportFailed
+from orbit_runner.errors import DataError, ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
@@ -294,7 +294,7 @@ def _describe_placement(job: Job, strategy: tf.distribute.Strategy) -> str:
     runtime = job.config.runtime
     devices = ", ".join(local_devices(strategy))
     replicas = strategy.num_replicas_in_sync
-    together = f"{replicas} replica{'s' if replicas != 1 else ''} in sync"
+    together = f"{format_count(replicas, 'replica')} in sync"
     if runtime.traits.is_asynchronous:
         together = "asynchronous workers"
     lines = [f"{runtime.distribution_strategy}: {together}; local devices: {devices}"]

@@ -58,7 +58,7 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
     start, source = _find_start(runs, parting)
     end = _find_end(runs, parting)
     if end <= start:
-        raise RunnerError("they have no steps in common")
+        raise RunnerError("they have no steps in common", code="not-comparable")
     with temporary_scope() as temporary_directory:
         for name, run in zip("AB", runs, strict=True):
             directory = temporary_directory / name.lower()
@@ -76,7 +76,7 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
 def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
     """Raises `RunnerError` if a run cannot be repeated."""
     if run.resolved is None:
-        raise RunnerError(f"{name} cannot be run again: {run.problem}")
+        raise RunnerError(f"{name} cannot be run again: {run.problem}", code="not-repeatable")
     try:
         resolved = convert_to_single_process(
             run.resolved, run.record.strategy if run.record else ""
@@ -84,11 +84,12 @@ def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
         check_before_start(resolved, run.history.mode, directory)
         now = fingerprint_of(localize(resolved.config).task)
     except RunnerError as error:
-        raise RunnerError(f"{name} cannot be run again: {error}") from error
+        raise RunnerError(f"{name} cannot be run again: {error}", code="not-repeatable") from error
     changed = compare(run.data or {}, now).changes
     if changed:
         raise RunnerError(
-            f"{name} cannot be run again: its data has changed since:\n{format_list(changed)}"
+            f"{name} cannot be run again: its data has changed since:\n{format_list(changed)}",
+            code="data-changed",
         )
 
 
@@ -240,7 +241,9 @@ class SideProcess:
         line = self._process.stdout.readline()
         answer: JsonObject = json.loads(line) if line else {"error": self._last_message()}
         if "error" in answer:
-            raise RunnerError(f"{self._name} cannot be run again: {answer['error']}")
+            raise RunnerError(
+                f"{self._name} cannot be run again: {answer['error']}", code="not-repeatable"
+            )
         return answer
 
     def _last_message(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
@@ -88,17 +89,22 @@ def job_name(text: str) -> str:
     return name[:_LONGEST_NAME].strip("-")
 
 
-def job_problems(target: str, name: str, image: str, model_dir: str) -> Iterator[tuple[str, str]]:
+def job_problems(target: str, name: str, image: str, model_dir: str) -> Iterator[Problem]:
     """Yields (flag, message) of values that a target cannot use."""
     if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
-        yield (
+        yield Problem(
             "--name",
             f"got {name!r:.60}, expected lowercase letters, digits and hyphens, starting with a "
             f"letter, at most {_LONGEST_NAME} characters",
+            code="wrong-type",
         )
     if target != "slurm" and (not image or any(char.isspace() for char in image)):
         actual = f"got {image!r:.60}" if image else "is not set"
-        yield "--image", f"{actual}; expected a container image in which `runner` is installed"
+        yield Problem(
+            "--image",
+            f"{actual}; expected a container image in which `runner` is installed",
+            code="wrong-type",
+        )
     root, what = {
         "kubernetes": (_RUNS, f"{_RUNS}/…, a directory of the claim, which is mounted at {_RUNS}"),
         "vertex": (_BUCKETS, f"{_BUCKETS}/BUCKET/…, a directory that all machines share"),
@@ -106,10 +112,10 @@ def job_problems(target: str, name: str, image: str, model_dir: str) -> Iterator
     path = PurePosixPath(model_dir)
     if root and (".." in path.parts or PurePosixPath(root) not in path.parents):
         actual = f"got {model_dir!r:.200}" if model_dir else "is not set"
-        yield "--model_dir", f"{actual}; expected {what}"
+        yield Problem("--model_dir", f"{actual}; expected {what}", code="wrong-type")
 
 
-def config_problems(config: ExperimentConfig, target: str) -> Iterator[tuple[str, str]]:
+def config_problems(config: ExperimentConfig, target: str) -> Iterator[Problem]:
     """Yields (dotted path, message) of settings that the manifests of a target do not support."""
     runtime = config.runtime
     source = TARGETS[target]
@@ -117,30 +123,46 @@ def config_problems(config: ExperimentConfig, target: str) -> Iterator[tuple[str
     if runtime.traits.uses_tpu:
         allowed = [name for name, traits in STRATEGIES.items() if not traits.uses_tpu]
         message = f"TPUs are not supported\nallowed: {', '.join(allowed)}"
-        yield "runtime.distribution_strategy", message
+        yield Problem("runtime.distribution_strategy", message, code="not-supported")
     elif runtime.traits.is_clustered and not runtime.num_workers:
-        yield "runtime.num_workers", "is not set: use --workers=N"
+        yield Problem("runtime.num_workers", "is not set: use --workers=N", code="not-set")
     elif runtime.num_workers == 1 and runtime.traits.synchronous_workers:
-        yield (
+        yield Problem(
             "runtime.num_workers",
             f"got 1 under `{strategy}`, which requires several workers\n"
             "allowed: 2 or more; or set runtime.distribution_strategy: mirrored",
+            code="not-allowed",
         )
     elif runtime.num_evaluators and not runtime.traits.is_clustered:
-        yield (
+        yield Problem(
             "runtime.num_evaluators",
             f"got 1 under `{strategy}`, which runs in one process\n"
             "run a second job with --mode=continuous_eval in the same run directory",
+            code="not-supported",
         )
     if runtime.uses_all_gpus:
-        yield "runtime.num_gpus", "got -1, but a manifest requires the number of GPUs: 0 or more"
+        yield Problem(
+            "runtime.num_gpus",
+            "got -1, but a manifest requires the number of GPUs: 0 or more",
+            code="out-of-range",
+        )
     if configured_jobs(runtime):
         field = "worker_hosts" if runtime.worker_hosts else "cluster"
-        yield f"runtime.{field}", "must be unset: the cluster assigns the hosts"
+        yield Problem(
+            f"runtime.{field}", "must be unset: the cluster assigns the hosts", code="no-effect"
+        )
     if runtime.remote_cluster:
-        yield "runtime.remote_cluster", "must be unset: the cluster assigns the servers"
+        yield Problem(
+            "runtime.remote_cluster",
+            "must be unset: the cluster assigns the servers",
+            code="no-effect",
+        )
     if runtime.cluster_source not in ("auto", source):
-        yield "runtime.cluster_source", f"got `{runtime.cluster_source}`, allowed: auto, {source}"
+        yield Problem(
+            "runtime.cluster_source",
+            f"got `{runtime.cluster_source}`, allowed: auto, {source}",
+            code="not-allowed",
+        )
 
 
 def roles_of(runtime: RuntimeConfig) -> RoleCounts:

@@ -37,7 +37,8 @@ def check_host(host: str) -> None:
     except OSError as error:
         raise RunnerError(
             f"the members of a local cluster connect to {host}, which is not possible here: "
-            f"{error.strerror or error}\nenable the loopback device: ip link set lo up"
+            f"{error.strerror or error}\nenable the loopback device: ip link set lo up",
+            code="unreachable",
         ) from None
 
 
@@ -54,7 +55,10 @@ def free_ports(count: int) -> list[int]:
             with contextlib.suppress(OSError):
                 held.enter_context(listening_socket(port))
                 ports.append(port)
-    raise RunnerError(f"cannot find {count} free ports from {_FIRST} to {_LAST} on this machine")
+    raise RunnerError(
+        f"cannot find {count} free ports from {_FIRST} to {_LAST} on this machine",
+        code="unreachable",
+    )
 
 
 # Data services get addresses as members do, but are not members of the cluster.
@@ -140,7 +144,8 @@ class ServiceStartup:
         if self.waiting and time.monotonic() - self._start_time > self.seconds:
             raise RunnerError(
                 f"data service: {', '.join(self.waiting)} did not respond within "
-                f"{self.seconds:.0f} s"
+                f"{self.seconds:.0f} s",
+                code="unreachable",
             )
         return not self.waiting
 

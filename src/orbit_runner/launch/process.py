@@ -70,7 +70,7 @@ class Process:
                 preexec_fn=parent_death_hook(os.getpid()),
             )
         except OSError as error:
-            raise RunnerError(f"cannot start {spec.name}: {error}") from error
+            raise RunnerError(f"cannot start {spec.name}: {error}", code="server-failed") from error
         if self._heartbeat:
             self._heartbeat.close_write_end()
         self._readers = self._start_readers(output)

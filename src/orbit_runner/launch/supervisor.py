@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from orbit_runner.errors import format_count
 from orbit_runner.launch.members import Attempt, ServiceStartup, make_attempt
 from orbit_runner.launch.process import (
     LOST,
@@ -255,15 +256,15 @@ class Elastic:
         self._loss_count = self._loss_count + 1
         if self._loss_count <= self._restarts:
             return (
-                f"restarting {_format_workers(before)} from the last checkpoint "
+                f"restarting {format_count(before, 'worker')} from the last checkpoint "
                 f"({self._loss_count} of {self._restarts})"
             )
         self._size_index = self._size_index + 1
         self._loss_count = 0
         out = before - self.workers
         return (
-            f"leaving {_format_workers(out)} out; continuing with {self.workers} from the last "
-            "checkpoint"
+            f"leaving {format_count(out, 'worker')} out; continuing with {self.workers} from the "
+            "last checkpoint"
         )
 
     def grow(self) -> str:
@@ -271,13 +272,8 @@ class Elastic:
         before = self.workers
         self._size_index = 0
         self._loss_count = self._restarts
-        return (
-            f"trying {_format_workers(self.max_workers)} again instead of {before}, from this step"
-        )
-
-
-def _format_workers(count: int) -> str:
-    return f"{count} worker{'' if count == 1 else 's'}"
+        workers = format_count(self.max_workers, "worker")
+        return f"trying {workers} again instead of {before}, from this step"
 
 
 _SHORT_SECONDS = 5.0
@@ -373,7 +369,7 @@ def end_after_failure(job: Job, cause: Ending) -> Verdict:
     """Ends all processes without another attempt. The verdict has the exit code of `cause`."""
     tried = ""
     if cause.kind in ("lost", "killed") and job.limits.restarts:
-        tried = f" after {job.limits.restarts} restart{'s' if job.limits.restarts > 1 else ''}"
+        tried = f" after {format_count(job.limits.restarts, 'restart')}"
     text = str(cause)
     if job.pool.has(cause.who) and str(log := job.pool.spec(cause.who).log) not in text:
         text += f" (log: {log})"

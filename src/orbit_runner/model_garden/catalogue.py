@@ -77,7 +77,7 @@ def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
     known = [f"{PREFIX}{experiment}" for experiment in (*experiments(), *own)]
     message, _, _ = unknown_name_message("experiment", f"{PREFIX}{name}", known).partition("\n")
     text = f"{message}\nrun `runner list --official` to list all; use --import MODULE for your own"
-    return ConfigError([Problem("--experiment", text)])
+    return ConfigError([Problem("--experiment", text, code="unknown-name")])
 
 
 def task_modules(class_name: str, near: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from official.core import config_definitions
 from official.modeling.hyperparams import base_config
 
-from orbit_runner.config.errors import ConfigError, Origin
+from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import PythonTuple, Section, section_of
 from orbit_runner.config.schedule_length import follow_run
@@ -59,13 +59,15 @@ class OfficialTask(Config):
 class OfficialData(UndeclaredData):
     """What a task of Model Garden reads, as far as its config tells."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields a problem for each local file that the config names and that does not exist."""
         for section in _SECTIONS:
             path = getattr(getattr(self.config, section), "input_path", "")
             for pattern in patterns(path):
                 if is_local(pattern) and not glob.glob(pattern):
-                    yield f"{section}.input_path", f"no file matches {pattern}"
+                    yield Problem(
+                        f"{section}.input_path", f"no file matches {pattern}", code="missing-file"
+                    )
         yield from _checkpoint_problems(self.config.init_checkpoint)
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
@@ -74,13 +76,15 @@ class OfficialData(UndeclaredData):
         return tuple(size) if size and len(size) == 3 else None
 
 
-def _checkpoint_problems(path: object) -> Iterator[tuple[str, str]]:
+def _checkpoint_problems(path: object) -> Iterator[Problem]:
     if not isinstance(path, str) or not path or not is_local(path):
         return
     place = Path(path)
     file = place / "checkpoint" if place.is_dir() else Path(f"{path}.index")
     if not file.exists():
-        yield "init_checkpoint", f"there is no checkpoint at {path!r}"
+        yield Problem(
+            "init_checkpoint", f"there is no checkpoint at {path!r}", code="no-checkpoint"
+        )
 
 
 # Settings with defaults that Model Garden does not have: `auto` (loops of about a second) and None
@@ -110,7 +114,7 @@ class OfficialTrainer(TrainerConfig):
 
     checked_later: ClassVar[tuple[str, ...]] = ("optimizer_config",)
 
-    def _schedule_problems(self) -> Iterator[tuple[str, str]]:
+    def _schedule_problems(self) -> Iterator[Problem]:
         if isinstance(self.optimizer_config, Optimization):
             yield from super()._schedule_problems()
 
@@ -119,7 +123,7 @@ class OfficialTrainer(TrainerConfig):
 class PartialRuntime(RuntimeConfig):
     """The runtime section of a plain config without a strategy, which its driver chooses."""
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields nothing, because the strategy determines which settings are valid."""
         yield from ()
 
@@ -166,7 +170,7 @@ class OfficialExperiment(ExperimentConfig):
         """What the task reads."""
         return OfficialData(self.task)
 
-    def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
+    def preflight(self, mode: str) -> Iterator[Problem]:
         """Yields the problems that prevent a run, including restrictions that do not hold."""
         yield from super().preflight(mode)
         yield from broken_restrictions(self.for_task)
@@ -320,21 +324,24 @@ def _common_values(params: base_config.Config) -> dict[str, object]:
     return {"trainer": trainer, "runtime": to_plain(_section(params, "runtime"))}
 
 
-def broken_restrictions(params: base_config.Config) -> Iterator[tuple[str, str]]:
+def broken_restrictions(params: base_config.Config) -> Iterator[Problem]:
     """Yields (dotted path, message) of each restriction of an experiment that does not hold."""
     for rule, single in restrictions(params):
         try:
             single.validate()
         except (KeyError, ValueError):
             path = rule.split()[0]
-            yield path, f"Model Garden's experiment requires {rule.replace('None', 'null')}"
+            yield Problem(
+                path,
+                f"Model Garden's experiment requires {rule.replace('None', 'null')}",
+                code="conflict",
+            )
 
 
-def _required_field_problems(section: Config, path: str) -> Iterator[tuple[str, str]]:
+def _required_field_problems(section: Config, path: str) -> Iterator[Problem]:
     builder = Builder()
     builder.check(section, path)
-    for problem in builder.problems:
-        yield problem.path, problem.message
+    yield from builder.problems
 
 
 def to_native(original: base_config.Config, config: Config) -> base_config.Config:

@@ -101,10 +101,11 @@ def task_class(config: hyperparams.Config) -> Any:
         looked = "\n".join(failures)
         extra = "\npip install 'orbit-runner[ranking]'" if "recommenders" in looked else ""
         message = f"Model Garden cannot import the task of {cls.__module__}:\n{looked}{extra}"
-        raise RunnerError(message)
+        raise RunnerError(message, code="unknown-name")
     raise RunnerError(
         f"no task is registered for {cls.__module__}.{cls.__name__}\n"
-        "use --import MODULE if it is your own"
+        "use --import MODULE if it is your own",
+        code="unknown-name",
     )
 
 
@@ -129,4 +130,4 @@ def _flatten_factories(
 
 
 def _experiment_error(message: str) -> ConfigError:
-    return ConfigError([Problem("--experiment", message)])
+    return ConfigError([Problem("--experiment", message, code="unknown-name")])

@@ -67,7 +67,7 @@ def _reject_references(runtime: Section) -> None:
     """Raises ConfigError if settings are references, because TensorFlow needs their values now."""
     message = "cannot be a reference in an experiment of Model Garden; write the value"
     problems = [
-        Problem(path, message, leaf.origin)
+        Problem(path, message, leaf.origin, code="bad-reference")
         for path, leaf in leaves(runtime, "runtime")
         if has_reference(leaf.value)
     ]

@@ -40,7 +40,9 @@ def section_of(task: object, name: str, path: str = "task") -> Any:
     section = getattr(task, name, None)
     if section is None:
         raise SettingError(
-            f"{path}.{name}", "the task does not have this section; use another --mode"
+            f"{path}.{name}",
+            "the task does not have this section; use another --mode",
+            code="missing-method",
         )
     return section
 
@@ -92,6 +94,7 @@ def _privacy_arguments(config: ExperimentConfig, task: Any) -> dict[str, Any]:
         "task.differential_privacy_config",
         f"{type(task).__name__}.create_optimizer does not accept {_PRIVACY_ARGUMENT}, so no noise "
         "would be added\nremove this setting",
+        code="not-supported",
     )
 
 

@@ -277,7 +277,8 @@ def profile_of(trace: TraceFiles) -> Profile:
         raise RunnerError(
             f"{trace.hosts[0]}: has no training steps\n"
             "profile steps with trainer.profile_steps, or mark them with "
-            "tf.profiler.experimental.Trace('train', step_num=…)"
+            "tf.profiler.experimental.Trace('train', step_num=…)",
+            code="empty-data",
         )
     return _profile(recorded, read_description(trace), str(trace.directory))
 

@@ -85,16 +85,20 @@ def require_trace(directory: Path) -> TraceFiles:
         return trace
     run = RunDirectory(directory)
     if not directory.is_dir():
-        raise RunnerError(f"RUN: {directory} is not a directory")
+        raise RunnerError(f"{directory} is not a directory", path="RUN", code="wrong-file-type")
     if not run.config.is_file():
         raise RunnerError(
-            f"RUN: {directory} has no trace\n"
-            "specify a run directory, or one with plugins/profile/TIME/HOST.xplane.pb"
+            f"{directory} has no trace\n"
+            "specify a run directory, or one with plugins/profile/TIME/HOST.xplane.pb",
+            path="RUN",
+            code="missing-file",
         )
     raise RunnerError(
-        f"RUN: {directory} has no trace\n"
+        f"{directory} has no trace\n"
         "set trainer.profile_steps, such as [101, 120], before these steps run\n"
-        f"or profile some steps of its experiment now: runner profile {run.config}"
+        f"or profile some steps of its experiment now: runner profile {run.config}",
+        path="RUN",
+        code="missing-file",
     )
 
 

@@ -84,10 +84,13 @@ def read_xspace(path: Path) -> Message:
     try:
         return message_class("XSpace").FromString(path.read_bytes())
     except OSError as error:
-        raise RunnerError(f"{path}: cannot be read: {error.strerror}") from error
+        raise RunnerError(
+            f"{path}: cannot be read: {error.strerror}", code="unreadable-file"
+        ) from error
     except DecodeError as error:
         raise RunnerError(
-            f"{path}: is damaged: {first_line(error)}\ndelete it, and profile the steps again"
+            f"{path}: is damaged: {first_line(error)}\ndelete it, and profile the steps again",
+            code="damaged-file",
         ) from error
 
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from orbit_runner.compare.paired import PairedComparison, PairedMetric
 from orbit_runner.compare.runs import RunComparison, format_value
 from orbit_runner.compare.statistics import (
+    difference_text,
     estimate_text,
     interval_text,
+    p_text,
     permutation_text,
     verdict,
 )
-from orbit_runner.reporting.document import Chart, Section, Series, Table, Text
+from orbit_runner.reporting.document import Best, Chart, Section, Series, Table, Text
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
-from orbit_runner.run_directory.run_data import RunData
+from orbit_runner.run_directory.metric_records import better_values, metric_title
+from orbit_runner.run_directory.run_data import NON_METRICS, RunData
 
 _T = TypeVar("_T")
+_MOST_PLACE = 14  # characters of the name of a group below a chart
 
 # The last lines of a comparison, and the reason for the note about many metrics.
 _METHODS = (
@@ -27,32 +32,96 @@ _METHODS = (
 
 
 def comparison_section(comparison: RunComparison, curves: Sequence[tuple[str, str]]) -> Section:
-    """Returns the table of a comparison, and the charts of some curves (split and metric)."""
-    blocks: list[tuple[str, list[list[str]]]] = [
-        ("", _summary_rows(comparison)),
-        ("settings that differ", _rows(comparison.settings(), format_value)),
-        ("software that differs", _rows(comparison.software(), format_value)),
-        ("last evaluation and last training record", _rows(comparison.metrics(), number_or_dash)),
-        ("best evaluation", _rows(comparison.best(), number_or_dash)),
-    ]
+    """Returns the results, the table and the charts of some curves (split and metric)."""
     rows: list[list[str]] = []
-    for title, block in blocks:
+    for title, block in _blocks(comparison):
         rows += [[title], *block] if title and block else block
+    table = Table(rows, head=["", *comparison.names], keys=True)
+    verdict_text = _verdict(comparison)
     steps = zip(comparison.names, comparison.common_steps(), strict=True)
     marks = {step: f"{name} branches off" for name, step in steps if step is not None}
-    charts = [
-        Chart(
-            comparison.title(key),
-            [
-                Series(name, points, comparison.names.index(name))
-                for name, points in comparison.own_curve(key).items()
-            ],
-            marks=marks,
-        )
-        for key in curves
+    charts = [(name, _curve_chart(comparison, (split, name), marks)) for split, name in curves]
+    others = [chart for name, chart in charts if name in NON_METRICS]
+    metrics = [chart for name, chart in charts if name not in NON_METRICS]
+    return Section(
+        "",
+        [
+            *([Text(verdict_text)] if verdict_text else []),
+            table,
+            *(metrics or others),
+            *([Section("speed", others, is_folded=True)] if metrics else []),
+        ],
+    )
+
+
+def _blocks(comparison: RunComparison) -> Iterator[tuple[str, list[list[str]]]]:
+    """Yields the rows of the table with their titles: what decides first."""
+    note = f", in brackets: difference from {comparison.names[0]}" if comparison.runs[1:] else ""
+    for title, values in (
+        ("best evaluation", comparison.best()),
+        ("last evaluation and last training record", comparison.metrics()),
+    ):
+        first = comparison.main_metric
+        names = sorted(values, key=lambda name: name != first)
+        rows = [[name, *_metric_cells(comparison, name, values[name])] for name in names]
+        if rows and title == "best evaluation":
+            steps = (run.summary.best_step for run in comparison.runs)
+            rows.append(["step", *("-" if step is None else f"{step:,}" for step in steps)])
+        yield f"{title}{note if rows else ''}", rows
+        note = "" if rows else note
+    yield "settings that differ", _rows(comparison.settings(), format_value)
+    yield "runs", _summary_rows(comparison)
+    yield "software that differs", _rows(comparison.software(), format_value)
+
+
+def _metric_cells(
+    comparison: RunComparison, name: str, values: Sequence[float | None]
+) -> Iterator[str]:
+    """Yields the values of a metric, the best ones marked, with the difference from the first."""
+    winners = comparison.winners(name, values)
+    reference = values[0]
+    for number, value in enumerate(values):
+        text = number_or_dash(value)
+        if number and value is not None and reference is not None and value != reference:
+            difference = value - reference
+            text += f" ({difference:+.3g})" if math.isfinite(difference) else ""
+        yield Best(text) if number in winners else text
+
+
+def _verdict(comparison: RunComparison) -> str:
+    """Returns which run is the best one by the main metric, and by how much; "" if none is."""
+    name = comparison.main_metric
+    values = [run.summary.metric(name) for run in comparison.runs]
+    winners = comparison.winners(name, values)
+    known = {n: v for n, v in enumerate(values) if v is not None and math.isfinite(v)}
+    if len(winners) != 1 or len(known) < 2:
+        return ""
+    (winner,) = winners
+    value = known.pop(winner)
+    second = min(known, key=lambda number: abs(known[number] - value))
+    summary = comparison.runs[winner].summary
+    is_best = name in summary.best and summary.best_step is not None
+    at = f" at step {summary.best_step:,}" if is_best else ""
+    return (
+        f"best: {comparison.names[winner]}, {name} {number_or_dash(value)}{at}, "
+        f"{abs(known[second] - value):.3g} {'more' if value > known[second] else 'less'} than "
+        f"{comparison.names[second]}"
+    )
+
+
+def _curve_chart(
+    comparison: RunComparison, key: tuple[str, str], marks: Mapping[int, str]
+) -> Chart:
+    best_steps = {
+        run.name: run.summary.best_step
+        for run in comparison.runs
+        if key == ("validation", run.summary.best_metric)
+    }
+    series = [
+        Series(name, points, comparison.names.index(name), best=best_steps.get(name))
+        for name, points in comparison.own_curve(key).items()
     ]
-    table = Table(rows, head=["", *comparison.names], keys=True)
-    return Section("", [table, *charts])
+    return Chart(comparison.title(key), series, marks=marks)
 
 
 def _rows(values: Mapping[str, Sequence[_T]], text: Callable[[_T], str]) -> list[list[str]]:
@@ -78,10 +147,13 @@ def _summary_rows(comparison: RunComparison) -> list[list[str]]:
 
 
 def paired_sections(comparison: PairedComparison) -> Iterator[Section]:
-    """Yields the sections of a comparison: what is compared, each metric, and notes."""
+    """Yields the sections of a comparison: the differences, what is compared, and details."""
     seeds = ", ".join(map(str, comparison.seeds))
     names = [("A", comparison.first.name), ("B", comparison.second.name)]
     yield Section("", [Table([*names, ("", f"{len(comparison.seeds)} seeds: {seeds}")])])
+    head = ("metric", "better", "B - A [95 % interval]", "p")
+    differences = [_difference_row(metric) for metric in comparison.metrics]
+    yield Section("differences", [Table(differences, head=head, fits=True)])
     for title, values in (
         ("settings that differ", comparison.settings()),
         ("software that differs", comparison.software()),
@@ -89,9 +161,27 @@ def paired_sections(comparison: PairedComparison) -> Iterator[Section]:
         rows = [(path, *map(format_value, row)) for path, row in values.items()]
         yield Section(title, [Table(rows, head=("", "A", "B"), fits=True)])
     for metric in comparison.metrics:
-        yield Section(metric.name, [Table(_metric_rows(metric)), _metric_chart(metric, comparison)])
+        yield Section(metric.name, [Table(_metric_rows(metric), sentences=True)])
+    charts = [_metric_chart(metric, comparison) for metric in comparison.metrics]
+    yield Section("each seed and the mean", charts)
     notes = [*_METHODS, *(f"note: {text}" for text in comparison.notes())]
     yield Section("", [Text(text, "soft") for text in notes])
+
+
+def _difference_row(metric: PairedMetric) -> tuple[str, str, str, str]:
+    """Returns the name of a metric, the better group, the difference and the p-value."""
+    test = metric.test
+    difference = test.difference
+    if not difference.mean and not difference.deviation:
+        return metric.name, "equal", "0", "-"
+    text = difference_text(difference)
+    p = p_text(test.p).removeprefix("p ").removeprefix("= ")
+    if not test.is_significant:
+        return metric.name, "could be chance", text, p
+    better = better_values(metric.name)
+    if not better:
+        return metric.name, "B is higher" if difference.mean > 0 else "B is lower", text, p
+    return metric.name, Best("B" if (difference.mean > 0) == (better == "higher") else "A"), text, p
 
 
 def _metric_rows(metric: PairedMetric) -> list[tuple[str, str]]:
@@ -102,7 +192,8 @@ def _metric_rows(metric: PairedMetric) -> list[tuple[str, str]]:
     ]
     effect = "" if test.effect_size is None else f"effect size {test.effect_size:.2g}"
     details = "; ".join(filter(None, [effect, permutation_text(test)]))
-    return [*rows, ("B - A", verdict(test)), *([("", details)] if details else [])]
+    result = verdict(test).partition(": ")[2]  # The number of seeds is above.
+    return [("B - A", result), *([("", details)] if details else []), *rows]
 
 
 def _metric_chart(metric: PairedMetric, comparison: PairedComparison) -> Chart:
@@ -113,4 +204,7 @@ def _metric_chart(metric: PairedMetric, comparison: PairedComparison) -> Chart:
     ]
     first, second = metric.estimates
     mean = Series("mean", {0: first.mean, 1: second.mean})
-    return Chart(metric.name.replace("_", " "), [*seeds, mean], places="AB")
+    names = (comparison.first.name, comparison.second.name)
+    is_short = max(map(len, names)) <= _MOST_PLACE
+    places = [f"A: {names[0]}", f"B: {names[1]}"] if is_short else "AB"
+    return Chart(metric_title(metric.name), [*seeds, mean], places=places)

@@ -15,9 +15,6 @@ _MOST_CELLS = 100  # in a row of the heat map; with more classes, a cell is seve
 _MOST_CONFUSIONS = 20
 _SHADES = 8
 _LONG = 3  # characters of a name, after which the names of columns are written upwards
-_SIDE = 400
-_LEFT = 20
-_TOP = 20
 
 
 def confusion_matrix(counts: Counts, names: Sequence[str]) -> str:
@@ -47,9 +44,16 @@ def _matrix(counts: Counts, titles: Sequence[str]) -> str:
         + f"<td class=sum>{_share(counts.get((label, label), 0), totals.get(label, 0))}</td></tr>"
         for label, title in enumerate(titles)
     )
+    chosen = _totals({(predicted, label): count for (label, predicted), count in counts.items()})
+    precisions = "".join(
+        f"<td class=sum>{_share(counts.get((other, other), 0), chosen.get(other, 0))}</td>"
+        for other in range(len(titles))
+    )
     return (
-        '<div class="table fit"><table class=confusion><thead><tr><th>label ↓ prediction →</th>'
-        f"{heads}<th>correct</th></tr></thead><tbody>{rows}</tbody></table></div>"
+        '<div class="table"><table class=confusion><thead><tr>'
+        "<th>label&nbsp;↓ prediction&nbsp;→</th>"
+        f"{heads}<th>recall</th></tr></thead><tbody>{rows}"
+        f"<tr><th scope=row>precision</th>{precisions}<td></td></tr></tbody></table></div>"
     )
 
 
@@ -61,7 +65,10 @@ def _cell(count: int, total: int, *, is_correct: bool) -> str:
 
 
 def _share(count: int, total: int) -> str:
-    return f"{count / total:.1%}" if total else "-"
+    """Returns a share with three digits: of one that is not 1, never `100%`."""
+    if not total:
+        return "-"
+    return "100%" if count == total else f"{min(count / total, 0.999):.1%}"
 
 
 def _shade(share: float) -> float:
@@ -80,12 +87,10 @@ def _heat_map(counts: Counts, classes: int) -> str:
     note = f", {size} classes in each row and column" if size > 1 else ""
     return (
         f"<figure class=heat><figcaption>labels and predictions of {classes:,} classes{note}"
-        f'</figcaption><svg viewBox="0 0 {_LEFT + _SIDE} {_TOP + _SIDE}" role="img" '
-        'aria-label="confusion matrix">'
-        f'<text x="{_LEFT}" y="14">prediction →</text>'
-        f'<text transform="translate(14 {_TOP}) rotate(90)">label →</text>'
-        f'<g transform="translate({_LEFT} {_TOP}) scale({_SIDE / side:.4g})">'
-        f'<path class=frame d="M0 0h{side}v{side}h-{side}z"/>{paths}</g></svg></figure>'
+        f'</figcaption><p class=soft>label ↓ prediction →</p><svg viewBox="0 0 {side} {side}" '
+        'role="img" aria-label="confusion matrix">'
+        f'<path class=frame d="M0 0h{side}v{side}h-{side}z"/>'
+        f"{paths}</svg></figure>"
     )
 
 

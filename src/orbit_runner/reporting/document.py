@@ -13,6 +13,10 @@ _NUMBERS = ("row", "example", "step", "epoch", "position", "worker", "replica", 
             "line", "user", "item", "label")  # fmt: skip
 
 
+class Best(str):
+    """A cell of a table with the best value of its row."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table of texts.
@@ -51,6 +55,7 @@ class Series:
         color: The index of the color, or of the letter on a terminal.
         band: The lowest and highest value by step, drawn as an area behind the line.
         quiet: Whether the line is thin and gray, without dots and without a legend.
+        best: The step of the best value, which a page marks; None to mark none.
     """
 
     name: str
@@ -58,6 +63,7 @@ class Series:
     color: int = 0
     band: Mapping[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
     quiet: bool = False
+    best: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,10 +124,12 @@ class Section:
     Attributes:
         title: The title; "" for none. A page begins it with a capital letter.
         parts: The contents. A section in a section is a part of a page with a smaller title.
+        is_folded: Whether a page shows the contents only after a click on the title.
     """
 
     title: str
     parts: Sequence[Table | Chart | Pictures | Text | Html | Section]
+    is_folded: bool = False
 
 
 Part = Table | Chart | Pictures | Text | Html | Section

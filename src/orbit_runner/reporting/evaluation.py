@@ -11,7 +11,9 @@ from orbit_runner.reporting.report_data import EvaluationData
 
 _MOST_CLASSES = 200
 _MOST_IN_TERMINAL = 12
-_SHOWN_ROWS = 5
+_SHOWN_ROWS = 5  # in a terminal
+_FIRST_ROWS = 10  # in a page, which folds the others
+_PICTURE_LEGEND = "label → prediction and its probability"
 Calibration = Sequence[tuple[int, float, float]]
 
 
@@ -77,13 +79,16 @@ def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
     """Yields what is known of the predictions of one target."""
     matrix = confusion_matrix(evaluation.confusion, evaluation.classes)
     yield Section("Confusion matrix", [Html(matrix)])
-    yield Section("Classes", [class_report(evaluation.confusion, evaluation.classes)])
-    yield Section("Calibration", calibration_parts(evaluation.calibration))
     yield Section("Errors", [Table(evaluation.facts)])
     title = "Worst mistakes" if matrix else "Largest errors" if evaluation.facts else ""
     title = "Largest losses" if "loss" in evaluation.head else title
-    table = Table(evaluation.rows, evaluation.head, sentences=True)
-    yield Section(title, [Pictures(evaluation.pictures), table])
+    legend = [explanation(_PICTURE_LEGEND)] if evaluation.pictures else []
+    first, others = evaluation.rows[:_FIRST_ROWS], evaluation.rows[_FIRST_ROWS:]
+    tables = [Table(rows, evaluation.head, sentences=True) for rows in (first, others)]
+    more = Section(f"{len(others):,} more", tables[1:], is_folded=True)
+    yield Section(title, [*legend, Pictures(evaluation.pictures), tables[0], more])
+    yield Section("Classes", [class_report(evaluation.confusion, evaluation.classes)])
+    yield Section("Calibration", calibration_parts(evaluation.calibration))
 
 
 def class_report(counts: Counts, names: Sequence[str]) -> Table:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from orbit_runner.reporting.document import (
+    Best,
     Chart,
     Html,
     Part,
@@ -19,13 +20,22 @@ from orbit_runner.reporting.document import (
     Text,
 )
 from orbit_runner.reporting.svg import (
+    BOTTOM,
     CHART_STYLE,
     COLORS,
     DARK_COLORS,
+    HEIGHT,
+    LEFT,
     LIGHT_COLORS,
+    RIGHT,
+    TOP,
     line_chart,
 )
 
+_LONG_WORD = 24  # characters
+_LONG_NAME, _LONG_PATH = 14, 48
+_WHOLE = re.compile(r"--[\w-]+|\d{4}-\d\d-\d\d")
+_LEAST_PARTS = 4  # of a path that is cut
 _SMALL = 64  # Pictures with fewer pixels a side are enlarged without smoothing.
 
 _STYLE = """
@@ -41,17 +51,27 @@ p{margin:6px 0}
 .bad{color:var(--bad)}
 .good{color:var(--good)}
 code,.mono{font:13px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
-.table{overflow-x:auto;border:1px solid var(--line);border-radius:8px}
-table{border-collapse:collapse;width:100%;font-size:14px}
+.table{width:fit-content;max-width:100%;border:1px solid var(--line);
+border-radius:8px}
+/* What scrolls sideways has a shadow where more of it is. */
+.table,.wide{overflow-x:auto;--back:var(--page);background:
+linear-gradient(90deg,var(--back) 40%,transparent) 0/36px 100% no-repeat local,
+linear-gradient(270deg,var(--back) 40%,transparent) 100%/36px 100% no-repeat local,
+linear-gradient(90deg,var(--shadow),transparent) 0/14px 100% no-repeat,
+linear-gradient(270deg,var(--shadow),transparent) 100%/14px 100% no-repeat}
+.wide{--back:var(--card)}
+table{border-collapse:collapse;font-size:14px}
 th,td{text-align:left;padding:5px 12px;border-bottom:1px solid var(--line);vertical-align:top}
-td{overflow-wrap:break-word;min-width:6.5em}
+td{overflow-wrap:break-word;max-width:46em}
 tbody tr:last-child>*{border-bottom:0}
 th{font-weight:600;white-space:nowrap}
-tbody th{font-weight:500}
-th.group{font-weight:600;background:var(--card)}
-.text tbody th,.text td{white-space:normal;overflow-wrap:anywhere;min-width:6.5em}
+tbody th{font-weight:500;position:sticky;left:0;background:var(--page)}
+.long{min-width:9em}
+tbody th.group{font-weight:600;background:var(--card);position:static}
+.text tbody th{white-space:normal;overflow-wrap:anywhere;min-width:7em;max-width:16em}
+.text td:last-child{min-width:24em;overflow-wrap:anywhere}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px;margin-top:14px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(130px,1fr));gap:10px;margin-top:14px}
 .tiles div{padding:8px 12px;background:var(--card);border:1px solid var(--line);border-radius:8px}
 .tiles span{display:block;font-size:13px}
 .tiles b{font-size:1.35rem;font-variant-numeric:tabular-nums}
@@ -60,12 +80,15 @@ summary{cursor:pointer}
 pre{font:12.5px/1.45 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-x:auto}
 .command{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 12px;
 white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
+.whole{white-space:nowrap}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:16px}
 figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--line);
 border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
-svg{display:block;width:100%;height:auto}
-CHARTSsvg.bar{height:22px}
+:not(svg)>svg{display:block;width:100%;height:auto}
+CHARTSfigure>.bar{height:22px}
+.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
+.plot>svg{height:HEIGHTpx;overflow:visible}
 figure+.table{margin-top:10px}
 .table+.charts,.charts+.table{margin-top:16px}
 h3{font-size:1rem;margin:20px 0 8px}
@@ -76,32 +99,52 @@ h3{font-size:1rem;margin:20px 0 8px}
 .pictures img.small{image-rendering:pixelated}
 .pictures figcaption{font-weight:400;font-size:12px;line-height:1.35;margin:5px 0 0;
 overflow-wrap:anywhere}
-.fit{width:fit-content;max-width:100%}
 .confusion{font-size:13px;print-color-adjust:exact}
 .confusion th,.confusion td{padding:4px 8px}
+.confusion .sum{padding:4px;font-size:12px}
 .confusion td{min-width:2.6em;text-align:center;white-space:nowrap;overflow-wrap:normal;
 font-variant-numeric:tabular-nums;background:rgb(var(--right)/var(--share,0))}
 .confusion td.wrong{background:rgb(var(--wrong)/var(--share))}
 .confusion thead th{vertical-align:bottom;text-align:center}
-.confusion thead th:first-child{text-align:left;font-weight:400;color:var(--soft)}
+.confusion thead th:first-child{white-space:normal;text-align:left;font-weight:400;
+color:var(--soft)}
 .confusion .up span{writing-mode:vertical-rl;transform:rotate(180deg)}
 .confusion tbody th{white-space:nowrap;min-width:0;position:sticky;left:0;background:var(--page)}
 .heat{max-width:560px;print-color-adjust:exact}
 svg .cell{fill:rgb(var(--right))}
 svg .cell.wrong{fill:rgb(var(--wrong))}
-svg .frame{fill:none;stroke:var(--line);stroke-width:.1}
+svg .frame{fill:none;stroke:var(--line)}
 .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;margin-top:4px}
 .key::before{content:"";display:inline-block;width:14px;height:3px;margin-right:6px;
 vertical-align:middle;background:var(--c);border-radius:2px}
+.d1::before{background:repeating-linear-gradient(90deg,var(--c) 0 4px,transparent 4px 7px)}
+.d2::before{background:repeating-linear-gradient(90deg,var(--c) 0 2px,transparent 2px 4px)}
+.d3::before{background:linear-gradient(90deg,var(--c) 0 8px,transparent 8px 11px,var(--c) 11px)}
+.ring::before{content:"";display:inline-block;width:10px;height:10px;margin:0 5px 0 10px;
+vertical-align:-1px;border:2px solid var(--c);border-radius:50%}
 @media (max-width:600px){th,td{padding:5px 8px}
-tbody th{white-space:normal;overflow-wrap:break-word;min-width:10em}}
-@media print{body{max-width:none;padding:0;font-size:11pt}.table{overflow:visible}
+th{white-space:normal}
+.text,.text table{width:100%}
+.text table,.text tbody,.text tr,.text tbody th,.text td,.text td:last-child{display:block;
+min-width:0;max-width:none}
+.text thead{display:none}
+.text tbody th,.text td{border:0;padding:1px 8px}
+.text tr{border-bottom:1px solid var(--line);padding:6px 0}
+.text tbody tr:last-child{border:0}
+.text td[data-title]::before{content:attr(data-title)": ";color:var(--soft)}
+tbody th{white-space:normal;overflow-wrap:break-word}
+.pictures{grid-template-columns:repeat(auto-fill,minmax(72px,1fr))}}
+@media print{body{max-width:none;padding:0;font-size:11pt}
+.table,.wide{overflow:visible;background:none}
 h2{break-after:avoid}}
 """
 
 
 def _style() -> str:
     style = _STYLE.replace("LIGHT", LIGHT_COLORS).replace("DARK", DARK_COLORS)
+    sizes = {"TOP": TOP, "RIGHT": RIGHT, "BOTTOM": BOTTOM, "LEFT": LEFT, "HEIGHT": HEIGHT}
+    for name, size in sizes.items():
+        style = style.replace(f"{name}px", f"{size}px")
     return style.replace("CHARTS", CHART_STYLE)
 
 
@@ -134,6 +177,8 @@ def parts_html(parts: Iterable[Part]) -> str:
 def _section(section: Section, heading: str) -> str:
     content = parts_html(section.parts)
     title = escape(_capitalize(section.title))
+    if section.is_folded and content:
+        return f"<details><summary>{title}</summary>{content}</details>"
     above = f"<{heading}>{title}</{heading}>" if title else ""
     if heading == "h2" and content:
         return f"<section>{above}{content}</section>"
@@ -159,14 +204,16 @@ def _part(part: Part) -> str:
 
 
 def _paragraph(part: Text) -> str:
-    text = "<br>".join(map(escape, part.text.splitlines()))
     if part.kind == "code":
-        return f"<pre class=command>{text}</pre>"
+        words = re.sub(r"\S+", lambda word: _word(word[0]), part.text.strip())
+        return f"<pre class=command>{words}</pre>"
+    text = "<br>".join(map(escape, part.text.splitlines()))
     return f"<p class={part.kind}>{text}</p>" if part.kind else f"<p>{text}</p>"
 
 
 def _capitalize(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    is_name = re.match(r"\w*[_.]\w", text)  # such as `top_5_accuracy`
+    return text if is_name else text[:1].upper() + text[1:]
 
 
 def explanation(text: str) -> Text:
@@ -192,27 +239,56 @@ def table_html(table: Table) -> str:
             for n, name in enumerate(table.head[1:])
         )
     above = f"<thead><tr>{titles}</tr></thead>" if titles else ""
-    lines = "".join(_row(row, kinds) for row in table.rows)
+    # On a phone, the cells of a row with sentences are one below the other, with their titles.
+    heads_of_cells = table.head if table.sentences else ()
+    lines = "".join(_row(row, kinds, heads_of_cells) for row in table.rows)
     kind = '"table text"' if table.sentences else "table"
     return f"<div class={kind}><table>{above}<tbody>{lines}</tbody></table></div>"
 
 
-def _row(row: Sequence[str], kinds: Sequence[str]) -> str:
+def _row(row: Sequence[str], kinds: Sequence[str], heads: Sequence[str] = ()) -> str:
     if len(row) == 1 < len(kinds):
         return f"<tr><th scope=rowgroup class=group colspan={len(kinds)}>{_cell(row[0])}</th></tr>"
-    name = row[0] if isinstance(row[0], Markup) else add_line_breaks(row[0])
-    others = zip(kinds[1:], row[1:], strict=False)
-    cells = "".join(f"<td{kind}>{_cell(text)}</td>" for kind, text in others)
-    return f"<tr><th scope=row>{name}</th>{cells}</tr>"
+    titles = [f' data-title="{escape(title)}"' for title in heads] or [""] * len(kinds)
+    others = zip(kinds[1:], titles[1:], row[1:], strict=False)
+    cells = "".join(f"<td{kind}{title}>{_cell(text)}</td>" for kind, title, text in others)
+    return f"<tr>{_name_cell(row[0])}{cells}</tr>"
+
+
+def _name_cell(text: str) -> str:
+    """Returns the first cell of a row. Of a long path, it shows the end, and a title has all."""
+    if isinstance(text, Markup):
+        return f"<th scope=row>{text}</th>"
+    kind = " class=long" if len(text) > _LONG_NAME else ""
+    directories = text.split("/")
+    if len(text) <= _LONG_PATH or len(directories) < _LEAST_PARTS:
+        return f"<th scope=row{kind}>{add_line_breaks(text)}</th>"
+    end = add_line_breaks("/".join(["…", *directories[-2:]]))
+    return f'<th scope=row{kind} title="{escape(text)}">{end}</th>'
 
 
 def _cell(text: str) -> str:
-    return text if isinstance(text, Markup) else escape(text)
+    if isinstance(text, Markup):
+        return text
+    if isinstance(text, Best):
+        return f"<b class=good>{escape(text)}</b>"
+    return "".join(map(_word, re.split("( )", text)))
+
+
+def _word(word: str) -> str:
+    """Returns a word as HTML. Long ones, such as paths, may be broken into lines.
+
+    Browsers would also break a word after a hyphen, such as those of a flag and of a date.
+    """
+    whole = _WHOLE.match(word)
+    rest = word[whole.end() :] if whole else word
+    rest = add_line_breaks(rest) if len(word) > _LONG_WORD else escape(rest)
+    return f"<span class=whole>{escape(whole[0])}</span>{rest}" if whole else rest
 
 
 def add_line_breaks(path: str) -> str:
-    """Returns a path as HTML that may be broken into lines after slashes, dots and underscores."""
-    return re.sub("[/._]", r"\g<0><wbr>", escape(path))
+    """Returns a path as HTML that may be broken into lines between its words."""
+    return re.sub(r"(?<=\w\w)[/._](?=\w\w)|(?<=[a-z])-(?=[a-z])", r"\g<0><wbr>", escape(path))
 
 
 def tiles(facts: Iterable[tuple[str, str, str]], kind: str = "") -> Html:

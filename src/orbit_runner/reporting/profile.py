@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orbit_runner.errors import format_count
 from orbit_runner.profiling.profile import MUCH_WAIT, SOME_WAIT, KindRow, PartRow, Profile
 from orbit_runner.reporting.document import Section, Table, Text
 from orbit_runner.reporting.numbers import short_number
@@ -58,7 +59,7 @@ def _advice(profile: Profile) -> Sequence[str]:
 
 def _kind_title(profile: Profile) -> str:
     over = "streams" if profile.devices else "threads"
-    count = f"{profile.steps:,} step{'s' if profile.steps != 1 else ''}"
+    count = format_count(profile.steps, "step")
     total = _milliseconds(profile.op_seconds)
     return f"ops by type: {total} ms per step, summed over {over}; {count}{_busy_text(profile)}"
 

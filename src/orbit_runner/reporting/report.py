@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -39,6 +40,7 @@ from orbit_runner.run_directory.metric_records import (
     UPDATE_RATIO,
     WATCH,
     Curves,
+    metric_title,
     metric_values,
 )
 from orbit_runner.run_directory.run_data import NON_METRICS, RunData
@@ -56,6 +58,7 @@ _MOST_CHECKPOINTS = 20
 _MOST_EVALUATIONS = 50
 _MOST_STEPS = 5  # of evaluations that are not finite
 _MOST_PARTIAL = 10
+_OF_TRAINING, _OF_MACHINE = "training", "speed and machine"
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 _PROFILE_ROWS = 10
 
@@ -75,14 +78,14 @@ def report_page(
         data: What was collected of the model, its inputs and its mistakes.
     """
     sections = [
-        Section("Curves", [*metric_charts(run.curves), *_partial_records(run.partial_records)]),
         Section("Evaluation", evaluation_parts(data.evaluation)),
+        Section("Curves", _curves(run)),
         Section("Evaluations of checkpoints", [_evaluations(run), *_newest_evaluation(run)]),
         Section("Inputs", input_parts(data.inputs)),
         Section("Model", model_parts(data.model)),
         Section("Exports", export_parts(_exports(run))),
         Section("Settings that override the experiment file", [_changes(run)]),
-        Section("Config", _details("config.yaml", config)),
+        Section("Config", [_folded("all settings", config)]),
         Section("Starts", [_starts(run)]),
         Section("Time", _times(run)),
         Section("Profile", profile_parts(run.summary.path)),
@@ -158,23 +161,51 @@ def _tiles(run: RunData) -> Html:
     return tiles(facts)
 
 
+def _curves(run: RunData) -> list[Part]:
+    """Returns the charts of all metrics; those of the training itself and of the machine folded."""
+    groups: dict[str, list[Chart]] = {"": [], _OF_TRAINING: [], _OF_MACHINE: []}
+    for name, chart in _named_charts(run.curves, run.summary.main_metric, run.summary.best_step):
+        of_machine = name.startswith(SYSTEM) or name in NON_METRICS
+        group = _OF_MACHINE if of_machine else _OF_TRAINING if name.startswith(WATCH) else ""
+        groups[group].append(chart)
+    return [
+        *groups[""],
+        *_partial_records(run.partial_records),
+        Section(_OF_TRAINING, groups[_OF_TRAINING]),
+        Section(_OF_MACHINE, groups[_OF_MACHINE], is_folded=True),
+    ]
+
+
 def metric_charts(curves: Curves) -> Iterator[Chart]:
     """Yields a chart for each metric, with both splits in one: loss first, speed last."""
+    return (chart for _, chart in _named_charts(curves))
+
+
+def _named_charts(
+    curves: Curves, best_metric: str = "", best_step: int | None = None
+) -> Iterator[tuple[str, Chart]]:
+    """Yields the name of each metric and its chart, in which the best evaluation is marked."""
     groups: dict[str, list[tuple[str, Mapping[int, float]]]] = {}
     for (split, name), points in curves.items():
         if name == "validation_examples" or (split, name) == ("validation", SPEED):
             continue
         name = UPDATE_RATIO if name.startswith(UPDATE_RATIO) else _PAIRS.get(name, name)
         groups.setdefault(name, []).append((split, points))
+    best_name = _PAIRS.get(best_metric, best_metric)
     for name in sorted(groups, key=_rank):
         if name == UPDATE_RATIO:
-            yield _update_ratios(curves)
+            yield name, _update_ratios(curves)
             continue
         series = [
-            Series(_NAMES[split], points, 0 if split == "train" else 1)
+            Series(
+                _NAMES[split],
+                points,
+                0 if split == "train" else 1,
+                best=best_step if name == best_name and split == "validation" else None,
+            )
             for split, points in groups[name]
         ]
-        yield Chart(_chart_title(name), series)
+        yield name, Chart(metric_title(name), series)
 
 
 def _partial_records(counts: Mapping[int, int]) -> Iterator[Text]:
@@ -200,10 +231,6 @@ def _rank(name: str) -> tuple[bool, ...]:
         name == "learning_rate",
         name != "loss",
     )
-
-
-def _chart_title(name: str) -> str:
-    return name.removeprefix(WATCH).replace("/", " ").replace("_", " ")
 
 
 def _update_ratios(curves: Curves) -> Chart:
@@ -246,7 +273,7 @@ def _newest_evaluation(run: RunData) -> Iterator[Section]:
             details = parse_evaluation(record["details"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # An earlier version wrote no details.
-        title = f"{record.get('checkpoint', '')}, evaluated at {record.get('time', '')}"
+        title = f"{record.get('checkpoint', '')}, evaluated at {_time_text(record.get('time'))}"
         yield Section(title, evaluation_parts(details))
         return
 
@@ -255,17 +282,14 @@ def _exports(run: RunData) -> list[JsonObject]:
     return read_exports(run.summary.path, str(run.settings.get("trainer.export_subdir") or ""))
 
 
-def _details(title: str, text: str) -> list[Html]:
-    if not text:
-        return []
-    summary = f"<summary>{escape(title)}</summary>"
-    return [Html(f"<details>{summary}<pre>{escape(text)}</pre></details>")]
+def _folded(title: str, text: str) -> Section:
+    return Section(title, [Html(f"<pre>{escape(text)}</pre>" if text else "")], is_folded=True)
 
 
 def _starts(run: RunData) -> Table:
     rows = [
         [
-            str(attempt.get("started", "")),
+            _time_text(attempt.get("started")),
             duration_or_dash(attempt_seconds(attempt)),
             str(attempt.get("outcome") or "no outcome recorded").splitlines()[0],
             " ".join(map(str, attempt.get("argv") or ())),
@@ -273,6 +297,11 @@ def _starts(run: RunData) -> Table:
         for attempt in run.history.attempts
     ]
     return Table(rows, head=("started", "wall time", "outcome", "command"))
+
+
+def _time_text(timestamp: object) -> str:
+    """Returns the timestamp of a record as words: 2026-01-31 12:00:00 +0000."""
+    return re.sub(r"T([\d:]+)(?=[+-])", r" \1 ", str(timestamp or ""))
 
 
 def _times(run: RunData) -> list[Part]:
@@ -299,7 +328,7 @@ def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
         Html(f"<p>SHA-256 <code>{escape(run.weights)}</code></p>"),
         Html(_reproducibility(last.get("inexact"))),
         Table(rows, head=("checkpoint at step", "weights", "whole state")),
-        *_details(
+        _folded(
             "What the weights depend on besides the config",
             "\n".join(table_lines(conditions.items())),
         ),

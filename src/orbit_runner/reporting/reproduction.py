@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orbit_runner.compare.histories import LargestDifference, RunDiff, TensorDiff, loss_text
+from orbit_runner.errors import format_count
 from orbit_runner.utils.files import to_jsonable
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def verdict(result: Reproduction) -> str:
     """Returns one line that says whether the runs are equal."""
     diff = result.parting
     count = len(diff.compared)
-    checkpoints = f"{count} checkpoint{'s' if count != 1 else ''}"
+    checkpoints = format_count(count, "checkpoint")
     if result.equal:
         begin = "" if result.start is None else f", repeated from step {result.start}"
         return f"equal: {checkpoints} up to step {diff.step}{begin}"

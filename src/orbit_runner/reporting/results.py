@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 
+_DEEPER = " " * 4
+
+
 @dataclasses.dataclass(frozen=True)
 class Results:
     """The results of a run."""
@@ -102,7 +105,12 @@ def print_results(results: Results) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
+    room = console.width if console.is_terminal else None
     console.print(Text(f"\n{run_title(results.experiment, results.mode)}", style="bold"))
     for name, value in rows(results):
         # Not wrapped, so that the fingerprint and the directory can be copied.
-        console.print(Text.assemble("  ", (f"{name:<20}", "cyan"), " ", value), soft_wrap=True)
+        start = f"{name:<20} "
+        # A value that is as long as a line gets its own.
+        if room is not None and room - len(f"  {start}") < len(value) <= room - len(_DEEPER):
+            start = f"{name}\n{_DEEPER}"
+        console.print(Text.assemble("  ", (start, "cyan"), value), soft_wrap=True)

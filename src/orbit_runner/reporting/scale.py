@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from orbit_runner.errors import format_count
 from orbit_runner.inspection.scale import ALL_EXAMPLES, IN_MEMORY, ScalePlan
 from orbit_runner.reporting.document import Section, Table, Text
 from orbit_runner.reporting.numbers import bytes_text, flops_text, number_or_dash, time_text
@@ -25,7 +26,7 @@ def scale_section(plan: ScalePlan) -> Section:
         for part in (Text(f"{purpose}:"), Text(command, "code"))
     ]
     return Section(
-        f"rehearsal: {_count(workers, 'worker')} × {_count(gpus, 'GPU')}",
+        f"rehearsal: {format_count(workers, 'worker')} × {format_count(gpus, 'GPU')}",
         [Text(_assumptions(plan)), Section("", [table]), Section("", commands)],
     )
 
@@ -97,7 +98,7 @@ def _batch_rows(plan: ScalePlan) -> Rows:
 
 def _gradient_rows(plan: ScalePlan) -> Rows:
     dtypes = " and ".join(plan.gradient_dtypes)
-    dense = f"{_count(plan.dense_gradients, 'trainable weight')} of the model, {dtypes}"
+    dense = f"{format_count(plan.dense_gradients, 'trainable weight')} of the model, {dtypes}"
     rows: Rows = [("gradients", bytes_text(plan.dense_gradient_bytes), dense)]
     if plan.sparse_gradients:
         names = ", ".join(plan.sparse_gradients[:_MOST_NAMES])
@@ -228,7 +229,3 @@ def _checkpoint_rows(plan: ScalePlan) -> Rows:
     often = f"every {interval:,} steps" if interval else "at the end"
     text = f"written by worker 0 in {time_text(plan.checkpoint_seconds)}, {often}; the others wait"
     return [("checkpoint", bytes_text(plan.checkpoint_bytes), text)]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -6,9 +6,9 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from orbit_runner.reporting.document import Chart, Part, Section, Series, Table, Text
+from orbit_runner.reporting.document import Best, Chart, Part, Section, Series, Table, Text
 from orbit_runner.reporting.numbers import number_or_dash
-from orbit_runner.reporting.svg import is_logarithmic
+from orbit_runner.reporting.svg import is_logarithmic, value_range
 from orbit_runner.utils.text_table import table_lines
 
 _GAP = 2
@@ -16,7 +16,7 @@ _MOST = 60  # characters of a name or path if the width of the terminal does not
 # Limits of the widths of columns.
 _LEAST = 12
 _LEAST_KEY = 10
-_LEAST_CUT_KEY = 18
+_LEAST_CUT_KEY = 22
 _MOST_KEY = 48
 _LEAST_SENTENCE = 40
 _PLOT_WIDTH, _PLOT_HEIGHT = 64, 10
@@ -62,7 +62,8 @@ def _part_lines(part: Part, indent: str, width: int | None) -> Iterable[str]:
         )
     if isinstance(part, Section):
         title = (f"{indent}{part.title}",) if part.title else ()
-        return ("", *title, *_parts_lines(part.parts, indent, width))
+        lines = [*_parts_lines(part.parts, indent, width)]
+        return ("", *title, *lines) if lines else ()
     return ()
 
 
@@ -111,12 +112,13 @@ def _narrow(sizes: Sequence[int], room: float, least: int, most: int) -> list[in
 def _key_table(table: Table, width: float) -> Iterator[str]:
     """Yields a table in parts with as many columns as fit, one below the other."""
     head = ["", *(f"[{_letter(n)}] {name}" for n, name in enumerate(table.head[1:]))]
-    whole = [head, *(row for row in table.rows if len(row) > 1)]
+    rows = [[f"{text} *" if isinstance(text, Best) else text for text in row] for row in table.rows]
+    whole = [head, *(row for row in rows if len(row) > 1)]
     longest, *sizes = (max(map(len, column)) for column in zip(*whole, strict=True))
     first = int(min(longest, max(20, width // 2)))
     for number, group in enumerate(_column_groups(sizes, width - first)):
         yield from [""] if number else []
-        yield from _group_lines([head, *table.rows], {0: first, **group})
+        yield from _group_lines([head, *rows], {0: first, **group})
 
 
 def _group_lines(rows: Sequence[Sequence[str]], sizes: dict[int, int]) -> Iterator[str]:
@@ -160,7 +162,7 @@ def _chart(chart: Chart, width: int) -> Iterator[str]:
         yield f"{chart.title}: no values"
         return
     first, last = min(step for step, _ in points), max(step for step, _ in points)
-    low, high = min(finite), max(finite)
+    low, high = value_range(finite)
     is_log = is_logarithmic(chart.title, low, high)
     scale: Callable[[float], float] = math.log if is_log else float
     height = (scale(high) - scale(low)) or 1.0

@@ -72,7 +72,8 @@ def check_same_config(run: Path, fingerprint: str, config: ExperimentConfig) -> 
         f"{run} contains a run with a different config{':' if lines else ''}\n"
         + "".join(f"  {line}\n" for line in lines[:_MOST_CHANGES])
         + "use another --model_dir, or --resume=override to resume with the new config "
-        '(in Python: model_dir, resume="override")'
+        '(in Python: model_dir, resume="override")',
+        code="other-config",
     )
 
 

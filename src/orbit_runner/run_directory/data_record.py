@@ -43,6 +43,8 @@ _FILE_SETTING = re.compile(r"(.*_)?(file|files|path|paths)")
 class DataChanged(RunnerError):
     """Raised if the data of a run has changed."""
 
+    code = "data-changed"
+
 
 class DataRecord(Callback):
     """Compares the data of a run with its record, and writes the record when the run begins.

@@ -29,6 +29,7 @@ from orbit_runner.run_directory.data_record import fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import (
+    create_directory,
     parse_json,
     read_file,
     read_json_object,
@@ -103,7 +104,7 @@ def find_other_data(
         path
         for path in sorted({*own, *now})
         if own.get(path) != now.get(path)
-        and _can_change_data(path, own, now, config, compares_data=compares_data)
+        and _can_change_data(path, now, config, compares_data=compares_data)
     ]
     return OtherData(
         settings={path: now.get(path) for path in changed},
@@ -120,7 +121,6 @@ def _compares_data(run: Path, config: ExperimentConfig) -> bool:
 
 def _can_change_data(
     path: str,
-    own: Mapping[str, object],
     now: Mapping[str, object],
     config: ExperimentConfig,
     *,
@@ -132,11 +132,10 @@ def _can_change_data(
         return False
     if compares_data and is_data_location(path, config):
         return False
-    name = path.rpartition(".")[2]
     if path.startswith(_TRAINING):
-        # Some tasks hold out a part of the training data.
-        is_derived = any(settings.get("task.validation_split") for settings in (own, now))
-        return is_derived and name not in (_BATCH_SIZE, "seed", "shuffle_buffer_size")
+        # Not `exclude`: a part that is held out has its examples, whatever is left out of training.
+        shared = getattr(config.task, "shared_data_settings", ())  # None of Model Garden's tasks.
+        return path.removeprefix(_TRAINING).partition(".")[0] in shared
     if path == f"{_VALIDATION}{_BATCH_SIZE}":
         # Then it decides how many examples are evaluated.
         return bool(now.get(_DROPS)) or now.get(_STEPS) not in (None, -1)
@@ -168,7 +167,7 @@ def set_evaluations_apart(records: Path, now: OtherData) -> None:
 def write_evaluation(run: Path, step: int, values: Mapping[str, object]) -> Path:
     """Writes the result of an evaluation to a file of its own. Returns the path."""
     directory = RunDirectory(run).evaluations
-    directory.mkdir(parents=True, exist_ok=True)
+    create_directory(directory)
     name = f"{step}-{time.strftime('%Y%m%d-%H%M%S')}"
     number = 1
     path = directory / f"{name}.json"

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,35 @@ _TAIL_BYTES = 16 * 1024
 _LONGEST_TAIL = 1024 * 1024
 
 SPEED = "steps_per_second"
+# The setting that says whether higher or lower values of the best checkpoint's metric are better.
+METRIC_COMP = "trainer.best_checkpoint_metric_comp"
 # Values of training records that describe the training itself and the machine, not the model.
 WATCH = "watch/"
 SYSTEM = "system/"
 UPDATE_RATIO = f"{WATCH}update_ratio/"  # followed by the name of a layer
+# Titles of values whose names do not tell their unit.
+_TITLES = {
+    SPEED: "speed, steps/s",
+    "tflops_per_second": "computation, TFLOP/s",
+    "mfu": "computation, share of the peak",
+    f"{SYSTEM}memory_gib": "memory, GiB",
+    f"{SYSTEM}cpu_percent": "processor, % of a core",
+    f"{SYSTEM}machine_memory_percent": "memory of the machine, % in use",
+    f"{SYSTEM}gpu_memory_gib": "memory of the fullest GPU, GiB",
+    f"{SYSTEM}gpu_peak_memory_gib": "largest memory of a GPU so far, GiB",
+}
+
+# Words in the names of metrics whose lower or higher values are better.
+# fmt: off
+_LOWER = frozenset((
+    "loss", "error", "mse", "mae", "rmse", "mape", "msle", "perplexity", "entropy", "crossentropy",
+    "divergence", "logcosh", "hinge", "wer", "cer", "eer", "fid", "brier",
+))
+_HIGHER = frozenset((
+    "accuracy", "acc", "auc", "precision", "recall", "f1", "fbeta", "bleu", "rouge", "map", "iou",
+    "miou", "ndcg", "hr", "mrr", "psnr", "ssim", "sensitivity", "specificity", "dice",
+))
+# fmt: on
 
 Record = Mapping[str, Any]
 # (split, metric) to the values by step, in ascending order of steps.
@@ -152,6 +178,31 @@ def _number(value: float | None) -> float:
         return math.nan if value is None else float(value)
     except OverflowError:
         return math.nan  # An integer of hundreds of digits.
+
+
+def metric_title(name: str) -> str:
+    """Returns the title of the values of a record, with their unit if they have one."""
+    words = name.removeprefix(WATCH).removeprefix(SYSTEM).replace("best.", "best ")
+    return _TITLES.get(name) or words.replace("/", " ").replace("_", " ")
+
+
+def better_values(metric: str, configured: Collection[object] = ()) -> str:
+    """Returns whether `higher` or `lower` values of a metric are better; "" if it is not known.
+
+    Args:
+        metric: The name of the metric.
+        configured: `trainer.best_checkpoint_metric_comp` of runs that keep the best checkpoint by
+            this metric. Where they agree, it decides instead of the name.
+    """
+    rules = {str(rule or "") for rule in configured}
+    if len(rules) == 1 and "" not in rules:
+        return rules.pop()
+    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
+    is_lower = not words.isdisjoint(_LOWER)
+    is_higher = not words.isdisjoint(_HIGHER)
+    if is_lower == is_higher:
+        return ""
+    return "lower" if is_lower else "higher"
 
 
 def is_result(name: str) -> bool:

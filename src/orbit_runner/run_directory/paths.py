@@ -111,7 +111,9 @@ class RunDirectory:
         if not self.config.is_file():
             there = f"has no {CONFIG}" if self.path.is_dir() else "is not a directory"
             raise RunnerError(
-                f"RUN: {self.path} {there}\nspecify a run directory, such as runs/digits/a"
+                f"{self.path} {there}\nspecify a run directory, such as runs/digits/a",
+                path="RUN",
+                code="not-a-run",
             )
         return self.config
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, Retention
+from orbit_runner.errors import format_count
 from orbit_runner.registry import EXPORT_FORMATS
 from orbit_runner.storage.lease import NAME as LOCK
 from orbit_runner.storage.objects import ObjectInfo, ObjectStore, StorageError
@@ -120,9 +121,11 @@ class WorkingCopy:
             name for name, stat in list_files(self.path).items() if not self._is_synced(name, stat)
         ]
         if unsent:
+            files = format_count(len(unsent), "file")
+            verb = "was" if len(unsent) == 1 else "were"
             _note(
-                f"note: {self.path} has {len(unsent)} files that were not uploaded; the run "
-                "continues from this copy"
+                f"note: {self.path} has {files} that {verb} not uploaded; the run continues from "
+                "this copy"
             )
 
     def _set_aside(self) -> None:
@@ -507,7 +510,9 @@ class Mirror:
     def _remember(self, name: str, stat: os.stat_result) -> None:
         info = self._store.info(name)
         if info is None:
-            raise StorageError(f"{self._store.url_of(name)} is missing after it was written")
+            raise StorageError(
+                f"{self._store.url_of(name)} is missing after it was written", code="missing-file"
+            )
         self._copy.remember(name, info.version, stat)
 
     def _delete(self, files: _Files) -> list[str]:
@@ -540,5 +545,6 @@ class Mirror:
     def _require_lock(self) -> None:
         if not self._holds():
             raise StorageError(
-                f"cannot write {self._store.url}: the lock of the run could not be renewed"
+                f"cannot write {self._store.url}: the lock of the run could not be renewed",
+                code="not-writable",
             )

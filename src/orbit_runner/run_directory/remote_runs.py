@@ -101,7 +101,7 @@ def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
             raise StorageError(message, permanent=failure.permanent) from failure
     if lease.lost is not None:
         mirror.stop()
-        raise RunnerError(lease.takeover_message())
+        raise RunnerError(lease.takeover_message(), code="run-locked")
 
 
 def _explain(failure: StorageError, copy: WorkingCopy) -> str:
@@ -235,7 +235,7 @@ def _add_small_files(wanted: set[str], objects: Mapping[str, ObjectInfo]) -> dic
 def _open_store(url: str) -> ObjectStore:
     problem = path_problem(url, remote=True)
     if problem:
-        raise PathError(f"{_WHAT}: {problem}")
+        raise PathError(problem, path=_WHAT)
     return open_store(url, _WHAT)
 
 
@@ -258,8 +258,10 @@ def remote_run_scope(
     strategy = strategy or tf.distribute.get_strategy()
     if Workers(strategy).count > 1 or is_asynchronous(strategy):
         raise RunnerError(
-            f"model_dir: got {url!r}, expected a local path\n"
-            "the processes of a cluster share one directory: use one that all of them mount"
+            f"got {url!r}, expected a local path\n"
+            "the processes of a cluster share one directory: use one that all of them mount",
+            path="model_dir",
+            code="bad-path",
         )
     trainer = params.trainer
     if mode in TRAINING:

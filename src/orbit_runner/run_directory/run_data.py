@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
+from orbit_runner.errors import format_count
 from orbit_runner.run_directory.branch import Ancestry, ancestry
 from orbit_runner.run_directory.config_values import read_settings
 from orbit_runner.run_directory.history import RunHistory, read_history
@@ -107,7 +108,7 @@ def _describe_code(code: object) -> str:
     changed = code.get("changed")
     if not isinstance(changed, dict) or not changed:
         return str(code["revision"])
-    files = f"{len(changed)} changed file{'' if len(changed) == 1 else 's'}"
+    files = format_count(len(changed), "changed file")
     kept = f" in {code['patch']}" if code.get("patch") else ""
     return f"{code['revision']} and {files}{kept}"
 

@@ -19,6 +19,7 @@ from types import TracebackType
 
 from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
+from orbit_runner.utils.files import directories_in_use
 
 # Errors of `flock` on a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -44,6 +45,7 @@ _guard = threading.Lock()
 class RunDirectoryRemoved(RunnerError):
     """Raised if the run directory was removed during training."""
 
+    code = "run-removed"
     exit_code = exit_codes.CRASHED
 
 
@@ -66,6 +68,8 @@ class RunLock:
         self._shown = str(model_dir)
         self._folder = Path(model_dir).resolve()
         self.path = self._folder / ".lock"
+        # The second one may contain links.
+        self._paths = {self._folder, Path(os.path.abspath(model_dir))}
         self.note = ""
 
     def acquire(self) -> None:
@@ -80,8 +84,10 @@ class RunLock:
                 stale = _held.pop(self._folder)
                 os.close(stale.file)
                 os.close(stale.folder)
+                directories_in_use.difference_update(self._paths)
             if self._folder not in _held:
                 _held[self._folder] = self._open_and_lock()
+                directories_in_use.update(self._paths)
             _held[self._folder].count += 1
 
     def release(self) -> None:
@@ -94,6 +100,7 @@ class RunLock:
             if held.count:
                 return
             del _held[self._folder]
+            directories_in_use.difference_update(self._paths)
         with contextlib.suppress(OSError):  # The lock counts, not the text.
             _write_record(held.file, {**_describe_process(), "released": _timestamp()})
         # Closing alone would not release the lock if native code has forked a child.
@@ -133,8 +140,9 @@ class RunLock:
     def removal_error(self) -> RunDirectoryRemoved:
         """Returns the error for a directory that was removed, moved or replaced."""
         return RunDirectoryRemoved(
-            f"--model_dir: {self._shown} was removed during training, with its checkpoints\n"
-            "start the run again; it begins at step 0"
+            f"{self._shown} was removed during training, with its checkpoints\n"
+            "start the run again; it begins at step 0",
+            path="--model_dir",
         )
 
     def _open_and_lock(self) -> _Held:
@@ -147,7 +155,9 @@ class RunLock:
             if error.errno in _BROKEN_DISK:
                 raise
             raise RunnerError(
-                f"--model_dir: cannot write {self.path}: {error.strerror}\nuse a writable directory"
+                f"cannot write {self.path}: {error.strerror}\nuse a writable directory",
+                path="--model_dir",
+                code="not-writable",
             ) from error
         try:
             self._lock(file)
@@ -165,7 +175,9 @@ class RunLock:
                     return
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
-                    raise RunnerError(f"cannot lock {self.path}: {error.strerror}") from error
+                    raise RunnerError(
+                        f"cannot lock {self.path}: {error.strerror}", code="not-writable"
+                    ) from error
                 self.note = (
                     f"{self._shown} cannot be locked ({error.strerror}): "
                     "make sure that no other process trains in it"
@@ -173,7 +185,7 @@ class RunLock:
                 return
             holder = _read_record(file)
             if last or _may_hold(holder):
-                raise RunnerError(_refusal(self._shown, holder))
+                raise _refusal(self._shown, holder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,18 +267,20 @@ def _may_hold(holder: dict[str, object]) -> bool:
     return True
 
 
-def _refusal(directory: str, holder: dict[str, object]) -> str:
+def _refusal(directory: str, holder: dict[str, object]) -> RunnerError:
     who = "an unknown process"
     if holder:
         who = (
             f"process {holder.get('process')} on {holder.get('host')}, since "
             f"{holder.get('since')}\n  {holder.get('command')}"
         )
-    return (
-        f"--model_dir: another process is training in {directory}\n"
+    return RunnerError(
+        f"another process is training in {directory}\n"
         f"  {who}\n"
         "wait for it to finish, stop it, or use another --model_dir (evaluation-only modes can run "
-        "at the same time)"
+        "at the same time)",
+        path="--model_dir",
+        code="run-locked",
     )
 
 
@@ -311,6 +325,7 @@ def _release_in_child() -> None:
         os.close(held.file)
         os.close(held.folder)
     _held.clear()
+    directories_in_use.clear()
 
 
 if hasattr(os, "register_at_fork"):

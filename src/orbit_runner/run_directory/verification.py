@@ -13,12 +13,12 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     current_damage,
     find_checkpoints,
 )
-from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.fingerprint import DataDifference, DataFile, compare, compute_digest
 from orbit_runner.data.text.lines import compute_text_digest
 from orbit_runner.data.tfrecord.framing import scan
-from orbit_runner.errors import DataError, RunnerError, first_line
+from orbit_runner.errors import DataError, RunnerError, first_line, format_count
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import NAME, fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
@@ -71,7 +71,7 @@ def verify(target: Path) -> Verification:
     """
     same_config, problem, best = _load_config_check(_run_of(target))
     places = find_checkpoints(target, best)
-    count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
+    count = format_count(len(places), "checkpoint")
     phase(f"reading the files of {count}")
     checked = [
         (place, verdict) for place in places if (verdict := _check_files(place, same_config))
@@ -199,13 +199,19 @@ def verify_data(run: Path) -> DataVerification:
         before, _ = read_record(run)
     except FileNotFoundError:
         raise RunnerError(
-            f"--data: {run} has no {NAME}, so there is nothing to compare its data with\n"
-            "a run writes this file when it starts"
+            f"{run} has no {NAME}, so there is nothing to compare its data with\n"
+            "a run writes this file when it starts",
+            path="--data",
+            code="missing-file",
         ) from None
     except (OSError, ValueError) as error:
-        raise RunnerError(f"--data: {run / NAME}: cannot be read ({error})") from None
+        raise RunnerError(
+            f"{run / NAME}: cannot be read ({error})", path="--data", code="unreadable-file"
+        ) from None
     config = localize(resolve(Request(experiment=str(RunDirectory(run).config))).config)
-    problems = [f"{setting}: {message}" for setting, message in config.data.problems()]
+    problems = [
+        f"{problem.path}: {problem.message}" for problem in map(Problem.of, config.data.problems())
+    ]
     if problems:
         return DataVerification(0, DataDifference(tuple(problems)), read=False)
     now = {}

@@ -80,7 +80,9 @@ class CheckpointEvaluation:
         """Returns the metrics by name. Warns if some are NaN or infinite."""
         steps = self.validation_steps
         if not steps:
-            raise SettingError("task.validation_data", "contains no whole batch to evaluate")
+            raise SettingError(
+                "task.validation_data", "contains no whole batch to evaluate", code="empty-data"
+            )
         phase(f"evaluating the weights of step {self.step}")
         with self.strategy.scope():
             logs = scalars(self.evaluator.evaluate(tf.constant(steps, tf.int32)))

@@ -92,7 +92,8 @@ def _section(config: ExperimentConfig, name: str) -> Any:
     if data is None:
         raise RunnerError(
             f"task.{name} is not set, but every export in this format is checked with real "
-            "examples\nset it with --task.…, or use --format=saved_model"
+            "examples\nset it with --task.…, or use --format=saved_model",
+            code="not-set",
         )
     size = min(getattr(data, "global_batch_size", 0) or _ROWS, _ROWS)
     wanted = {
@@ -112,4 +113,4 @@ def _reason_scope(reason: str) -> Iterator[None]:
     try:
         yield
     except SettingError as error:
-        raise SettingError(error.path, f"{error.reason}\n{reason}") from error
+        raise SettingError(error.path, f"{error.reason}\n{reason}", code=error.code) from error

@@ -35,7 +35,7 @@ from orbit_runner.serving.loader import LoadedModel
 from orbit_runner.serving.network import Network, describe_spec
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import copy_assets
-from orbit_runner.utils.files import to_jsonable, write_atomically
+from orbit_runner.utils.files import create_directory, to_jsonable, write_atomically
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ def export_signatures(
 def _require_network(kind: NetworkFormat, loaded: LoadedModel, adapter: TaskAdapter) -> None:
     reason = "several tasks are trained together" if adapter.subtasks else ""
     if reason := reason or loaded.serving.only_saved_model:
-        raise RunnerError(f"{kind.name}: {reason}\nuse --format={SAVED_MODEL}")
+        raise RunnerError(
+            f"{kind.name}: {reason}\nuse --format={SAVED_MODEL}", code="export-failed"
+        )
 
 
 def _write(
@@ -133,7 +135,8 @@ def _write(
     """Writes and checks the file of a format; returns its part of the record."""
     network = examples.network
     path = directory / kind.file
-    directory.mkdir(parents=True)
+    create_directory(directory.parent)
+    directory.mkdir()
     try:
         features = training_features(adapter, config, options.calibration_examples)
         kind.write(network, path, features)
@@ -148,7 +151,7 @@ def _write(
             if precision != "float32"
             else f"\nuse --format={SAVED_MODEL}"
         )
-        raise RunnerError(f"{kind.name}: {error}{advice}") from error
+        raise RunnerError(f"{kind.name}: {error}{advice}", code=error.code) from error
     if kind.loads_keras_model:
         run = dataclasses.replace(network, model=run).numpy_function()
     check = examples.check(run)
@@ -212,14 +215,14 @@ def new_directory_scope(place: Path, *, replaces: bool) -> Iterator[Path]:
         place.with_name(f".{what}-{place.name}-{os.getpid()}") for what in ("writing", "old")
     )
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        create_directory(place.parent)
         yield aside
         if replaces and place.exists():
             place.rename(old)
         aside.rename(place)
     except (OSError, tf.errors.OpError) as error:
         there = f"{place} already exists" if place.exists() else first_line(error)
-        raise RunnerError(f"cannot write the export: {there}") from error
+        raise RunnerError(f"cannot write the export: {there}", code="not-writable") from error
     finally:
         for path_aside in (aside, old):
             shutil.rmtree(path_aside, ignore_errors=True)

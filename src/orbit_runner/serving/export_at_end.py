@@ -32,9 +32,9 @@ def exports_at_end(config: ExperimentConfig, task: tf.Module, mode: str) -> bool
         try:
             require_method(task, "serving")
         except RunnerError as error:
-            raise SettingError("trainer.export_subdir", str(error)) from error
+            raise SettingError("trainer.export_subdir", str(error), code=error.code) from error
     if problem := missing_packages(formats):
-        raise SettingError("trainer.export_formats", problem)
+        raise SettingError("trainer.export_formats", problem, code="not-supported")
     return True
 
 
@@ -46,7 +46,11 @@ def export_at_end(run: Run, logs: Logs) -> None:
     exits early counts as failed. `logs` are the result of the run. Raises `ExportFailed`.
     """
     if tf.distribute.has_strategy():
-        raise RunnerError("trainer.export_subdir: call run_experiment outside of strategy.scope()")
+        raise RunnerError(
+            "call run_experiment outside of strategy.scope()",
+            path="trainer.export_subdir",
+            code="not-supported",
+        )
     reason = "see the output of the chief"
     cause: Exception | None = None
     if run.workers.is_chief:

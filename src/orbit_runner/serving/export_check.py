@@ -79,7 +79,10 @@ class Examples:
         self._model = model
         self._batches = list(batches)
         if not self._batches:
-            raise RunnerError("task.validation_data contains no examples to check the export with")
+            raise RunnerError(
+                "task.validation_data contains no examples to check the export with",
+                code="empty-data",
+            )
         calls: list[tuple[Tensors, Tensors]] = []
         self.metrics, self.count = self._evaluate(_RecordingModel(model, calls))
         features, outputs = calls[0]
@@ -201,7 +204,8 @@ def require_close(
             f"{kind.name}: {reason}, on {check.examples:,} validation examples\n"
             f"the tolerance is {tolerance:g}; --tolerance sets another one"
             if np.isfinite(value)
-            else f"{kind.name}: an output is not a number"
+            else f"{kind.name}: an output is not a number",
+            code="export-mismatch",
         )
 
 

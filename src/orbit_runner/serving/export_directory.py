@@ -101,9 +101,13 @@ def parse_formats(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
         if name not in FORMAT_NAMES:
-            raise RunnerError(f"--format: {unknown_name_message('format', name, FORMAT_NAMES)}")
+            raise RunnerError(
+                unknown_name_message("format", name, FORMAT_NAMES),
+                path="--format",
+                code="not-allowed",
+            )
     if problem := missing_packages(names):
-        raise RunnerError(f"--format: {problem}")
+        raise RunnerError(problem, path="--format", code="not-supported")
     return names
 
 

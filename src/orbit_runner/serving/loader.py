@@ -122,7 +122,8 @@ def require_method(task: tf.Module, method: str) -> None:
                 "docs/serving.md\nto export the network alone, use --format=litert or keras"
             )
         raise RunnerError(
-            f"{type(task).__name__} cannot {what}, because it does not define `{method}`\n{advice}"
+            f"{type(task).__name__} cannot {what}, because it does not define `{method}`\n{advice}",
+            code="missing-method",
         )
 
 
@@ -159,7 +160,8 @@ def load_scope(
             state = build_state(follow_run(config, 0), adapt(task), strategy)
     except DataError as error:
         raise RunnerError(
-            f"{error}\nthe network depends on the dataset; if that has moved, use --data_dir"
+            f"{error}\nthe network depends on the dataset; if that has moved, use --data_dir",
+            code=error.code,
         ) from error
     phase(f"restoring {choice.prefix}")
     restore_choice(state, choice, strategy)
@@ -176,7 +178,9 @@ def restore_choice(state: TrainState, choice: Choice, strategy: tf.distribute.St
     problem = content_problem(choice.place, known=state.non_finite)
     if problem:
         raise RunnerError(
-            f"the checkpoint {choice.prefix} {problem}\nuse --checkpoint=STEP to select another one"
+            f"the checkpoint {choice.prefix} {problem}\n"
+            "use --checkpoint=STEP to select another one",
+            code="checkpoint-mismatch",
         )
     restorer = Restorer(state, state.checkpoint(), strategy, allow_partial=False)
     record = choice.record()
@@ -187,7 +191,8 @@ def restore_choice(state: TrainState, choice: Choice, strategy: tf.distribute.St
         reason = str(error).rpartition("\n")[0] or str(error)
         raise RunnerError(
             f"{reason}\nrun `runner verify` to check the checkpoint; it must have been made with "
-            "the run's config.yaml"
+            "the run's config.yaml",
+            code="checkpoint-mismatch",
         ) from error
     if record is not None:
         code = CodeComparison()
@@ -208,21 +213,25 @@ def load_export(path: Path, task: tf.Module) -> Mapping[str, Callable[..., dict[
     record = read_export_record(path)
     name = str(record.get("format"))
     if problem := missing_packages([name]):
-        raise RunnerError(f"WHERE: {path}: {problem}")
+        raise RunnerError(f"{path}: {problem}", path="WHERE", code="export-failed")
     try:
         model = _load_network(network_formats()[name], path, record)
     except RunnerError:
         raise
     except Exception as error:  # The libraries of the formats raise any error for damaged files.
-        raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
+        raise RunnerError(
+            f"{path} cannot be loaded: {first_line(error)}", path="WHERE", code="export-failed"
+        ) from error
     try:
         signatures: Mapping[str, Callable[..., dict[str, tf.Tensor]]] = task.serving(
             model
         ).signatures
     except (DataError, SettingError) as error:
         raise RunnerError(
-            f"WHERE: {path} has only the network, and what the run learned from its data is "
-            f"missing: {error}\npass the run directory, or an export with --format={SAVED_MODEL}"
+            f"{path} has only the network, and what the run learned from its data is "
+            f"missing: {error}\npass the run directory, or an export with --format={SAVED_MODEL}",
+            path="WHERE",
+            code="other-assets",
         ) from error
     return signatures
 
@@ -234,8 +243,10 @@ def _load_network(
         return kind.load(path / kind.file, (), ())
     if "structure" not in record:
         raise RunnerError(
-            f"WHERE: {path} was written by an earlier version, whose record has no structure of "
-            "the outputs\nexport the run again"
+            f"{path} was written by an earlier version, whose record has no structure of "
+            "the outputs\nexport the run again",
+            path="WHERE",
+            code="export-failed",
         )
     run = kind.load(path / kind.file, [*record["inputs"]], [*record["outputs"]])
     return ExportedNetwork(run, record)

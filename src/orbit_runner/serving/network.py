@@ -97,7 +97,8 @@ def describe_network(model: tf_keras.Model, features: Tensors, outputs: Tensors)
         if not isinstance(value, tf.Tensor):
             raise RunnerError(
                 f"the input {name!r} of the network is of type {type(value).__name__}, which only "
-                "--format=saved_model supports"
+                "--format=saved_model supports",
+                code="export-failed",
             )
         inputs[name] = tf.TensorSpec([None, *value.shape[1:]], value.dtype, name=name)
     output_names = _names(outputs, getattr(model, "output_names", None) or (), "outputs")

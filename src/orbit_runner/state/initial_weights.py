@@ -65,7 +65,9 @@ def initialize(
     ]
     if len(unloaded_names) == len(variables):
         raise SettingError(
-            _SETTING, f"{path} contains none of the model's {len(variables)} variables"
+            _SETTING,
+            f"{path} contains none of the model's {len(variables)} variables",
+            code="checkpoint-mismatch",
         )
     note(_describe_loaded(path, unloaded_names, len(variables)))
     if unused := unused_note(loaded):
@@ -78,7 +80,7 @@ def _load_checkpoint(config: object, model: tf_keras.Model, path: str) -> Loaded
         return load_weights(model, path, getattr(config, "init_ignore", ()))
     except (ValueError, tf.errors.OpError) as error:
         reason = f"{path} does not fit the model: {first_line(error)}"
-        raise SettingError(_SETTING, reason) from error
+        raise SettingError(_SETTING, reason, code="checkpoint-mismatch") from error
 
 
 def _run_task_initialize(
@@ -96,7 +98,9 @@ def _run_task_initialize(
             _require_checkpoint(path)
         unloaded_names = [name_of(variable) for variable in _find_unloaded(variables, before)]
         raise SettingError(
-            _SETTING, _describe_misfit(path, error, unloaded_names, len(variables))
+            _SETTING,
+            _describe_misfit(path, error, unloaded_names, len(variables)),
+            code="checkpoint-mismatch",
         ) from error
     unloaded = {id(variable) for variable in _find_unloaded(variables, before)}
     return LoadedWeights(
@@ -120,6 +124,7 @@ def _require_checkpoint(path: str) -> None:
             f"there is no checkpoint at {path!r}\n"
             "allowed: the path of a checkpoint without its suffix, or a directory that contains a "
             "file `checkpoint`, such as a run directory",
+            code="no-checkpoint",
         )
 
 

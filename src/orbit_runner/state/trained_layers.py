@@ -42,7 +42,9 @@ class TrainedLayers:
     def __init__(self, config: FineTuning, model: tf.Module) -> None:
         self.layers = named_layers(model)
         if not self.layers:
-            raise SettingError(_PATH, f"{type(model).__name__} is not a Keras model with layers")
+            raise SettingError(
+                _PATH, f"{type(model).__name__} is not a Keras model with layers", code="bad-model"
+            )
         # Outer layers first, because Keras passes the value on to all layers inside.
         self._ordered = sorted(self.layers, key=lambda named: -len(all_layers(named.layer)))
         was_trainable = {id(named.layer) for named in self.layers if named.layer.trainable}
@@ -116,6 +118,7 @@ class TrainedLayers:
                 "freezes all layers, so the first step would train nothing\n"
                 "leave out at least one layer, such as the last one: "
                 f"{self.layers[-1].name!r}",
+                code="no-effect",
             )
         return starts
 
@@ -126,7 +129,9 @@ class TrainedLayers:
         for pattern in patterns:
             if not any(selects(pattern, named.name) for named in among):
                 names = [named.name for named in among if named.layer is not self.layers[0].layer]
-                raise SettingError(path, no_match_message(kind, pattern, names))
+                raise SettingError(
+                    path, no_match_message(kind, pattern, names), code="unknown-name"
+                )
         return [
             named for named in among if any(selects(pattern, named.name) for pattern in patterns)
         ]
@@ -145,6 +150,7 @@ class TrainedLayers:
                         f"{_PATH}.freeze",
                         f"the layer {named.name!r} has weights of its own, so it cannot be frozen "
                         "while layers inside it are trained\nfreeze them too, or leave it out",
+                        code="conflict",
                     )
 
     def _rate_factors(self, config: FineTuning) -> dict[int, float]:
@@ -159,6 +165,8 @@ class TrainedLayers:
             ]
             if all(weight in factors for weight in weights):
                 why = "earlier entries match all their layers" if weights else "they are frozen"
-                raise SettingError(path, f"{list(entry.layers)} has no effect: {why}")
+                raise SettingError(
+                    path, f"{list(entry.layers)} has no effect: {why}", code="no-effect"
+                )
             factors = {**dict.fromkeys(weights, entry.factor), **factors}
         return factors

@@ -187,7 +187,9 @@ def step_batches(
         reason = (
             "several tasks are trained together" if adapter.subtasks else "it has no train_data"
         )
-        raise RunnerError(f"the task has no single training dataset: {reason}")
+        raise RunnerError(
+            f"the task has no single training dataset: {reason}", code="not-supported"
+        )
     phase("making the batch")
     seeded = resolve_data_config(data, config.runtime, recoveries)
     with error_message_scope(config):
@@ -210,4 +212,6 @@ def _batches(
 
 
 def _end_error(step: int) -> RunnerError:
-    return RunnerError(f"--step: the training dataset ends before step {step}")
+    return RunnerError(
+        f"the training dataset ends before step {step}", path="--step", code="unknown-step"
+    )

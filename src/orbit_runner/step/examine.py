@@ -121,11 +121,17 @@ def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
     elif run.workers.count > 1:
         reason = "several processes train together"
     if reason:
-        raise RunnerError(f"the steps of this run cannot be examined: {reason}")
+        raise RunnerError(
+            f"the steps of this run cannot be examined: {reason}", code="not-repeatable"
+        )
     known = layers_by_name(run.model)
     for name in layers:
         if name not in known:
-            raise RunnerError(f"--layer: {unknown_name_message('layer', name, [*known])}")
+            raise RunnerError(
+                unknown_name_message("layer", name, [*known]),
+                path="--layer",
+                code="unknown-name",
+            )
 
 
 @contextlib.contextmanager

@@ -176,7 +176,9 @@ class TrainingOrder:
         if worker is not None and not 0 <= worker < workers:
             allowed = f"0 to {workers - 1}" if workers > 1 else "0, the only worker"
             note = f"\n{self.placement.note}" if self.placement.note else ""
-            raise RunnerError(f"--worker: got {worker}, allowed: {allowed}{note}")
+            raise RunnerError(
+                f"got {worker}, allowed: {allowed}{note}", path="--worker", code="out-of-range"
+            )
 
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""
@@ -192,8 +194,10 @@ class TrainingOrder:
         per_epoch = self._require_examples(0).order.steps_per_epoch
         if until > per_epoch * MAX_EPOCHS:
             raise RunnerError(
-                f"--until: {until:,} steps are {until / per_epoch:,.0f} epochs, allowed: at most "
-                f"{MAX_EPOCHS:,.0f}\nset --until to at most {int(per_epoch * MAX_EPOCHS)}"
+                f"{until:,} steps are {until / per_epoch:,.0f} epochs, allowed: at most "
+                f"{MAX_EPOCHS:,.0f}\nset --until to at most {int(per_epoch * MAX_EPOCHS)}",
+                path="--until",
+                code="out-of-range",
             )
         occurrences = []
         ends = [first - 1 for first, _ in self.parts[1:]] + [until]
@@ -230,7 +234,8 @@ class TrainingOrder:
         if rows % replicas:
             raise RunnerError(
                 f"a batch of {rows} rows cannot be divided by {replicas} replicas\n"
-                "run `runner validate` to check the settings"
+                "run `runner validate` to check the settings",
+                code="not-divisible",
             )
         return row_owners(rows, replicas, self.placement.workers)
 
@@ -254,7 +259,7 @@ class TrainingOrder:
             )
         except DataError as error:
             setting = data.setting_of_error("train_data", error)
-            raise SettingError(f"task.{setting}", str(error)) from error
+            raise SettingError(f"task.{setting}", str(error), code=error.code) from error
         return examples
 
 

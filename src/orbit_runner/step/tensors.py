@@ -38,7 +38,8 @@ def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
     """
     if type(run.trainer) is not Trainer:
         raise RunnerError(
-            "cannot record the tensors of a step of several tasks or of asynchronous training"
+            "cannot record the tensors of a step of several tasks or of asynchronous training",
+            code="not-supported",
         )
     step = run.step + 1
     before = [*weight_values(run.state), *slot_values(run.state)]

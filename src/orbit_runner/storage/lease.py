@@ -80,10 +80,10 @@ class Lease:
             if not version:
                 continue
             if seen and version != seen:
-                raise RunnerError(self._refusal_message(holder))
+                raise self._refusal(holder)
             if not seen:
                 if _is_alive_here(holder):
-                    raise RunnerError(self._refusal_message(holder))
+                    raise self._refusal(holder)
                 seen = version
                 since = time.monotonic()
                 print(self._waiting_message(holder), file=sys.stderr)
@@ -169,12 +169,14 @@ class Lease:
             "this process has stopped uploading; the other one continues from its last checkpoint"
         )
 
-    def _refusal_message(self, holder: dict[str, object]) -> str:
-        return (
-            f"--model_dir: another process is training in {self._store.url}\n"
+    def _refusal(self, holder: dict[str, object]) -> RunnerError:
+        return RunnerError(
+            f"another process is training in {self._store.url}\n"
             f"  {_describe(holder)}\n"
             "wait for it to finish, stop it, or use another --model_dir (evaluation-only modes can "
-            "run at the same time)"
+            "run at the same time)",
+            path="--model_dir",
+            code="run-locked",
         )
 
     def _waiting_message(self, holder: dict[str, object]) -> str:
@@ -185,7 +187,7 @@ class Lease:
 
 
 def _describe(holder: dict[str, object]) -> str:
-    if not holder:
+    if not holder.get("process"):
         return "an unknown process"
     return (
         f"process {holder.get('process')} on {holder.get('host')}, since {holder.get('since')}: "

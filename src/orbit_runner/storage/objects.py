@@ -62,10 +62,11 @@ _PERMANENT_WORDS = ("does not exist", "is not valid", "Invalid bucket", "Unautho
 class StorageError(RunnerError):
     """An object that could not be read or written."""
 
+    code = "unreachable"
     exit_code = exit_codes.CRASHED
 
-    def __init__(self, message: str, *, permanent: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, permanent: bool = False, code: str = "") -> None:
+        super().__init__(message, code=code)
         # Whether a retry cannot help: no credentials, no such bucket.
         self.permanent = permanent
 
@@ -238,7 +239,10 @@ def retry_seconds() -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value < float("inf"):
-        raise PathError(f"{RETRY_VARIABLE}: got {text!r}, expected a number of seconds, at least 0")
+        raise PathError(
+            f"{RETRY_VARIABLE}: got {text!r}, expected a number of seconds, at least 0",
+            code="wrong-type",
+        )
     return value
 
 
@@ -280,13 +284,14 @@ def blame_scope(what: str) -> Iterator[None]:
 
 def _open_file_system(scheme: str, url: str) -> AbstractFileSystem:
     if scheme not in STORES:
-        raise PathError(f"got {redact(url)!r}: {scheme}:// is not supported")
+        raise PathError(f"got {redact(url)!r}: {scheme}:// is not supported", code="not-supported")
     try:
         importlib.import_module(STORES[scheme])
     except ImportError as error:
         raise PathError(
             f"{scheme}:// requires the package {STORES[scheme]}, which is not installed\n"
-            "install it: pip install 'orbit-runner[cloud]'"
+            "install it: pip install 'orbit-runner[cloud]'",
+            code="missing-package",
         ) from error
     return _create_file_system(scheme, _environment_settings())
 

@@ -33,9 +33,13 @@ _LOCAL_FORMS = "a local path, file:///…"
 class PathError(RunnerError):
     """A path that cannot be used as its flag, setting or argument."""
 
+    code = "bad-path"
+
 
 class EmptyPathError(PathError):
     """A URL below which there are no objects."""
+
+    code = "missing-file"
 
 
 def url_of(path: str | os.PathLike[str]) -> str:
@@ -96,7 +100,7 @@ def local_path(path: str | os.PathLike[str], what: str) -> Path:
     """
     problem = path_problem(path, remote=False)
     if problem:
-        raise PathError(f"{what}: {problem}")
+        raise PathError(problem, path=what)
     return Path(strip_file_scheme(path))
 
 
@@ -196,5 +200,5 @@ def local_run_directory(path: str | os.PathLike[str]) -> Path:
         return local_path(path, "model_dir")
     problem = path_problem(path, remote=True)
     if problem:
-        raise PathError(f"model_dir: {problem}")
+        raise PathError(problem, path="model_dir")
     return url_cache_directory("runs", url_of(path))

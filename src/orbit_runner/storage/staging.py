@@ -73,7 +73,7 @@ def local_checkpoint(path: str) -> str:
     try:
         return _localize_checkpoint(path, what)
     except PathError as error:
-        raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
+        raise SettingError(what, str(error).removeprefix(f"{what}: "), code=error.code) from error
 
 
 def local_file(path: str, what: str) -> str:
@@ -84,7 +84,7 @@ def local_file(path: str, what: str) -> str:
     try:
         return _localize_file(os.path.expanduser(path), what)
     except PathError as error:
-        raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
+        raise SettingError(what, str(error).removeprefix(f"{what}: "), code=error.code) from error
 
 
 def _localize_section(section: _Section, path: str, *, data: bool) -> _Section:
@@ -124,7 +124,7 @@ def _localize_value(
             return _localize_file(value, path)
     except PathError as error:
         reason = str(error).removeprefix(f"{path}: ")
-        raise SettingError(path, reason) from error
+        raise SettingError(path, reason, code="missing-file") from error
     return value
 
 
@@ -257,7 +257,7 @@ def stage_file(url: str, what: str) -> Path:
     with blame_scope(what):
         info = store.info(name)
         if info is None:
-            raise PathError(prefix_message(what, f"there is no object {url}"))
+            raise PathError(prefix_message(what, f"there is no object {url}"), code="missing-file")
         return _update_copies(store, {name: info}, lambda name: False) / name
 
 
@@ -352,7 +352,7 @@ def upload_scope(url: str, what: str, last: str = "") -> Iterator[Path]:
     """
     problem = path_problem(url, remote=True)
     if problem:
-        raise PathError(f"{what}: {problem}")
+        raise PathError(problem, path=what)
     store = open_store(url, what)
     with tempfile.TemporaryDirectory() as directory:
         yield Path(directory)

@@ -118,10 +118,12 @@ def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] 
     runs = file.search.trials * len(seeds_of(file, base.config))
     if runs > _MAX_RUNS:
         message = f"{file.search.trials} trials are {runs:,} runs, allowed: at most {_MAX_RUNS:,}"
-        problems.append(Problem("seeds", message, Origin(file.place("seeds"))))
+        problems.append(Problem("seeds", message, Origin(file.place("seeds")), code="conflict"))
     if not base.config.trainer.has_length:
         origin = Origin(file.place("overrides"))
-        problems.append(Problem("trainer.train_steps", "is 0; set it in overrides", origin))
+        problems.append(
+            Problem("trainer.train_steps", "is 0; set it in overrides", origin, code="not-set")
+        )
     if problems:
         raise ConfigError(problems)
 
@@ -181,14 +183,14 @@ def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Proble
     origin = Origin(file.label, file.lines.get(path))
     if not trainer.train_steps:
         message = "requires trainer.train_steps, and trainer.validation_interval in steps"
-        yield Problem("search.halving", message, origin)
+        yield Problem("search.halving", message, origin, "not-set")
         return
     beyond = [rung for rung in halving.rungs if rung >= trainer.train_steps]
     if beyond:
         message = (
             f"got {beyond[0]}, expected steps below trainer.train_steps, {trainer.train_steps}"
         )
-        yield Problem(path, message, origin)
+        yield Problem(path, message, origin, "out-of-range")
     interval = trainer.validation_interval
     off = [rung for rung in halving.rungs if not interval or rung % interval]
     if off:
@@ -196,9 +198,9 @@ def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Proble
             f"got {off[0]}, but trials are not evaluated at this step\n"
             f"expected multiples of trainer.validation_interval, {interval}"
         )
-        yield Problem(path, message, origin)
+        yield Problem(path, message, origin, "not-divisible")
     for dimension in file.space:
         if dimension.path in ("trainer.train_steps", "trainer.validation_interval"):
             place = Origin(file.label, file.lines.get(dimension.path))
             message = "cannot vary with search.halving, which compares trials at the same steps"
-            yield Problem(f"space.{dimension.path}", message, place)
+            yield Problem(f"space.{dimension.path}", message, place, "conflict")

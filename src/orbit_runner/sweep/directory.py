@@ -87,7 +87,12 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
         return
     # The others than OSError and YAMLError are for values such as `!!int ""`, and no mapping.
     except (OSError, ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
-        raise RunnerError(f"{directory.file} cannot be read: {error}") from None
+        reason = first_line(error)
+        if isinstance(error, (TypeError, LookupError, AttributeError)):
+            reason = "it has no section `sweep`"
+        raise RunnerError(
+            f"{directory.file} cannot be read: {reason}", code="unreadable-file"
+        ) from None
     before, now = dict(_flatten(made_with)), dict(_flatten(_identity(file)))
     lines = [
         f"{path}: {_format_entry(before, path)} → {_format_entry(now, path)}"
@@ -97,8 +102,10 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
     lines += _changed_settings(directory, base)
     if lines:
         raise RunnerError(
-            f"--model_dir: {directory.path} contains another sweep:\n{format_list(lines)}\n"
-            "finished trials would not match the file\n" + _ADVICE.format(directory.file)
+            f"{directory.path} contains another sweep:\n{format_list(lines)}\n"
+            "finished trials would not match the file\n" + _ADVICE.format(directory.file),
+            path="--model_dir",
+            code="other-config",
         )
 
 
@@ -152,17 +159,21 @@ def _check_new(directory: SweepDirectory) -> None:
         return
     except NotADirectoryError:
         raise RunnerError(
-            f"--model_dir: {directory.path} is a file, expected a directory"
+            f"{directory.path} is a file, expected a directory",
+            path="--model_dir",
+            code="wrong-file-type",
         ) from None
     reason = unsuitable_directory_reason(directory.path)
     if reason and not {"claims", "base.yaml"} & {*names}:
-        raise RunnerError(f"--model_dir: {reason}")
+        raise RunnerError(reason, path="--model_dir", code="bad-path")
     others = [name for name in names if name not in ("claims", "base.yaml", "probe", "logs")]
     others = [name for name in others if not name.startswith(".")]
     if others:
         raise RunnerError(
-            f"--model_dir: {directory.path} contains {others[0]}, but no sweep.yaml\n"
-            "use a new directory for a new sweep"
+            f"{directory.path} contains {others[0]}, but no sweep.yaml\n"
+            "use a new directory for a new sweep",
+            path="--model_dir",
+            code="other-config",
         )
 
 
@@ -170,12 +181,13 @@ def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterat
     """Yields the settings of the experiment that changed since the sweep began."""
     try:
         if not read_file(directory.base).strip():
-            raise RunnerError("is empty")
+            raise RunnerError("it is empty", code="empty-data")
         before = resolve(Request(experiment=str(directory.base))).config
     except (OSError, RunnerError) as error:
         raise RunnerError(
             f"{directory.base}: cannot be read: {error}\n"
-            "it is the config with which the sweep began; restore it, or use another --model_dir"
+            "it is the config with which the sweep began; restore it, or use another --model_dir",
+            code="unreadable-file",
         ) from None
     for difference in differences(before, base.config):
         if can_affect_weights(difference.path, before) or can_affect_weights(
@@ -221,7 +233,8 @@ def read_changes(directory: SweepDirectory) -> list[JsonObject]:
         reason = getattr(error, "strerror", None) or f"it is not UTF-8 ({first_line(error)})"
         raise RunnerError(
             f"{directory.changes} cannot be read: {reason}\n"
-            "restore it: it has the trials and seeds that were added to the sweep"
+            "restore it: it has the trials and seeds that were added to the sweep",
+            code="unreadable-file",
         ) from None
     entries = []
     for line in lines:
@@ -275,13 +288,15 @@ def extend_sweep(
         raise RunnerError(
             f"search.trials — {file.place('search.trials')}\n"
             f"  got {trials}, but the sweep in {directory.path} has {sweep.trials} trials\n"
-            f"set at least {sweep.trials}; `--exclude=NUMBER` leaves a trial out of the results"
+            f"set at least {sweep.trials}; `--exclude=NUMBER` leaves a trial out of the results",
+            code="other-config",
         )
     if not has_prefix(seeds, sweep.seeds):
         raise RunnerError(
             f"seeds — {file.place('seeds')}\n"
             f"  got {[*seeds]}, but the sweep in {directory.path} has the seeds {[*sweep.seeds]}\n"
-            "keep them, and add others after them"
+            "keep them, and add others after them",
+            code="other-config",
         )
     changes: list[JsonObject] = []
     if trials > sweep.trials:

@@ -95,8 +95,10 @@ def _original_sweep(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfi
 def _refuse_changes(changes: Changes, directory: SweepDirectory) -> None:
     if changes != Changes():
         raise RunnerError(
-            f"--model_dir: {directory.path} contains no sweep yet\n"
-            "start it without --exclude, --force and --more_steps"
+            f"{directory.path} contains no sweep yet\n"
+            "start it without --exclude, --force and --more_steps",
+            path="--model_dir",
+            code="no-effect",
         )
 
 
@@ -108,15 +110,21 @@ def _record_changes(
         for number in numbers:
             if not 0 <= number < sweep.trials:
                 most = sweep.trials - 1
-                raise RunnerError(f"--{flag}: got {number}, allowed: trials from 0 to {most}")
+                raise RunnerError(
+                    f"got {number}, allowed: trials from 0 to {most}",
+                    path=f"--{flag}",
+                    code="out-of-range",
+                )
     progress = _read_progress(directory, sweep)
     for flag, numbers in (("exclude", changes.exclude), ("force", changes.force)):
         for number in numbers:
             first = progress.results.trials[number].same_as
             if first is not None:
                 raise RunnerError(
-                    f"--{flag}: trial {number} has the settings of trial {first}, and is not "
-                    f"trained again\nuse --{flag}={first}"
+                    f"trial {number} has the settings of trial {first}, and is not "
+                    f"trained again\nuse --{flag}={first}",
+                    path=f"--{flag}",
+                    code="set-twice",
                 )
     new_changes = [*_new_changes(sweep, changes)]
     for number in changes.force:
@@ -150,8 +158,10 @@ def _check_forced(sweep: Sweep, progress: SweepProgress, number: int) -> None:
     status = progress.results.trials[number].status
     if status == "failed" and sweep.file.search.learns:
         raise RunnerError(
-            f"--force: trial {number} failed, and {sweep.file.search.type} has learned from that\n"
-            "its result would change the settings of later trials; use a new --model_dir"
+            f"trial {number} failed, and {sweep.file.search.type} has learned from that\n"
+            "its result would change the settings of later trials; use a new --model_dir",
+            path="--force",
+            code="not-repeatable",
         )
     if status == "diverged":
         note(f"note: trial {number} diverged; training it again gives the same result")
@@ -171,7 +181,11 @@ def _check_more_steps(sweep: Sweep, base: ResolvedConfig, more: int) -> None:
     if not sweep.last_step or any(
         dimension.path == "trainer.train_steps" for dimension in sweep.file.space
     ):
-        raise RunnerError("--more_steps: requires trainer.train_steps, the same for all trials")
+        raise RunnerError(
+            "requires trainer.train_steps, the same for all trials",
+            path="--more_steps",
+            code="not-set",
+        )
     steps = sweep.last_step + more
     longer = resolve(
         request_of(sweep.file, {"trainer.train_steps": steps}, tuple(base.config.imports))
@@ -184,6 +198,8 @@ def _check_more_steps(sweep: Sweep, base: ResolvedConfig, more: int) -> None:
     ]
     if lines:
         raise RunnerError(
-            "--more_steps: other settings depend on trainer.train_steps, so the trained steps "
-            f"would not be those of a longer training:\n{format_list(lines)}\nstart a new sweep"
+            "other settings depend on trainer.train_steps, so the trained steps "
+            f"would not be those of a longer training:\n{format_list(lines)}\nstart a new sweep",
+            path="--more_steps",
+            code="not-supported",
         )

@@ -158,7 +158,10 @@ class SweepResults:
             results = cls(trials=trials, **values)
             results.to_json()  # Raises an error if an objective is not a number.
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise ValueError(f"is not the results of a sweep ({error})") from None
+            reason = (
+                f"it has no {error}" if isinstance(error, KeyError) else "a sweep did not write it"
+            )
+            raise ValueError(reason) from None
         return results
 
 
@@ -174,4 +177,6 @@ def read_results(directory: Path) -> SweepResults:
     try:
         return SweepResults.from_json(read_file(path).decode())
     except (OSError, ValueError) as error:
-        raise RunnerError(f"{path}: cannot be read: {first_line(error)}") from None
+        raise RunnerError(
+            f"{path}: cannot be read: {first_line(error)}", code="unreadable-file"
+        ) from None

@@ -322,7 +322,7 @@ class OptunaSearch:
         try:
             import optuna
         except ImportError:
-            raise RunnerError(_NOT_INSTALLED.format(kind=kind)) from None
+            raise RunnerError(_NOT_INSTALLED.format(kind=kind), code="missing-package") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna: ModuleType = optuna
         self._space = space
@@ -368,7 +368,9 @@ def _sampler(optuna: ModuleType, kind: str, seed: int) -> optuna.samplers.BaseSa
     try:
         importlib.import_module("cmaes")  # Optuna imports it at the first trial.
     except ImportError:
-        raise RunnerError(_NOT_INSTALLED.format(kind=kind).replace("optuna,", "cmaes,")) from None
+        raise RunnerError(
+            _NOT_INSTALLED.format(kind=kind).replace("optuna,", "cmaes,"), code="missing-package"
+        ) from None
     return samplers.CmaEsSampler(
         seed=seed,
         # For settings that are not numbers, or not always set.

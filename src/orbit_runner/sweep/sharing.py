@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, format_count
 
 _PAUSE_SECONDS = 0.05
 
@@ -52,7 +52,9 @@ class Claims:
             # The file is never removed: two processes could lock two files of the same name.
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise RunnerError(f"--model_dir: cannot write {path}: {error.strerror}") from error
+            raise RunnerError(
+                f"cannot write {path}: {error.strerror}", path="--model_dir", code="not-writable"
+            ) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -61,8 +63,10 @@ class Claims:
         except OSError as error:
             os.close(file)
             raise RunnerError(
-                f"--model_dir: {path} cannot be locked: {error.strerror}\n"
-                "use a file system that supports locks; they divide the trials among processes"
+                f"{path} cannot be locked: {error.strerror}\n"
+                "use a file system that supports locks; they divide the trials among processes",
+                path="--model_dir",
+                code="not-writable",
             ) from error
         return Claim(file)
 
@@ -125,8 +129,10 @@ class Devices:
         self._place = "-".join([socket.gethostname(), *([f"job-{_file_name(job)}"] if job else [])])
         if per_job > len(self._gpus):
             raise RunnerError(
-                f"--devices_per_job: got {per_job}, but this machine has {len(self._gpus)} GPUs"
-                f"\nuse fewer, or set {_VISIBLE}"
+                f"got {per_job}, but this machine has {format_count(len(self._gpus), 'GPU')}"
+                f"\nuse fewer, or set {_VISIBLE}",
+                path="--devices_per_job",
+                code="missing-device",
             )
 
     def try_acquire(self) -> tuple[dict[str, str], list[Claim]] | None:

@@ -171,7 +171,7 @@ class _Parser:
             lines={**_lines(self._root), **space_parser.lines},
         )
         if not space and not self.problems:
-            self._problem("space", f"lists no setting to vary\n{_EXAMPLE}")
+            self._problem("space", f"lists no setting to vary\n{_EXAMPLE}", code="not-set")
         return sweep
 
     def _overrides(self) -> dict[str, object]:
@@ -188,9 +188,13 @@ class _Parser:
         halving = self._halving() if self._node("search.halving") is not None else None
         batch = self._integer("search.batch", 4, low=1)
         if kind not in LEARNING and self._node("search.batch") is not None:
-            self._problem("search.batch", f"has no effect with type: {kind}; remove it")
+            self._problem(
+                "search.batch", f"has no effect with type: {kind}; remove it", code="no-effect"
+            )
         if halving and kind in LEARNING and batch < 2:
-            self._problem("search.batch", "got 1, allowed with halving: at least 2")
+            self._problem(
+                "search.batch", "got 1, allowed with halving: at least 2", code="out-of-range"
+            )
         return Search(
             type=kind,
             trials=trials,
@@ -202,18 +206,20 @@ class _Parser:
     def _trials(self, kind: str, space: Space) -> int:
         if kind != "grid":
             if self._node("search.trials") is None:
-                self._problem("search.trials", f"is not set; type: {kind} requires it")
+                self._problem(
+                    "search.trials", f"is not set; type: {kind} requires it", code="not-set"
+                )
                 return 1
             return self._integer("search.trials", 1, low=1, high=MAX_TRIALS)
         for dimension in space:
             if dimension.values.grid() is None:
                 path = f"space.{dimension.path}"
                 message = "a grid search needs the number of its values: add `grid: 5`"
-                self._problem(path, message, self._space_node(dimension.path))
+                self._problem(path, message, self._space_node(dimension.path), code="not-set")
                 return 1
         count = len(grid_settings(space))
         if count >= MAX_GRID:
-            self._problem("space", f"the grid has {MAX_GRID:,} trials or more")
+            self._problem("space", f"the grid has {MAX_GRID:,} trials or more", code="out-of-range")
         if self._node("search.trials") is None:
             return count
         return min(count, self._integer("search.trials", count, low=1, high=MAX_TRIALS))
@@ -224,11 +230,16 @@ class _Parser:
             self._problem(
                 "search.halving.rungs",
                 f"got {[*rungs]}, expected steps in ascending order, such as [100, 200]",
+                code="out-of-range",
             )
         keep = self._value("search.halving.keep")
         is_number = isinstance(keep, (int, float)) and not isinstance(keep, bool)
         if not is_number or not 0 < keep < 1:
-            self._problem("search.halving.keep", f"got {keep!r}, allowed: between 0 and 1")
+            self._problem(
+                "search.halving.keep",
+                f"got {keep!r}, allowed: between 0 and 1",
+                code="out-of-range",
+            )
             keep = 0.5
         return Halving(tuple(rungs or ()), float(keep))
 
@@ -240,7 +251,11 @@ class _Parser:
             return self._integer("seeds", 1, low=1, high=MAX_SEEDS)
         seeds = self._integers("seeds") or ()
         if not seeds or len({*seeds}) < len(seeds) or min(seeds) < 0:
-            self._problem("seeds", f"got {value!r}, expected their number or different seeds")
+            self._problem(
+                "seeds",
+                f"got {value!r}, expected their number or different seeds",
+                code="wrong-type",
+            )
             return 1
         return tuple(seeds)
 
@@ -248,12 +263,19 @@ class _Parser:
         for name, node in section.children.items():
             path = f"{above}.{name}".lstrip(".")
             if name not in _KEYS[above]:
-                self._problem(path, unknown_name_message("key", name, _KEYS[above]), node)
+                self._problem(
+                    path,
+                    unknown_name_message("key", name, _KEYS[above]),
+                    node,
+                    code="unknown-setting",
+                )
             elif path in _KEYS:
                 if isinstance(node, Section):
                     self._check_keys(node, path)
                 else:
-                    self._problem(path, f"got {node.value!r}, expected a section", node)
+                    self._problem(
+                        path, f"got {node.value!r}, expected a section", node, code="wrong-type"
+                    )
 
     def _node(self, path: str) -> Leaf | Section | None:
         node: Leaf | Section | None = self._root
@@ -270,7 +292,7 @@ class _Parser:
         if node is None or isinstance(node, Section):
             return node or Section(self._default)
         if node.value is not None:
-            self._problem(path, f"got {node.value!r}, expected a section", node)
+            self._problem(path, f"got {node.value!r}, expected a section", node, code="wrong-type")
         return Section(node.origin)
 
     def _value(self, path: str) -> Any:
@@ -280,23 +302,29 @@ class _Parser:
     def _text(self, path: str, *, required: bool = False) -> str:
         value = self._value(path)
         if value is None and required:
-            self._problem(path, f"is not set\n{_EXAMPLE}")
+            self._problem(path, f"is not set\n{_EXAMPLE}", code="not-set")
         elif value is not None and not isinstance(value, str):
-            self._problem(path, f"got {value!r}, expected a text")
+            self._problem(path, f"got {value!r}, expected a text", code="wrong-type")
         return value if isinstance(value, str) else ""
 
     def _texts(self, path: str) -> tuple[str, ...]:
         value = self._value(path)
         values = value if isinstance(value, list) else [] if value is None else [value]
         if not all(isinstance(text, str) and text for text in values):
-            self._problem(path, f"got {value!r}, expected a file or a list of files")
+            self._problem(
+                path, f"got {value!r}, expected a file or a list of files", code="wrong-type"
+            )
             return ()
         return tuple(values)
 
     def _one_of(self, path: str, allowed: Sequence[str], *, required: bool = False) -> str:
         value = self._text(path, required=required)
         if value and value not in allowed:
-            self._problem(path, unknown_name_message(path.rpartition(".")[2], value, allowed))
+            self._problem(
+                path,
+                unknown_name_message(path.rpartition(".")[2], value, allowed),
+                code="not-allowed",
+            )
         return value
 
     def _integer(self, path: str, default: int, *, low: int, high: float = math.inf) -> int:
@@ -305,7 +333,11 @@ class _Parser:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             most = "" if high == math.inf else f" and at most {high:,}"
-            self._problem(path, f"got {value!r}, expected an integer of at least {low}{most}")
+            self._problem(
+                path,
+                f"got {value!r}, expected an integer of at least {low}{most}",
+                code="out-of-range",
+            )
             return default
         return value
 
@@ -313,18 +345,20 @@ class _Parser:
         value = self._value(path)
         is_list = isinstance(value, list) and all(type(item) is int for item in value)
         if not is_list:
-            self._problem(path, f"got {value!r}, expected a list of integers")
+            self._problem(path, f"got {value!r}, expected a list of integers", code="wrong-type")
             return None
         assert isinstance(value, list)
         return value
 
-    def _problem(self, path: str, message: str, node: Leaf | Section | None = None) -> None:
+    def _problem(
+        self, path: str, message: str, node: Leaf | Section | None = None, *, code: str
+    ) -> None:
         above = path
         while node is None and above:
             node = self._node(above)
             above = above.rpartition(".")[0]
         origin = node.origin if node is not None else self._default
-        self.problems.append(Problem(path, message, origin))
+        self.problems.append(Problem(path, message, origin, code))
 
 
 def _lines(root: Section) -> dict[str, int | None]:
@@ -384,38 +418,43 @@ class SpaceParser:
             section = path.partition(".")[0]
             near = nearest_name_hint(section, _SECTIONS)
             message = f"expected a setting of {', '.join(_SECTIONS)}{near}"
-            self._problem(path, message, node)
+            self._problem(path, message, node, code="unknown-setting")
         if path in _RESERVED:
-            self._problem(path, f"cannot vary; {_RESERVED[path]}", node)
+            self._problem(path, f"cannot vary; {_RESERVED[path]}", node, code="not-allowed")
         if path in earlier:
-            self._problem(path, "is set twice", node)
+            self._problem(path, "is set twice", node, code="set-twice")
         for earlier_path in earlier:
             if path.startswith(f"{earlier_path}.") or earlier_path.startswith(f"{path}."):
                 self._problem(
-                    path, f"overlaps with {earlier_path}; let only one of them vary", node
+                    path,
+                    f"overlaps with {earlier_path}; let only one of them vary",
+                    node,
+                    code="conflict",
                 )
 
     def _values(self, path: str, node: Leaf | Section) -> Values | None:
         if isinstance(node, Leaf):
             if isinstance(node.value, (list, tuple)):
                 return self._choice(path, [*node.value], node)
-            self._problem(path, f"got {node.value!r}, expected {_EXPECTED}", node)
+            self._problem(
+                path, f"got {node.value!r}, expected {_EXPECTED}", node, code="wrong-type"
+            )
             return None
         kinds = [name for name in node.children if name in _KINDS]
         if len(kinds) != 1:
             others = [name for name in node.children if name != "when"]
             got = f"got {others}" if len(kinds) != 0 or not others else _unknown_kind(others[0])
-            self._problem(path, f"{got}\nexpected {_EXPECTED}", node)
+            self._problem(path, f"{got}\nexpected {_EXPECTED}", node, code="wrong-type")
             return None
         kind = kinds[0]
         for name, child in node.children.items():
             if name not in (kind, "when", *_KINDS[kind]):
                 message = unknown_name_message("key", name, [kind, "when", *_KINDS[kind]])
-                self._problem(path, message, child)
+                self._problem(path, message, child, code="unknown-setting")
         value = node.children[kind]
         given = _items(value)
         if given is None:
-            self._problem(path, f"{kind}: expected a list", value)
+            self._problem(path, f"{kind}: expected a list", value, code="wrong-type")
             return None
         if kind == "choice":
             return self._choice(path, given, value)
@@ -423,32 +462,41 @@ class SpaceParser:
 
     def _choice(self, path: str, values: list[object], node: Leaf | Section) -> Choice | None:
         if not values:
-            self._problem(path, "the choice is empty; list at least one value", node)
+            self._problem(
+                path, "the choice is empty; list at least one value", node, code="not-set"
+            )
             return None
         repeated = [value for index, value in enumerate(values) if value in values[:index]]
         if repeated:
-            self._problem(path, f"the choice lists {repeated[0]!r} twice", node)
+            self._problem(path, f"the choice lists {repeated[0]!r} twice", node, code="set-twice")
         return Choice(tuple(values))
 
     def _range(self, path: str, kind: str, ends: list[Any], node: Section) -> Values | None:
         count = self._option(path, node, "grid", None)
         if len(ends) != 2 or not all(map(is_finite_number, ends)) or not ends[0] < ends[1]:
             message = f"{kind}: got {ends}, expected two numbers [a, b] with a < b"
-            self._problem(path, message, node.children[kind])
+            self._problem(path, message, node.children[kind], code="wrong-type")
             return None
         is_log = kind == "log_uniform" or self._flag(path, node, "log")
         if is_log and ends[0] <= 0:
             message = f"{kind}: got {ends}; the logarithm requires numbers above 0"
-            self._problem(path, message, node.children[kind])
+            self._problem(path, message, node.children[kind], code="out-of-range")
             return None
         if kind != "int":
             return Uniform(float(ends[0]), float(ends[1]), kind == "log_uniform", count)
         if not all(type(end) is int for end in ends):
-            self._problem(path, f"int: got {ends}, expected integers", node.children[kind])
+            self._problem(
+                path, f"int: got {ends}, expected integers", node.children[kind], code="wrong-type"
+            )
             return None
         step = self._option(path, node, "step", 1)
         if is_log and step != 1:
-            self._problem(path, "step has no effect with log: true; remove one of them", node)
+            self._problem(
+                path,
+                "step has no effect with log: true; remove one of them",
+                node,
+                code="no-effect",
+            )
         return Integers(ends[0], ends[1], step or 1, is_log, count)
 
     def _option(self, path: str, node: Section, name: str, default: int | None) -> int | None:
@@ -457,14 +505,16 @@ class SpaceParser:
             return default
         value = child.value if isinstance(child, Leaf) else child
         if type(value) is not int or value < 1:
-            self._problem(path, f"{name}: expected an integer of at least 1", child)
+            self._problem(
+                path, f"{name}: expected an integer of at least 1", child, code="out-of-range"
+            )
             return default
         return value
 
     def _flag(self, path: str, node: Section, name: str) -> bool:
         child = node.children.get(name)
         if child is not None and not (isinstance(child, Leaf) and type(child.value) is bool):
-            self._problem(path, f"{name}: expected true or false", child)
+            self._problem(path, f"{name}: expected true or false", child, code="wrong-type")
         return isinstance(child, Leaf) and child.value is True
 
     def _when(self, path: str, node: Leaf | Section) -> dict[str, tuple[object, ...]]:
@@ -473,7 +523,7 @@ class SpaceParser:
             return {}
         if not isinstance(child, Section) or not child.children:
             message = "when: expected other settings of the space, such as {task.model.name: [cnn]}"
-            self._problem(path, message, child)
+            self._problem(path, message, child, code="wrong-type")
             return {}
         conditions = {}
         for parent, leaf in _conditions(child):
@@ -489,7 +539,9 @@ class SpaceParser:
                 if parent not in by_path:
                     near = nearest_name_hint(parent, by_path)
                     message = f"when: {parent} is not a setting of the space{near}"
-                    self._problem(dimension.path, message, nodes[dimension.path])
+                    self._problem(
+                        dimension.path, message, nodes[dimension.path], code="unknown-setting"
+                    )
                     continue
                 allowed = by_path[parent].values
                 others = [] if not isinstance(allowed, Choice) else [
@@ -499,17 +551,21 @@ class SpaceParser:
                     known = ", ".join(str(value) for value in allowed.samples())
                     got = others[0] if others else "no value"
                     message = f"when: {parent} is never {got!r}\nallowed: {known}"
-                    self._problem(dimension.path, message, nodes[dimension.path])
+                    self._problem(
+                        dimension.path, message, nodes[dimension.path], code="not-allowed"
+                    )
                 elif not isinstance(allowed, Choice):
                     message = f"when: {parent} is a range; only a choice can be a condition"
-                    self._problem(dimension.path, message, nodes[dimension.path])
+                    self._problem(
+                        dimension.path, message, nodes[dimension.path], code="not-supported"
+                    )
         cycle = find_cycle({dimension.path: [*dimension.when] for dimension in dimensions})
         if cycle:
             message = f"when: the conditions form a cycle: {' → '.join(cycle)}"
-            self._problem(cycle[0], message, nodes[cycle[0]])
+            self._problem(cycle[0], message, nodes[cycle[0]], code="conflict")
 
-    def _problem(self, path: str, message: str, node: Leaf | Section) -> None:
-        self._problems.append(Problem(f"space.{path}", message, node.origin))
+    def _problem(self, path: str, message: str, node: Leaf | Section, *, code: str) -> None:
+        self._problems.append(Problem(f"space.{path}", message, node.origin, code))
 
 
 def _entries(section: Section, above: str = "") -> Iterator[tuple[str, Leaf | Section]]:

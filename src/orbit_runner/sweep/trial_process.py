@@ -21,7 +21,7 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -118,7 +118,7 @@ class ColdLauncher:
                     preexec_fn=_prepare(os.getpid(), command.cores),
                 )
         except OSError as error:
-            raise RunnerError(f"cannot start a trial: {error}") from error
+            raise RunnerError(f"cannot start a trial: {error}", code="failed-trial") from error
         return ColdProcess(child)
 
     def close(self) -> None:
@@ -237,21 +237,29 @@ def start_trial(command: TrialCommand, answer: Connection) -> None:
 
 
 def run_trial(command: TrialCommand, parent: int) -> None:
-    """Resets this forked process to the state of a new one, runs the command and exits.
+    """Runs the command in this forked process and exits.
 
     `parent` is the process that forked this one. When it dies, this one is killed.
     """
-    _end_with(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _redirect_output(command.log)
     if command.cores:
         os.sched_setaffinity(0, command.cores)
+    run_in_fork(command.arguments, command.environ, parent)
+
+
+def run_in_fork(arguments: Sequence[str], environ: Mapping[str, str], parent: int) -> None:
+    """Resets this forked process to the state of a new one, runs `runner` and exits.
+
+    `parent` is the process that forked this one. When it dies, this one is killed.
+    """
+    _end_with(parent)
     os.environ.clear()
-    os.environ.update(command.environ)
+    os.environ.update(environ)
     random.seed()  # From the operating system: all forks inherit the same states.
     importlib.import_module("numpy").random.seed()
-    new_process = [sys.executable, "-m", "orbit_runner", *command.arguments]
-    sys.argv[:] = ["runner", *command.arguments]
+    new_process = [sys.executable, "-m", "orbit_runner", *arguments]
+    sys.argv[:] = ["runner", *arguments]
     sys.orig_argv[:] = new_process
     gc.enable()
     try:
@@ -259,7 +267,7 @@ def run_trial(command: TrialCommand, parent: int) -> None:
         importlib.import_module("orbit_runner.cli.main").entry()
     except tf_environment.ImportedTooEarly as error:
         print(f"runner: restarting, because {error}", file=sys.stderr, flush=True)
-        os.execve(sys.executable, new_process, command.environ)
+        os.execve(sys.executable, new_process, dict(environ))
 
 
 def _stamps(names: Iterable[str]) -> dict[str, tuple[int, int]]:

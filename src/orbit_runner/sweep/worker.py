@@ -55,7 +55,6 @@ def trial_arguments(
         *(f"--import={name}" for name in imports),
         f"--model_dir={model_dir}",
         "--progress=plain",
-        "--json",
     )
 
 
@@ -96,7 +95,7 @@ def check_first_trial(
         if code >= 0 or signals.received is not None:
             break  # Otherwise, it was killed, which says nothing about the trial.
     if signals.received is None and code not in (0, exit_codes.DIVERGED):
-        raise RunnerError(_message(sweep, log))
+        raise RunnerError(_message(sweep, log), code="failed-trial")
 
 
 def _wait(process: TrialProcess, signals: Signals) -> int:

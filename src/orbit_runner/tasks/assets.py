@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_run_directory
 from orbit_runner.utils.cache import write_shared_file
@@ -116,10 +116,13 @@ class Assets:
         except ValueError as error:
             raise self.damaged(name, error) from None
 
-    def damaged(self, name: str, reason: object) -> RunnerError:
+    def damaged(self, name: str, error: Exception) -> RunnerError:
         """Returns the error for a file that cannot be read."""
         path = name if self._run is None else self._run.assets / name
-        return RunnerError(f"{path}: is damaged: {reason}\nrestore it from a copy of the run")
+        reason = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+        return RunnerError(
+            f"{path}: is damaged: {reason}\nrestore it from a copy of the run", code="damaged-file"
+        )
 
     def file_of_earlier_version(self, name: str) -> bytes | None:
         """Returns a file of the run directory itself, where earlier versions wrote assets."""

@@ -264,7 +264,9 @@ class Task(base_task.Task):
 
     def _data_error(self, section: str, error: DataError) -> SettingError:
         """Returns the error for a section whose dataset cannot be read."""
-        return SettingError(f"task.{self.data.setting_of_error(section, error)}", str(error))
+        return SettingError(
+            f"task.{self.data.setting_of_error(section, error)}", str(error), code=error.code
+        )
 
     def training_classes(self) -> Classes:
         """Returns the class of each training example. Tasks with class weights must override it."""
@@ -289,7 +291,8 @@ class Task(base_task.Task):
             RunnerError: The task does not define `serving`.
         """
         raise RunnerError(
-            f"{type(self).__name__} has no signatures to export: it must define `serving`"
+            f"{type(self).__name__} has no signatures to export: it must define `serving`",
+            code="missing-method",
         )
 
     def predictor(
@@ -306,7 +309,8 @@ class Task(base_task.Task):
             RunnerError: The task does not define `predictor`.
         """
         raise RunnerError(
-            f"{type(self).__name__} does not support predictions: it must define `predictor`"
+            f"{type(self).__name__} does not support predictions: it must define `predictor`",
+            code="missing-method",
         )
 
     def report_examples(

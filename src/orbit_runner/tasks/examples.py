@@ -122,9 +122,11 @@ def find_excluded(data: DataConfig, size: int, find: Callable[[str], int]) -> np
             problems.append(f"{place}: {error.reason}" if place else error.reason)
     if problems:
         more = f"\nand {len(problems) - 1:,} more of {len(ids):,} IDs" if problems[1:] else ""
-        raise DataError(problems[0] + more, field="exclude")
+        raise DataError(problems[0] + more, field="exclude", code="unknown-example")
     if len(indices) == size:
-        raise DataError(f"leaves out all {size:,} examples, expected fewer", field="exclude")
+        raise DataError(
+            f"leaves out all {size:,} examples, expected fewer", field="exclude", code="empty-data"
+        )
     return np.array(sorted(indices), np.int64)
 
 

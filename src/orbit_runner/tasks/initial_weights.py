@@ -93,11 +93,14 @@ def load_weights(
             f"there is no checkpoint at {local!r}\n"
             "allowed: the path of a checkpoint without its suffix, a directory of checkpoints, a "
             "run directory, or an export",
+            code="no-checkpoint",
         )
     try:
         content = _CheckpointContent(prefix)
     except (KeyError, ValueError, IndexError, tf.errors.OpError) as error:
-        raise SettingError(setting, f"{prefix} cannot be read: {first_line(error)}") from error
+        raise SettingError(
+            setting, f"{prefix} cannot be read: {first_line(error)}", code="damaged-checkpoint"
+        ) from error
     variables = _variables(model)
     names = _names(model, variables)
     ignored = _ignored_variables(ignore, variables, names)
@@ -114,7 +117,11 @@ def load_weights(
     wanted = [variable for variable in variables if id(variable) not in ignored]
     if mismatches:
         advice = _ignore_advice(model, mismatches) if setting == _PATH else ""
-        raise SettingError(setting, _mismatch_message(prefix, names, mismatches) + advice)
+        raise SettingError(
+            setting,
+            _mismatch_message(prefix, names, mismatches) + advice,
+            code="checkpoint-mismatch",
+        )
     for variable in wanted:
         variable.assign(content.tensor(keys[id(variable)]))
     used = {keys[id(variable)] for variable in wanted}
@@ -148,6 +155,7 @@ def load_keras_weights(
             setting,
             f"{os.fspath(path)} does not fit the layer {model.name!r}: {first_line(error)}\n"
             "expected the weights of the same network without its classifier (include_top=False)",
+            code="checkpoint-mismatch",
         ) from error
     return LoadedWeights(os.fspath(path), frozenset(map(id, _variables(model))))
 
@@ -271,7 +279,11 @@ def _ignored_variables(
             if selects(pattern, names[id(variable)]) or selects(pattern, name_of(variable))
         }
         if not selected:
-            raise SettingError(_IGNORE, no_match_message("variable", pattern, [*names.values()]))
+            raise SettingError(
+                _IGNORE,
+                no_match_message("variable", pattern, [*names.values()]),
+                code="unknown-name",
+            )
         ignored |= selected
     return ignored
 

@@ -45,7 +45,9 @@ def build_multitask(
 
     names = [routine.task_name or routine.task_config.name for routine in settings.task_routines]
     if not names:
-        raise SettingError("task.task_routines", "is empty: there is nothing to train")
+        raise SettingError(
+            "task.task_routines", "is empty: there is nothing to train", code="not-set"
+        )
     for number, (name, routine) in enumerate(zip(names, settings.task_routines, strict=True)):
         path = f"task.task_routines[{number}].task_name"
         _check_name(path, name, names[:number])
@@ -59,9 +61,9 @@ def build_multitask(
 def _check_name(path: str, name: str, taken: Iterable[str]) -> None:
     problem = subdirectory_problem(name)
     if problem:
-        raise SettingError(path, f"got {name!r}, {problem}")
+        raise SettingError(path, f"got {name!r}, {problem}", code="wrong-type")
     if name in taken:
-        raise SettingError(path, f"another task already has the name {name!r}")
+        raise SettingError(path, f"another task already has the name {name!r}", code="set-twice")
 
 
 def build_eval_tasks(config: ExperimentConfig, logging_dir: str | None) -> dict[str, EvalTask]:
@@ -119,7 +121,8 @@ class JointTask:
         if build is None:
             raise RunnerError(
                 f"{type(self.multi).__name__} must define build_multitask_model(), which returns "
-                "the model of all tasks (a MultiTaskBaseModel, or one Keras model)"
+                "the model of all tasks (a MultiTaskBaseModel, or one Keras model)",
+                code="missing-method",
             )
         model = build()
         if hasattr(model, "sub_tasks"):
@@ -143,5 +146,8 @@ def model_of(model: tf_keras.Model | base_model.MultiTaskBaseModel, task: str) -
     if parts is None:
         return model
     if task not in parts:
-        raise RunnerError(f"the model has no part for the task {task!r}; it has: {list(parts)}")
+        raise RunnerError(
+            f"the model has no part for the task {task!r}; it has: {list(parts)}",
+            code="unknown-name",
+        )
     return parts[task]

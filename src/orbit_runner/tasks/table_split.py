@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 
 if TYPE_CHECKING:
@@ -27,20 +28,32 @@ class TableSplitConfig(Config):
     )
     seed: int = field(0, le=2**32 - 1, help="`fractions`: another seed gives other parts")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields fractions that are not shares, and settings without effect."""
         if bool(self.column) == bool(self.fractions):
             got = "both" if self.column else "neither"
-            yield "column", f"got {got} of column and fractions, expected one of them"
+            yield Problem(
+                "column",
+                f"got {got} of column and fractions, expected one of them",
+                code="conflict",
+            )
             return
         if self.column and self.hash_of:
-            yield "hash_of", "has no effect with column"
+            yield Problem("hash_of", "has no effect with column", code="no-effect")
         shares = [*(self.fractions or {}).values()]
         if not all(_is_share(share) for share in shares):
             got = ", ".join(map(repr, shares))
-            yield "fractions", f"got {got}, expected numbers above 0 and at most 1"
+            yield Problem(
+                "fractions",
+                f"got {got}, expected numbers above 0 and at most 1",
+                code="out-of-range",
+            )
         elif math.fsum(shares) > 1 + 1e-9:
-            yield "fractions", f"got a sum of {math.fsum(shares):g}, expected at most 1"
+            yield Problem(
+                "fractions",
+                f"got a sum of {math.fsum(shares):g}, expected at most 1",
+                code="out-of-range",
+            )
 
     def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
         """Returns the split; by default, it depends on the columns in `hash_of`."""

@@ -101,7 +101,9 @@ def _trained_layers(
         return None
     if adapter.subtasks:
         raise SettingError(
-            "trainer.fine_tuning", "is not supported when several tasks are trained; omit it"
+            "trainer.fine_tuning",
+            "is not supported when several tasks are trained; omit it",
+            code="not-supported",
         )
     return TrainedLayers(settings, model)
 

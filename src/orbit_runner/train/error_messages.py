@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat_settings
+from orbit_runner.config.serialize import flat_settings, inline_yaml, plain_value
 from orbit_runner.data.tfrecord.bad_record import add_offset, find_bad_record
 from orbit_runner.distribute.spatial.grid import PartitionError
-from orbit_runner.errors import DataError, SettingError
+from orbit_runner.errors import DataError, SettingError, shorten
 from orbit_runner.train.memory_errors import (
     GPU_ADVICE,
     TRAIN_DATA,
@@ -32,6 +32,12 @@ _NO_LAYER = re.compile(r"gradient_tape|while|body|cond|replica_\d+|\w*Partitione
 _UNKNOWN_ACTIVATION = re.compile(r"Unknown activation function '(.+?)'")
 _TOO_LARGE = re.compile(r"would have more than 2\*\*63 - 1 elements|[Oo]verflow")
 _SHAPE = re.compile(r"[Ss]hape ?(\[[0-9, ]+\])")
+# What TensorFlow writes before the reason for which an element cannot be made.
+_PIPELINE_PLACE = re.compile(
+    r"\{\{function_node [^{}]*\}\} ?|Error in user-defined .*?Iterator::\S+: "
+)
+_NO_REASON = ("Graph execution error", "Detected at", "<stack traces", "[[", "File ", "(")
+_IMAGE_ERROR = re.compile(r"JPEG|PNG|GIF|BMP|Decode(?:AndCrop)?(?:Jpeg|Png|Image)|decode_image")
 _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were counted")
 
 
@@ -57,7 +63,9 @@ def error_message_scope(
     except PartitionError as error:
         # The sizes were unknown when the model was built, so the first step reports them when it is
         # traced.
-        raise SettingError("runtime.train_input_partition_dims", str(error)) from error
+        raise SettingError(
+            "runtime.train_input_partition_dims", str(error), code="not-divisible"
+        ) from error
     except tf.errors.UnimplementedError as error:
         _raise_uncompiled(error)
         line = _find_line(error, "determinis")
@@ -68,13 +76,16 @@ def error_message_scope(
             f"{_describe_op(error)} has no deterministic kernel on this device: {line}\n"
             "set runtime.enable_xla to true, remove the layer, or set runtime.deterministic to "
             "false: then the same config may give other weights",
+            code="not-supported",
         ) from error
     except tf.errors.InvalidArgumentError as error:
         _raise_uncompiled(error)
         _raise_bad_example(str(error), step, error)
+        _raise_bad_element(error, config, section)
         raise
     except tf.errors.DataLossError as error:
         _raise_bad_example(str(error), step, error)
+        _raise_bad_element(error, config, section)
         raise
     except UnicodeDecodeError as error:
         # TensorFlow's message contains the record, which Python cannot decode.
@@ -102,6 +113,7 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
             f"the model does not fit into memory{f': a tensor of shape {shape}' if shape else ''}\n"
             "make its layers smaller, or use a machine with more memory"
             + (f"\n{GPU_ADVICE}" if config.runtime.num_gpus else ""),
+            code="out-of-memory",
         ) from error
     except ValueError as error:
         name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""
@@ -111,6 +123,7 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
         raise SettingError(
             paths[0],
             f"unknown activation {name!r}\nallowed: Keras activations, such as relu or gelu",
+            code="unknown-name",
         ) from error
 
 
@@ -140,7 +153,35 @@ def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) 
     problem = add_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
     if problem:
         field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
-        raise DataError(problem, field=field) from error
+        raise DataError(problem, field=field, code="bad-record") from error
+
+
+def _raise_bad_element(error: tf.errors.OpError, config: ExperimentConfig, section: str) -> None:
+    """Raises SettingError if the input pipeline of a Model Garden task cannot make an element."""
+    message = str(error)
+    if not config.is_official or "IteratorGetNext" not in message:
+        return
+    data = getattr(config.task, section, None)
+    path = f"task.{section}"
+    name = next((n for n in ("input_path", "tfds_name") if getattr(data, n, None)), "")
+    if name:
+        files = getattr(data, name)
+        of = f"of {files if isinstance(files, str) else inline_yaml(plain_value(files))} "
+    else:
+        of = ""
+    lines = (_PIPELINE_PLACE.sub("", line).strip() for line in message.splitlines())
+    reason = next((line for line in lines if line and not line.startswith(_NO_REASON)), "")
+    advice = "correct the record, or remove it"
+    if _IMAGE_ERROR.search(message) and getattr(data, "decode_jpeg_only", False):
+        advice = (
+            f"the task decodes only JPEG images; set {path}.decode_jpeg_only to false to decode "
+            "PNG, GIF and BMP images, too, or write JPEG images"
+        )
+    raise SettingError(
+        f"{path}.{name}" if name else path,
+        f"an example {of}cannot be read: {shorten(reason)}\n{advice}",
+        code="bad-record",
+    ) from error
 
 
 def _raise_uncompiled(error: Exception) -> None:
@@ -150,7 +191,9 @@ def _raise_uncompiled(error: Exception) -> None:
         line = _find_line(error, "support") or _find_line(error, "implementation")
         reason = uncompiled[1] or line or "an op is not supported"
         raise SettingError(
-            "runtime.enable_xla", f"XLA cannot compile the step: {reason}\nset it to false"
+            "runtime.enable_xla",
+            f"XLA cannot compile the step: {reason}\nset it to false",
+            code="not-supported",
         ) from error
 
 

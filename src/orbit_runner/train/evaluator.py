@@ -289,7 +289,9 @@ class Evaluator(orbit.StandardEvaluator):
             logs[LOSS] = loss
             logs[EXAMPLES] = round(float(count))  # A sum of weights may be 36.999996.
         elif self._has_loss:
-            raise SettingError("task.validation_data", "contains no examples to evaluate")
+            raise SettingError(
+                "task.validation_data", "contains no examples to evaluate", code="empty-data"
+            )
         if aggregated is not None and not _is_empty(aggregated):
             step = self._state.global_step
             logs.update(self._task.reduce_aggregated_logs(aggregated, global_step=step) or {})

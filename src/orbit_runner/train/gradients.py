@@ -79,7 +79,8 @@ class GradientRecorder:
             raise RunnerError(
                 "this task applies gradients more than once per step, so computing and applying "
                 "them cannot be separated\nset runtime.enable_xla to false and "
-                "trainer.gradient_accumulation_steps to 1"
+                "trainer.gradient_accumulation_steps to 1",
+                code="not-supported",
             )
         self.recorded = [(grad, var) for grad, var in grads_and_vars if grad is not None]
 

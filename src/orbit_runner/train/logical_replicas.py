@@ -51,7 +51,7 @@ class Shards:
     def __post_init__(self) -> None:
         if self.logical % self.physical:
             message = unequal_shares_message(self.logical, self.physical)
-            raise SettingError(LOGICAL_REPLICAS, message)
+            raise SettingError(LOGICAL_REPLICAS, message, code="not-divisible")
 
     @property
     def each(self) -> int:
@@ -501,4 +501,5 @@ def _reject_synchronized_normalization(model: tf.Module) -> None:
                 LOGICAL_REPLICAS,
                 f"is not supported: layer {layer.name!r} normalizes over all replicas at once\n"
                 "use batch normalization that is not synchronized (use_sync_bn: false)",
+                code="not-supported",
             )

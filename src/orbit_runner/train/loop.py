@@ -12,7 +12,8 @@ import orbit
 from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.train.memory_errors import VALIDATION_DATA, memory_error_scope
+from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.memory_errors import VALIDATION_DATA
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
@@ -116,7 +117,7 @@ def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
     replicas = local_strategy(run.strategy).num_replicas_in_sync
-    with memory_error_scope(run.config, VALIDATION_DATA, replicas=replicas):
+    with error_message_scope(run.config, VALIDATION_DATA, replicas=replicas, step=lambda: run.step):
         return controller.evaluate(run.validation_steps)
 
 
@@ -127,9 +128,11 @@ def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
     """
     if run.checkpoints.started_from is None and not run.config.task.init_checkpoint:
         raise RunnerError(
-            f"--model_dir: no intact checkpoint in {run.model_dir / 'checkpoints'}, and no Model "
+            f"no intact checkpoint in {run.model_dir / 'checkpoints'}, and no Model "
             f"Garden checkpoint in {run.model_dir}\n"
-            "train first (--mode=train), or specify another run directory"
+            "train first (--mode=train), or specify another run directory",
+            path="--model_dir",
+            code="no-checkpoint",
         )
     return evaluate(run, controller)
 
@@ -182,7 +185,8 @@ def wait_for_run(model_dir: Path, timeout: int | None) -> None:
 
 def _no_checkpoint_error(directory: Path | str, timeout: int) -> RunnerError:
     return RunnerError(
-        f"no new checkpoint in {directory} for {timeout} s (trainer.continuous_eval_timeout)"
+        f"no new checkpoint in {directory} for {timeout} s (trainer.continuous_eval_timeout)",
+        code="no-checkpoint",
     )
 
 
@@ -198,5 +202,5 @@ def _restore(run: Run, path: str) -> bool:
         return True
     # The training run may have deleted this checkpoint while it was being read.
     if run.checkpoints.find_latest() == path:
-        raise problem or RunnerError(f"another worker cannot read {path}")
+        raise problem or RunnerError(f"another worker cannot read {path}", code="no-checkpoint")
     return False

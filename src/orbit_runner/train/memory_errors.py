@@ -13,7 +13,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.disk_errors import describe_disk_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.partitioning import batch_problems, run_problems
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import SettingError, format_count
 
 TRAIN_DATA = "train_data"
 VALIDATION_DATA = "validation_data"
@@ -120,9 +120,10 @@ class _Batches:
             if count > 1
         ]
         kind = "token" if self.field == "batch_tokens" else "example"
-        kind += "s" if self.at_a_time > 1 else ""
         why = f" ({' × '.join(shares)})" if shares else ""
-        return f"{self.size}: out of memory with {self.at_a_time} {kind} at a time{why}"
+        return (
+            f"{self.size}: out of memory with {format_count(self.at_a_time, kind)} at a time{why}"
+        )
 
     def with_pieces(self) -> _Batches | None:
         """Returns the same batch in the next larger number of pieces, None if there is none."""
@@ -167,13 +168,15 @@ class _Batches:
 def _memory_error(error: Exception, batches: _Batches, done: int) -> SettingError:
     if not batches.size:
         return SettingError(
-            batches.path, f"out of memory: {find_cause(error)}\nlower global_batch_size in its data"
+            batches.path,
+            f"out of memory: {find_cause(error)}\nlower global_batch_size in its data",
+            code="out-of-memory",
         )
     lines = [f"got {batches.describe()}", find_cause(error)]
     if done > 0:
         lines.append(
-            f"{done} step{'s' if done > 1 else ''} before it fitted: batches may differ in shape, "
-            "or other programs may use the memory"
+            f"memory was enough for {format_count(done, 'earlier step')}: batches may differ in "
+            "shape, or other programs may use the memory"
         )
     choices = [*_choices(batches)]
     if choices:
@@ -181,7 +184,7 @@ def _memory_error(error: Exception, batches: _Batches, done: int) -> SettingErro
     else:
         lines.append("make the model or its examples smaller, or use a device with more memory")
     lines += _device_advice(batches.config)
-    return SettingError(batches.path, "\n".join(lines))
+    return SettingError(batches.path, "\n".join(lines), code="out-of-memory")
 
 
 def _choices(batches: _Batches) -> Iterator[str]:
@@ -192,7 +195,7 @@ def _choices(batches: _Batches) -> Iterator[str]:
     half = batches.halved()
     if pieces is not None:
         yield (
-            f"trainer.gradient_accumulation_steps: {pieces.pieces}, for the same batch with "
+            f"trainer.gradient_accumulation_steps: {pieces.pieces}, which trains the same batch, "
             f"{pieces.at_a_time} at a time"
         )
     if half is not None:

@@ -170,7 +170,11 @@ def _require_plain_steps(config: ExperimentConfig) -> None:
         ("trainer.watch_interval", config.trainer.watch_interval > 0),
     ):
         if is_set:
-            raise SettingError(path, "is not supported when several tasks are trained; omit it")
+            raise SettingError(
+                path,
+                "is not supported when several tasks are trained; omit it",
+                code="not-supported",
+            )
 
 
 @dataclasses.dataclass(frozen=True)

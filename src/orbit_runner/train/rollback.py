@@ -56,7 +56,8 @@ def roll_back(run: Run, reason: str) -> None:
     if run.checkpoints.restore_latest() is None:
         raise RunnerError(
             f"training diverged: {reason}\n"
-            f"no intact checkpoint is left in {run.checkpoints.directory} to return to"
+            f"no intact checkpoint is left in {run.checkpoints.directory} to return to",
+            code="diverged",
         )
     run.restore_callbacks()
     run.state.recoveries.assign(trials)

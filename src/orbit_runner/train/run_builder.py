@@ -19,7 +19,7 @@ from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.determinism.numerics_record import describe_numerics
+from orbit_runner.determinism.numerics_record import KERAS_3, describe_numerics
 from orbit_runner.distribute.cluster.heartbeat import Heartbeat
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
@@ -33,6 +33,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.tasks.assets import assets_of
+from orbit_runner.tasks.keras.keras_3 import Keras3Model
 from orbit_runner.tasks.multitask import EvalTask, build_eval_tasks, model_of
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.callbacks.base import Callback, CallbackList, make_callbacks
@@ -142,7 +143,7 @@ def build_run(
     conditions = RunConditions(
         config=config_fingerprint(written_config),
         strategy=describe_strategy(strategy),
-        numerics=describe_numerics(config.runtime),
+        numerics=describe_numerics(config.runtime, _packages(config, state)),
         is_required=resume != "override",
         # These are built later than the checkpoints and callbacks that need the conditions.
         callbacks=(lambda: all_callbacks.get_state()) if trains else dict,
@@ -245,7 +246,9 @@ def _build_plan(config: ExperimentConfig, adapter: TaskAdapter, *, trains: bool)
         trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
     plan = make_plan(trainer, per_epoch)
     if trains and plan.train_steps < 1:
-        raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
+        raise SettingError(
+            "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
+        )
     return plan
 
 
@@ -282,6 +285,12 @@ def _build_stop_requests(
     )
 
 
+def _packages(config: ExperimentConfig, state: TrainState) -> list[str]:
+    """Returns the packages that compute the weights of this run, besides those of every run."""
+    is_keras_3 = isinstance(state.model, Keras3Model)
+    return [*config.data.packages(), *([KERAS_3] if is_keras_3 else [])]
+
+
 def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
     """Returns the number of batches of an evaluation, or -1 if it is not known.
 
@@ -293,11 +302,14 @@ def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
     if steps:
         return steps
     if asked == 0:
-        raise SettingError("trainer.validation_steps", "got 0, allowed: -1 or at least 1")
+        raise SettingError(
+            "trainer.validation_steps", "got 0, allowed: -1 or at least 1", code="out-of-range"
+        )
     raise SettingError(
         "task.validation_data.drop_remainder",
         "leaves nothing to evaluate: the dataset is smaller than one batch of "
         f"{data.global_batch_size}",
+        code="empty-data",
     )
 
 
@@ -374,11 +386,13 @@ class RunBuilder:
         self._reject_parameter_server()
         if self.config.runtime.logical_replicas:
             reason = "is not supported when several tasks are trained; omit it"
-            raise SettingError(LOGICAL_REPLICAS, reason)
+            raise SettingError(LOGICAL_REPLICAS, reason, code="not-supported")
         kind = self.config.for_task.trainer.trainer_type
         if kind not in TRAINERS:
             raise SettingError(
-                "trainer.trainer_type", unknown_name_message("trainer", kind, list(TRAINERS))
+                "trainer.trainer_type",
+                unknown_name_message("trainer", kind, list(TRAINERS)),
+                code="not-allowed",
             )
 
         joint = self.adapter.task
@@ -548,6 +562,7 @@ class RunBuilder:
             raise SettingError(
                 "runtime.distribution_strategy",
                 "parameter_server supports only one task; use another strategy",
+                code="not-supported",
             )
 
 
@@ -557,6 +572,7 @@ def _evaluates_in_one_graph(config: ExperimentConfig, *, gathers: bool) -> bool:
         raise SettingError(
             "trainer.eval_tf_while_loop",
             "is not supported: this task gathers the outputs of its steps on the host",
+            code="not-supported",
         )
     if trainer.eval_tf_while_loop is not None:
         return trainer.eval_tf_while_loop

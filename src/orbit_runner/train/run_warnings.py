@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.schedule_length import describe_early_end
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.cell_texts import describe_equal_but_case, equal_but_case
+from orbit_runner.run_directory.metric_records import better_values
 from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.train.schedule import Plan
-
-# Words in the names of metrics whose lower or higher values are better.
-# fmt: off
-_LOWER = frozenset((
-    "loss", "error", "mse", "mae", "rmse", "mape", "msle", "perplexity", "entropy", "crossentropy",
-    "divergence", "logcosh", "hinge", "wer", "cer", "eer", "fid", "brier",
-))
-_HIGHER = frozenset((
-    "accuracy", "acc", "auc", "precision", "recall", "f1", "fbeta", "bleu", "rouge", "map", "iou",
-    "miou", "ndcg", "hr", "mrr", "psnr", "ssim", "sensitivity", "specificity", "dice",
-))
-# fmt: on
 
 
 def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
@@ -45,16 +33,6 @@ def class_warnings(names: Sequence[str]) -> list[str]:
     """Returns the warnings about the names of a task's classes."""
     same = equal_but_case(names)
     return [f"the classes have {describe_equal_but_case(same)}"] if same else []
-
-
-def better_values(metric: str) -> str:
-    """Returns whether `higher` or `lower` values of a metric are better; "" if its name is new."""
-    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
-    is_lower = not words.isdisjoint(_LOWER)
-    is_higher = not words.isdisjoint(_HIGHER)
-    if is_lower == is_higher:
-        return ""
-    return "lower" if is_lower else "higher"
 
 
 def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:

@@ -54,8 +54,10 @@ def check_stop_step(step: int, train_steps: int) -> None:
     """Raises `RunnerError` if a run cannot stop at a step because it does not train it."""
     if not 1 <= step <= train_steps:
         raise RunnerError(
-            f"--stop_at_step: got {step}, allowed: 1 to {train_steps}, the last step of the run\n"
-            "omit it to train to the end, or raise trainer.train_steps"
+            f"got {step}, allowed: 1 to {train_steps}, the last step of the run\n"
+            "omit it to train to the end, or raise trainer.train_steps",
+            path="--stop_at_step",
+            code="unknown-step",
         )
 
 
@@ -81,12 +83,15 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
             raise SettingError(
                 f"trainer.{field}",
                 f"the size of the training dataset is unknown\nset trainer.{instead}",
+                code="not-set",
             )
         epoch = max(steps_per_epoch, trainer.min_steps_per_epoch)
         if epochs * epoch > INT_MAX:
             most = INT_MAX / epoch
             raise SettingError(
-                f"trainer.{field}", f"got {epochs:g}, allowed: at most {most:g}, or {INT_MAX} steps"
+                f"trainer.{field}",
+                f"got {epochs:g}, allowed: at most {most:g}, or {INT_MAX} steps",
+                code="out-of-range",
             )
         # Rounding keeps 10.0 epochs from becoming 10.000000000000002 · steps_per_epoch.
         return math.ceil(round(epochs * epoch, 6))

@@ -301,7 +301,9 @@ class Trainer(orbit.AbstractTrainer):
 
     def _end_of_data_error(self) -> SettingError:
         step = self._global_step()
-        return SettingError("task.train_data", f"has no more batches after step {step}")
+        return SettingError(
+            "task.train_data", f"has no more batches after step {step}", code="empty-data"
+        )
 
     def next_batch(self) -> Tensors:
         """Returns the distributed batch of the next step, from a dataset of its own.

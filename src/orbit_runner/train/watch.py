@@ -117,7 +117,8 @@ class Watch(Stage):
             # With one argument, so that AutoGraph can raise it again.
             raise RunnerError(
                 "trainer.watch_interval is not supported: this task does not pass its gradients to "
-                "optimizer.apply_gradients\nset trainer.watch_interval to 0"
+                "optimizer.apply_gradients\nset trainer.watch_interval to 0",
+                code="not-supported",
             )
         values = [*self._gradient_values(gradients), *self._weight_values(before, after)]
         self._values.assign(tf.stack(self._sort_values(values)))

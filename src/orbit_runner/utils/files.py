@@ -23,6 +23,33 @@ _PIPE_SECONDS = 10.0
 _TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
 
 
+# The directories of runs in progress, which `create_directory` does not create again.
+directories_in_use: set[Path] = set()
+
+
+def create_directory(path: Path) -> None:
+    """Creates a directory, and those above it.
+
+    The directory of a run in progress is not created again if it was removed or renamed: its
+    checkpoints would be missing in it.
+
+    Raises:
+        FileNotFoundError: The run directory that contains `path` was removed.
+    """
+    absolute = Path(os.path.abspath(path))
+    above = [run for run in directories_in_use if absolute.is_relative_to(run)]
+    if not above:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    place = max(above, key=lambda run: len(run.parts))
+    if not place.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place))
+    for name in absolute.relative_to(place).parts:
+        # Without `parents`, so that the run directory may disappear at any time.
+        place /= name
+        place.mkdir(exist_ok=True)
+
+
 def open_file(path: Path) -> BinaryIO:
     """Opens a file for reading. Raises OSError if that is impossible or it is a named pipe.
 
@@ -40,11 +67,11 @@ def read_file(path: Path) -> bytes:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a file atomically, and creates its directory."""
+    """Writes a file atomically, and creates its directory as `create_directory` does."""
     if isinstance(content, str):
         # A file name on the command line may not be UTF-8. The files of a run always are.
         content = content.encode("utf-8", "backslashreplace")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    create_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(content)

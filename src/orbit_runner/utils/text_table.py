@@ -2,7 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import shutil
+import sys
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+_LEAST = 20  # characters of a description on a line
+
+
+def terminal_width() -> int | None:
+    """Returns the width of the terminal of standard output; None for a file or another program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def described_lines(
+    texts: Mapping[str, str],
+    width: int | None = None,
+    name_width: int = 0,
+    indent: str = "  ",
+) -> list[str]:
+    """Returns lines with a name and its description, which is broken into lines.
+
+    Args:
+        texts: The description of each name.
+        width: The width of the terminal; None to break no description.
+        name_width: The least width of the column of names.
+        indent: What each line begins with.
+    """
+    column = max(name_width, *map(len, texts)) if texts else name_width
+    if width is not None:
+        column = min(column, max(name_width, width // 2))
+    lines = []
+    for name, text in texts.items():
+        start = f"{indent}{name:<{column}}  "
+        parts = [text]
+        if width is not None:
+            room = max(_LEAST, width - len(indent) - column - 2)
+            parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+            if len(name) > column:  # The description begins on the next line.
+                parts = ["", *parts]
+        lines.append(f"{start}{''.join(parts[:1])}".rstrip())
+        lines += [f"{indent}{'':<{column}}  {part}" for part in parts[1:]]
+    return lines
 
 
 def table_lines(

@@ -192,7 +192,9 @@ def load_class(
     try:
         inspect.signature(cls).bind(**arguments)
     except TypeError as error:
-        raise SettingError(f"{path}.arguments", f"{class_name}: {error}") from error
+        raise SettingError(
+            f"{path}.arguments", f"{class_name}: {error}", code="bad-arguments"
+        ) from error
     return cls
 
 
@@ -201,14 +203,22 @@ def _import_class(class_name: str, base: type, path: str) -> type[Any]:
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise SettingError(path, f"cannot import {module_name!r}: {error}") from error
+        raise SettingError(
+            path, f"cannot import {module_name!r}: {error}", code="import-failed"
+        ) from error
     value = getattr(module, name, None)
     if isinstance(value, type) and issubclass(value, base):
         return value
     if value is not None:
-        raise SettingError(path, f"{class_name} is not a subclass of orbit_runner.{base.__name__}")
+        raise SettingError(
+            path,
+            f"{class_name} is not a subclass of orbit_runner.{base.__name__}",
+            code="import-failed",
+        )
     here = (member for member in vars(module).values() if isinstance(member, type))
     known = [cls.__name__ for cls in here if issubclass(cls, base) and cls is not base]
     raise SettingError(
-        path, f"{module_name}: {unknown_name_message(base.__name__.lower(), name, known)}"
+        path,
+        f"{module_name}: {unknown_name_message(base.__name__.lower(), name, known)}",
+        code="unknown-name",
     )

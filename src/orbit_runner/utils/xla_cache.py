@@ -25,7 +25,7 @@ def prepare_xla_cache(directory: str) -> str:
         own.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = f"cannot create {own}: {error.strerror}\nuse a writable directory"
-        raise SettingError("runtime.xla_cache_dir", reason) from error
+        raise SettingError("runtime.xla_cache_dir", reason, code="not-writable") from error
     return " ".join([*other_xla_flags(), f"{_PREFIX}directory={own}"])
 
 

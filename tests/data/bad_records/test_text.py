@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import task_data
@@ -20,6 +19,7 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
 from orbit_runner.tasks.translation.sources import load_vocabulary, open_pairs
 from orbit_runner.utils.log import PlainMessages, log_scope
+from tests.support.problems import pairs, raises
 from tests.support.texts import text_config, write_texts
 from tests.support.translations import translation_config, write_set
 
@@ -30,9 +30,7 @@ LIMIT = "task__train_data__max_bad_records"
 _RUBBISH = b"\xff\xfe rubbish"
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def _rewrite(path: Path, bad: tuple[int, ...], *, remove: bool) -> None:
@@ -57,7 +55,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def _pairs(config: ExperimentConfig) -> tuple[PairSource, bytes]:
     task: Any = config.task
-    assert not dict(task_data(task).problems())
+    assert not dict(pairs(task_data(task).problems()))
     words = load_vocabulary(task, Assets())
     return open_pairs(task.train_data).read(words.size, words), words.model
 
@@ -85,7 +83,7 @@ def test_pairs_are_named_by_their_lines_in_the_files(folders: tuple[Path, Path])
     examples = config.data.training_examples(config.task.train_data, None)
     assert examples.find("train.en.gz:2") == 0
     assert examples.find("train.de.gz:92") == 88
-    with pytest.raises(Exception, match="or is not valid UTF-8"):
+    with raises("unknown-example", "--example"):
         examples.find("train.en.gz:8")
 
 
@@ -121,7 +119,7 @@ def test_more_bad_pairs_than_the_limit_are_an_error_with_a_list(
     folders: tuple[Path, Path],
 ) -> None:
     damaged, _ = folders
-    problems = dict(translation_config(damaged, **{LIMIT: 2}).data.problems())
+    problems = dict(pairs(translation_config(damaged, **{LIMIT: 2}).data.problems()))
     text = problems["train_data.max_bad_records"]
     assert "3 of 200 pairs cannot be read, more than max_bad_records=2" in text
     assert f"{damaged / 'train.de.gz'}:91: is not valid UTF-8" in text
@@ -130,7 +128,7 @@ def test_more_bad_pairs_than_the_limit_are_an_error_with_a_list(
 def test_different_numbers_of_lines_are_always_an_error(folders: tuple[Path, Path]) -> None:
     damaged, _ = folders
     _rewrite(damaged / "train.de.gz", (100,), remove=True)
-    problems = dict(translation_config(damaged, **{LIMIT: 9}).data.problems())
+    problems = dict(pairs(translation_config(damaged, **{LIMIT: 9}).data.problems()))
     assert "200 lines in" in problems["train_data.input_path"]
 
 
@@ -141,7 +139,7 @@ def test_limit_of_pairs_is_refused_for_records_and_keeps_the_fingerprint(
     assert config_fingerprint(config) == config_fingerprint(
         translation_config(folders[0], **{LIMIT: 3})
     )
-    with pytest.raises(ConfigError, match="is read only by source 'parallel_text'"):
+    with raises("no-effect", "task.train_data.max_bad_records"):
         translation_config(
             folders[0], **{LIMIT: 3}, task__train_data__source="token_records",
             task__train_data__input_path="a",
@@ -171,7 +169,7 @@ def test_lines_of_text_files_are_left_out_as_if_they_did_not_exist(tmp_path: Pat
 def test_more_bad_lines_than_the_limit_are_an_error(tmp_path: Path) -> None:
     folder = write_texts(tmp_path / "texts")
     _rewrite(folder / "train.en.gz", (0, 7), remove=False)
-    problems = dict(text_config(folder, **{LIMIT: 1}).data.problems())
+    problems = dict(pairs(text_config(folder, **{LIMIT: 1}).data.problems()))
     text = problems["train_data.max_bad_records"]
     assert "2 of 80 rows cannot be read, more than max_bad_records=1" in text
     assert f"{folder / 'train.en.gz'}:8: is not valid UTF-8" in text

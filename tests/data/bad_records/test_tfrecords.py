@@ -85,6 +85,7 @@ def _labels(source: RecordSource, **settings: Any) -> list[int]:
     return [int(n) for batch in batches.take(epoch) for n in batch["label"]]
 
 
+@pytest.mark.slow
 def test_bad_records_are_counted_and_listed(folders: tuple[Path, Path]) -> None:
     notes: list[str] = []
     with log_scope(PlainMessages(notes.append)):
@@ -101,6 +102,7 @@ def test_bad_records_are_counted_and_listed(folders: tuple[Path, Path]) -> None:
     assert f"{second}: record 129 at byte {_last_start(second)}: the data do not match" in text
 
 
+@pytest.mark.slow
 def test_records_in_stored_order_are_those_of_files_without_the_bad_ones(
     folders: tuple[Path, Path],
 ) -> None:
@@ -113,6 +115,7 @@ def test_records_in_stored_order_are_those_of_files_without_the_bad_ones(
         np.testing.assert_array_equal(weight, other_weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffer", [7, 1000])
 def test_shuffled_epoch_has_each_other_record_once_from_any_step(
     folders: tuple[Path, Path], buffer: int
@@ -137,6 +140,7 @@ def _config(folder: Path, **changes: Any) -> ExperimentConfig:
     return digits_config(**{**settings, f"{_TRAIN}global_batch_size": 16, **changes})
 
 
+@pytest.mark.slow
 def test_examples_of_a_step_are_named_by_their_file_and_record(
     folders: tuple[Path, Path],
 ) -> None:
@@ -158,6 +162,7 @@ def test_examples_of_a_step_are_named_by_their_file_and_record(
         assert numbers == [one["label"] for one in found]
 
 
+@pytest.mark.slow
 def test_other_bad_records_are_other_data(folders: tuple[Path, Path]) -> None:
     source = load_source(_config(folders[0]).task.train_data)  # type: ignore[arg-type]
     assert isinstance(source, RecordSource)

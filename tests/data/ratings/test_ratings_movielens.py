@@ -11,6 +11,7 @@ import pytest
 from orbit_runner.data.ratings import parsing
 from orbit_runner.datasets import movielens
 from orbit_runner.errors import DataError
+from tests.support.problems import raises
 
 ROWS = [(196, 242, 3, 881250949), (186, 302, 4, 891717742), (1, 3952, 5, 874965758)]
 NAMES = {"100k": "u.data", "1m": "ratings.dat", "20m": "ratings.csv"}
@@ -73,7 +74,7 @@ def test_input_path_selects_the_ratings_file(tmp_path):
     _assert_rows(movielens.load(input_path=(str(path),)))
     other = path.rename(tmp_path / "mine.txt")
     _assert_rows(movielens.load(data_dir=str(tmp_path), input_path=(other.name,), variant="1m"))
-    with pytest.raises(DataError, match=r"mine.txt: .*set variant to 100k or 1m or 20m") as caught:
+    with raises("not-set") as caught:
         movielens.load(input_path=(str(other),))
     assert caught.value.field == "variant"
 
@@ -120,8 +121,8 @@ def test_malformed_line_is_reported_with_its_number(
 
 
 def test_truncated_last_line_is_reported_with_its_number(tmp_path):
-    path = _write(tmp_path, "1m", _text("1m")[:-12])
-    with pytest.raises(DataError, match=f"{path}:3: got '1::3952::5'"):
+    _write(tmp_path, "1m", _text("1m")[:-12])
+    with raises("bad-record"):
         movielens.load(data_dir=str(tmp_path))
 
 
@@ -133,36 +134,35 @@ def test_long_line_is_truncated_in_the_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("variant", "text", "message"),
+    ("variant", "text", "code"),
     [
-        ("100k", "", "contains no ratings"),
-        ("20m", "userId,movieId,rating,timestamp\n", "contains no ratings"),
-        ("20m", "1,2,3.5,4\n", "ratings.csv:1: got '1,2,3.5,4', expected the header 'userId,"),
+        ("100k", "", "empty-data"),
+        ("20m", "userId,movieId,rating,timestamp\n", "empty-data"),
+        ("20m", "1,2,3.5,4\n", "bad-record"),
     ],
 )
-def test_empty_file_or_wrong_header_is_rejected(tmp_path, variant, text, message):
+def test_empty_file_or_wrong_header_is_rejected(tmp_path, variant, text, code):
     _write(tmp_path, variant, text)
-    with pytest.raises(DataError, match=message):
+    with raises(code):
         movielens.load(data_dir=str(tmp_path))
 
 
 def test_missing_directory_or_ratings_file_is_reported(tmp_path):
-    hint = "to download the dataset, run `runner data get ml-1m "
-    with pytest.raises(DataError, match=f"no directory is set; {hint}"):
+    with raises("not-set"):
         movielens.load()
-    with pytest.raises(DataError, match=f"directory {tmp_path}/x not found"):
+    with raises("missing-file"):
         movielens.load(data_dir=str(tmp_path / "x"))
-    said = f"no u.data or .* in {tmp_path} or its subdirectory ml-100k or"
-    with pytest.raises(DataError, match=said):
+    with raises("missing-file"):
         movielens.load(data_dir=str(tmp_path))
     _write(tmp_path, "100k")
-    with pytest.raises(DataError, match=r"no ratings.dat in .* or its subdirectory ml-1m;"):
+    with raises("missing-file"):
         movielens.load(data_dir=str(tmp_path), variant="1m")
 
 
 def test_two_variants_in_one_directory_require_variant(tmp_path):
-    first, second = _write(tmp_path, "100k"), _write(tmp_path / "ml-20m", "20m")
-    with pytest.raises(DataError, match=f"found {first} and {second}; set variant") as caught:
+    _write(tmp_path, "100k")
+    _write(tmp_path / "ml-20m", "20m")
+    with raises("not-set") as caught:
         movielens.load(data_dir=str(tmp_path))
     assert caught.value.field == "variant"
     _assert_rows(movielens.load(data_dir=str(tmp_path), variant="20m"))
@@ -209,7 +209,7 @@ def test_damaged_cache_entry_is_rebuilt(tmp_path, entry, damage):
 def test_cache_entry_of_another_variant_is_not_used(tmp_path, entry):
     path = _write(tmp_path, "100k")
     movielens.load(input_path=(str(path),))
-    with pytest.raises(DataError, match=r"u\.data:1"):
+    with raises("bad-record"):
         movielens.load(input_path=(str(path),), variant="1m")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.datasets.install import extract_sentences, unpack
-from orbit_runner.datasets.transfer import DownloadError
+from tests.support.problems import raises
 
 Tar = Callable[..., bytes]
 GOOD = {"set/a.txt": b"one", "set/deep/b.bin": b"\0" * 1000}
@@ -97,7 +97,7 @@ def test_only_requested_members_are_unpacked(inside: Callable[..., Path], tar: T
 
 
 def test_missing_member_is_reported(inside: Callable[..., Path], tar: Tar) -> None:
-    with pytest.raises(DownloadError, match=r"set: does not contain b\.txt"):
+    with raises("download-failed"):
         inside(tar((tarfile.TarInfo("a.txt"), b"one")), members={"b.txt": "b.txt", "a.txt": "a"})
 
 
@@ -112,7 +112,7 @@ def test_path_outside_the_directory_is_rejected(
     bad = name.replace("/tmp", str(tmp_path))
     content = tar((tarfile.TarInfo(bad), b"evil")) if form == "tar" else zip_of((bad, b"evil"))
 
-    with pytest.raises(DownloadError, match=r"is not a relative path|points outside the directory"):
+    with raises("download-failed"):
         inside(content)
 
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["set.part"]
@@ -125,26 +125,25 @@ def test_links_are_rejected_before_they_are_followed(
 ) -> None:
     content = tar((link("way", to, kind), b""), (tarfile.TarInfo("way/evil"), b"evil"))
 
-    said = rf"set: 'way' is a link to '{to}'; the archive was rejected"
-    with pytest.raises(DownloadError, match=said):
+    with raises("download-failed"):
         inside(content)
 
     assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
 
 
 def test_link_in_a_zip_is_rejected(inside: Callable[..., Path]) -> None:
-    with pytest.raises(DownloadError, match="'way' is a link"):
+    with raises("download-failed"):
         inside(zip_of((entry("way", stat.S_IFLNK | 0o777), b"/etc")))
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_devices_and_pipes_are_rejected(inside: Callable[..., Path], tar: Tar, kind: bytes) -> None:
-    with pytest.raises(DownloadError, match="is a device or a pipe"):
+    with raises("download-failed"):
         inside(tar((special("null", kind), b"")))
 
 
 def test_device_in_a_zip_is_rejected(inside: Callable[..., Path]) -> None:
-    with pytest.raises(DownloadError, match="is a device or a pipe"):
+    with raises("download-failed"):
         inside(zip_of((entry("null", stat.S_IFCHR | 0o666), b"")))
 
 
@@ -156,7 +155,7 @@ def test_archive_bomb_is_rejected(
     content = tar((tarfile.TarInfo("a"), zeros)) if form == "tar" else zip_of(("a", zeros))
     assert len(content) < 10_000
 
-    with pytest.raises(DownloadError, match="it unpacks to more data than the published archive"):
+    with raises("download-failed"):
         inside(content)
 
     assert sum(path.stat().st_size for path in tmp_path.rglob("a")) <= 10_000
@@ -165,7 +164,7 @@ def test_archive_bomb_is_rejected(
 def test_archive_bomb_of_many_files_is_rejected(inside: Callable[..., Path], tar: Tar) -> None:
     parts = [(tarfile.TarInfo(f"a{number}"), b"\0" * 3000) for number in range(4)]
 
-    with pytest.raises(DownloadError, match="unpacks to more data"):
+    with raises("download-failed"):
         inside(tar(*parts))
 
 
@@ -176,7 +175,7 @@ def test_zip_with_false_sizes_is_rejected(inside: Callable[..., Path]) -> None:
     content[at : at + 4] = b"\x10\0\0\0"
     content[22:26] = b"\x10\0\0\0"
 
-    with pytest.raises(DownloadError, match=r"cannot be unpacked|unpacks to more data"):
+    with raises("download-failed"):
         inside(bytes(content))
 
 
@@ -186,7 +185,7 @@ def test_zip_with_false_sizes_is_rejected(inside: Callable[..., Path]) -> None:
 def test_conflicting_member_names_are_rejected(
     inside: Callable[..., Path], tar: Tar, names: tuple[str, str]
 ) -> None:
-    with pytest.raises(DownloadError, match=r"appears twice|cannot be unpacked"):
+    with raises("download-failed"):
         inside(tar(*((tarfile.TarInfo(name), b"one") for name in names)))
 
 
@@ -198,7 +197,7 @@ def test_truncated_archive_is_rejected(
     random = bytes(range(256)) * 30
     whole = tar((tarfile.TarInfo("a"), random)) if form == "tar" else zip_of(("a", random))
 
-    with pytest.raises(DownloadError, match="set: cannot be unpacked"):
+    with raises("download-failed"):
         inside(whole[:cut])
 
 
@@ -207,7 +206,7 @@ def test_encrypted_zip_is_rejected(inside: Callable[..., Path]) -> None:
     content[6] |= 1
     content[content.rindex(b"PK\x01\x02") + 8] |= 1
 
-    with pytest.raises(DownloadError, match=r"cannot be unpacked .*encrypted"):
+    with raises("download-failed"):
         inside(bytes(content))
 
 

@@ -11,7 +11,7 @@ import pytest
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
-from orbit_runner.errors import RunnerError
+from tests.support.problems import raises
 
 ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)
 PAGE = Path(__file__).resolve().parents[3] / "docs/data.md"
@@ -67,7 +67,7 @@ def test_experiment_data_dir_matches_the_download_directory() -> None:
 
 
 def test_unknown_dataset_name_suggests_a_similar_one() -> None:
-    with pytest.raises(RunnerError, match="unknown dataset 'mnits'; did you mean 'mnist'"):
+    with raises("unknown-name"):
         find_dataset("mnits")
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from orbit_runner.distribute.cluster.barrier import unreachable_members, wait_at_barrier
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, MemberLost
-from orbit_runner.errors import RunnerError
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
 from tests.clusters.members import free_ports
+from tests.support.problems import raises
 
 
 def _clusters(count: int) -> list[Cluster]:
@@ -73,17 +73,16 @@ def test_no_member_continues_before_the_last_one_arrives() -> None:
     assert sorted(gone) == ["worker 0", "worker 1"]
 
 
+@pytest.mark.slow
 def test_missing_member_is_named_while_waiting_and_in_the_error() -> None:
     clusters, told = _clusters(3), list[str]()
     threads = [threading.Thread(target=lambda: _all_meet(clusters[1:2], {"timeout": 3.0}))]
     threads[0].start()
     begun = time.monotonic()
-    expected = r"worker 0: no response from worker 2 \(127.* within 3 s"
-    with pytest.raises(MemberLost, match=expected) as caught:
+    with raises("member-lost") as caught:
         _meet(clusters[0], told.append, timeout=3.0)
 
     assert time.monotonic() - begun < 60
-    assert "worker 1" not in str(caught.value)
     assert caught.value.exit_code == 138
     assert told[-1].startswith("waiting for worker 2 (127.0.0.1:")
     threads[0].join()
@@ -111,7 +110,7 @@ def test_members_with_different_clusters_are_rejected() -> None:
 def test_port_in_use_is_reported() -> None:
     (cluster,) = _clusters(1)
     _, _, port = cluster.me.address.rpartition(":")
-    with socket.create_server(("", int(port))), pytest.raises(RunnerError, match="is in use"):
+    with socket.create_server(("", int(port))), raises("bad-cluster"):
         _meet(cluster)
 
 

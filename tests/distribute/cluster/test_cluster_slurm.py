@@ -9,6 +9,7 @@ import pytest
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
 from orbit_runner.distribute.cluster.slurm import expand_counts, expand_nodes, from_slurm, is_slurm
+from tests.support.problems import raises
 
 MIRRORED = RuntimeConfig(distribution_strategy="multi_worker_mirrored")
 SERVED = RuntimeConfig(
@@ -52,10 +53,8 @@ def test_node_list_is_expanded(text: str, nodes: str) -> None:
      "n[-2]", "n[[1-2]]", "n 1", "n[1-" + "9" * 5000 + "]"],
 )  # fmt: skip
 def test_invalid_node_list_is_rejected(text: str) -> None:
-    with pytest.raises(ClusterError, match=r"Slurm: got (node list|nodes) ") as caught:
+    with raises("bad-cluster", "Slurm"):
         expand_nodes(text)
-
-    assert len(str(caught.value)) < 250
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_task_counts_are_expanded(text: str, counts: list[int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "2(3)", "2(x)", "-1", "1,,2", "2(x3", "²"])
 def test_invalid_task_counts_are_rejected(text: str) -> None:
-    with pytest.raises(ClusterError, match="Slurm: got task counts"):
+    with raises("bad-cluster", "Slurm"):
         expand_counts(text)
 
 

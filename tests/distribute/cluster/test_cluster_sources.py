@@ -163,7 +163,7 @@ def test_evaluator_may_use_a_single_process_strategy(strategy: str) -> None:
         ),
         (
             {"distribution_strategy": MIRRORED}, {"TF_CONFIG": "{"} | SLURM,
-            "TF_CONFIG is not valid JSON",
+            "TF_CONFIG: is not valid JSON",
         ),
     ],
 )  # fmt: skip

@@ -74,9 +74,9 @@ def test_vertex_ai_and_training_operator_hosts_are_named_early(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "TF_CONFIG is not valid JSON: "),
+        ("{", "TF_CONFIG: is not valid JSON: "),
         ("{'cluster': 1}", "it begins with: \"{'cluster': 1}\""),
-        ("[" * 100_000, "TF_CONFIG is not valid JSON: "),
+        ("[" * 100_000, "TF_CONFIG: is not valid JSON: "),
         ("[]", "TF_CONFIG: got '[]', expected {"),
         ("5", "got '5', expected {"),
         ('{"a": 1}', "`cluster` is missing or not a mapping"),

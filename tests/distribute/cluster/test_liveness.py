@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orbit_runner.distribute.cluster.description import Member, MemberLost
+from orbit_runner.distribute.cluster.description import Member
 from orbit_runner.distribute.cluster.liveness import (
     Liveness,
     Watch,
     check_liveness,
     wait_for_servers,
 )
+from tests.support.problems import raises
 
 
 class Stage:
@@ -89,14 +90,14 @@ def test_waiting_succeeds_when_a_server_starts_late(
     wait_for_servers(members, timeout=600.0, tell=lambda text: None)
 
 
+@pytest.mark.slow
 def test_error_names_servers_that_do_not_respond(
     stages: list[Stage], members: list[Member]
 ) -> None:
     stages[2].close()
     told: list[str] = []
-    with pytest.raises(MemberLost, match=r"no response from ps 0 \(127") as caught:
+    with raises("member-lost"):
         wait_for_servers(members, timeout=2.5, tell=told.append)
-    assert "worker" not in str(caught.value)
     assert told == [f"waiting for ps 0 ({members[2].address})"]
 
 
@@ -109,6 +110,7 @@ def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
     made.stop()
 
 
+@pytest.mark.slow
 def test_live_servers_are_not_reported_as_lost(watch: tuple[Watch, list[str]]) -> None:
     time.sleep(1.2)
     assert watch[0].failure_reason() == ""
@@ -127,6 +129,7 @@ def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
     eventually(lambda: watch[1])
 
 
+@pytest.mark.slow
 def test_lost_and_returning_workers_are_reported(
     stages: list[Stage], members: list[Member]
 ) -> None:
@@ -160,7 +163,7 @@ def test_losing_a_parameter_server_is_not_tolerated(
     assert watch[0].failure_reason() == f"ps 0 ({members[2].address}): nothing is listening"
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 2])
 def test_hanging_server_is_reported_as_lost(
     which: int, watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
@@ -173,6 +176,7 @@ def test_hanging_server_is_reported_as_lost(
     assert watch[1] == [reason]
 
 
+@pytest.mark.slow
 def test_stopped_watch_does_not_give_up(
     watch: tuple[Watch, list[str]], stages: list[Stage]
 ) -> None:

@@ -1,5 +1,6 @@
 """The notes with which a chief and its servers coordinate their shutdown."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ def test_servers_get_the_exit_code_of_the_chief(code: int, tmp_path: Path) -> No
 
 def test_note_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     host = ChiefShutdown(tmp_path)
+    host.begin()
     host.end(0)
     guest = ServerShutdown(tmp_path, Member("worker", 1))
     assert guest.run_exit_code() is None
@@ -34,6 +36,17 @@ def test_server_may_start_before_the_chief(tmp_path: Path) -> None:
     assert guest.run_exit_code() is None
     ChiefShutdown(tmp_path / "run").begin()
     assert guest.run_exit_code() is None
+
+
+def test_removed_run_directory_is_not_created_again(tmp_path: Path) -> None:
+    host = ChiefShutdown(tmp_path / "run")
+    host.begin()
+    guest = ServerShutdown(tmp_path / "run", Member("worker", 0))
+    shutil.rmtree(tmp_path / "run")
+
+    host.end(1)
+    guest.announce()
+    assert not (tmp_path / "run").exists()
 
 
 def test_chief_sees_which_servers_announced_their_exit(tmp_path: Path) -> None:

@@ -43,6 +43,12 @@ def _step(called: Any, model: tf_keras.Model, inputs: Any, training: bool) -> St
 
 
 @pytest.fixture
+def same_weights() -> None:
+    """Seeds the initial weights."""
+    tf_keras.utils.set_random_seed(5)
+
+
+@pytest.fixture
 def steps() -> Callable[..., tuple[Step, Step]]:
     """Takes a step with a model and with its partitioned version, from the same weights."""
 

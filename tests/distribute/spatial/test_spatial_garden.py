@@ -54,6 +54,7 @@ def test_frozen_backbone_is_unchanged_when_partitioned(steps, close):
     assert len(parts.gradients) == 1 + 2  # Those of the input and of the classifier.
 
 
+@pytest.mark.slow
 def test_error_names_a_layer_without_a_rule_inside_a_block():
     model = _classifier(18, init_stochastic_depth_rate=0.2)
     found = r"layer res_net\w*/residual_block\w*/stochastic_depth \(StochasticDepth\) "

@@ -26,7 +26,7 @@ def test_partitioned_residual_networks_of_all_versions_match_the_originals(versi
     close(whole, parts, outputs=1e-5, gradients=1e-4, state=1e-5)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("builder", "layer"),
     [(vit, "TokenLayer|TFOpLambda"), (efficientnet, "InvertedBottleneckBlock")],

@@ -122,6 +122,7 @@ def test_squeeze_and_excitation_scales_all_parts(steps, close):
         close(*steps(model, dims, _images(9, 9)), **EXACT)
 
 
+@pytest.mark.slow
 def test_branches_functions_and_nested_models_can_be_partitioned(steps, close):
     inner_inputs = tf_keras.Input((9, 9, 4), dtype="float64")
     inner = tf_keras.Model(

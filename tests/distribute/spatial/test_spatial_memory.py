@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 CODE = """
 import json
@@ -20,6 +22,7 @@ print(json.dumps(peaks))
 """
 
 
+@pytest.mark.slow
 def test_peak_memory_per_device_shrinks_with_the_number_of_parts() -> None:
     # TensorFlow enables oneDNN only on some processors. Without it, the scratch space of the
     # convolutions is larger than the activations of such a small network.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import tf_keras
 
 from orbit_runner.models.resnet_blocks import basic_block, convolution, norm_relu
-from orbit_runner.models.resnet_cifar import resnet_cifar
+from tests.distribute.spatial.networks import random_pixels, small_resnet
+
+pytestmark = pytest.mark.usefixtures("same_weights")
 
 layers = tf_keras.layers
 CLOSE = {"outputs": 1e-5, "gradients": 1e-4, "state": 1e-5}
@@ -15,11 +16,6 @@ CLOSE = {"outputs": 1e-5, "gradients": 1e-4, "state": 1e-5}
 
 def _norm(x, name):
     return layers.BatchNormalization(momentum=0.9, name=name)(x)
-
-
-def _cifar(depth, version, size):
-    options = {"mean": [120.0], "std": [60.0], "num_classes": 10}
-    return resnet_cifar(input_shape=(size, size, 3), depth=depth, version=version, **options)
 
 
 def _imagenet(size):
@@ -36,19 +32,10 @@ def _imagenet(size):
 
 
 NETWORKS = {
-    "resnet8_v1": lambda: (_cifar(8, 1, 32), 32),
-    "resnet11_v2": lambda: (_cifar(11, 2, 32), 32),
+    "resnet8_v1": lambda: (small_resnet(8, 1, 32), 32),
+    "resnet11_v2": lambda: (small_resnet(11, 2, 32), 32),
     "imagenet_stem": lambda: (_imagenet(46), 46),
 }
-
-
-def _pixels(size, count=4):
-    return np.random.default_rng(1).integers(0, 256, (count, size, size, 3), "uint8")
-
-
-@pytest.fixture(autouse=True)
-def same_weights():
-    tf_keras.utils.set_random_seed(5)
 
 
 @pytest.mark.slow
@@ -56,10 +43,10 @@ def same_weights():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_partitioned_network_matches_the_original(name, dims, steps, close):
     model, size = NETWORKS[name]()
-    close(*steps(model, dims, _pixels(size)), **CLOSE)
+    close(*steps(model, dims, random_pixels(size)), **CLOSE)
 
 
 @pytest.mark.slow
 def test_partitioned_network_matches_the_original_in_evaluation(steps, close):
     model, size = NETWORKS["resnet8_v1"]()
-    close(*steps(model, [1, 4, 1, 1], _pixels(size), training=False), **CLOSE)
+    close(*steps(model, [1, 4, 1, 1], random_pixels(size), training=False), **CLOSE)

@@ -85,6 +85,7 @@ def _same(whole, parts):
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_task_trains_the_same_on_one_device_and_on_two():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     _same(_trained(strategy, None), _trained(strategy, [["CPU:0", "CPU:1"]]))
@@ -110,6 +111,7 @@ def test_partitioned_mirrored_replicas_run_on_their_own_devices():
     assert sorted(devices) == sorted(["CPU:0", "CPU:1", "CPU:2", "CPU:3"] * (len(devices) // 4))
 
 
+@pytest.mark.slow
 def test_synchronized_batch_norm_shares_moments_across_mirrored_replicas():
     strategy = _mirrored()
 

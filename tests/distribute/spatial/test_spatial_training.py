@@ -10,21 +10,9 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.distribute.spatial import partition_model
-from orbit_runner.models.resnet_cifar import resnet_cifar
+from tests.distribute.spatial.networks import random_pixels, small_resnet
 
-
-def _cifar(depth, version, size):
-    options = {"mean": [120.0], "std": [60.0], "num_classes": 10}
-    return resnet_cifar(input_shape=(size, size, 3), depth=depth, version=version, **options)
-
-
-def _pixels(size, count=4):
-    return np.random.default_rng(1).integers(0, 256, (count, size, size, 3), "uint8")
-
-
-@pytest.fixture(autouse=True)
-def same_weights():
-    tf_keras.utils.set_random_seed(5)
+pytestmark = pytest.mark.usefixtures("same_weights")
 
 
 @pytest.mark.slow
@@ -33,7 +21,7 @@ def test_image_sizes_not_divisible_by_the_parts_are_supported(steps, close):
     # In float32 one number that rounds to the other side of 0 changes a small gradient by 1e-2.
     tf_keras.mixed_precision.set_global_policy("float64")
     close(
-        *steps(_cifar(8, 1, size), [1, 2, 2, 1], _pixels(size)),
+        *steps(small_resnet(8, 1, size), [1, 2, 2, 1], random_pixels(size)),
         outputs=1e-5,
         gradients=1e-4,
         state=1e-5,
@@ -43,11 +31,11 @@ def test_image_sizes_not_divisible_by_the_parts_are_supported(steps, close):
 @pytest.mark.slow
 def test_partitioned_training_has_the_same_losses():
     labels = tf.constant([1, 2, 3, 4])
-    pixels = tf.constant(_pixels(16))
+    pixels = tf.constant(random_pixels(16))
 
     def losses(dims):
         tf_keras.utils.set_random_seed(5)
-        model = _cifar(8, 1, 16)
+        model = small_resnet(8, 1, 16)
         called = model if dims is None else partition_model(model, dims, [_cpus(dims)])
         optimizer = tf_keras.optimizers.SGD(0.05, momentum=0.9)
 
@@ -79,7 +67,7 @@ def _cpus(dims):
 )
 def test_partitioned_network_matches_the_original_in_mixed_precision(policy, tolerance, steps):
     tf_keras.mixed_precision.set_global_policy(policy)
-    whole, parts = steps(_cifar(8, 1, 16), [1, 2, 1, 1], _pixels(16))
+    whole, parts = steps(small_resnet(8, 1, 16), [1, 2, 1, 1], random_pixels(16))
     assert parts.outputs.dtype == np.float32
     np.testing.assert_allclose(parts.outputs, whole.outputs, rtol=0, atol=tolerance)
     for name, expected in whole.state.items():
@@ -90,13 +78,13 @@ def test_partitioned_network_matches_the_original_in_mixed_precision(policy, tol
 
 def test_partitioned_gradients_match_the_original_in_eager_mode():
     tf_keras.utils.set_random_seed(5)
-    model = _cifar(8, 1, 16)
+    model = small_resnet(8, 1, 16)
     parts = partition_model(model, [1, 2, 1, 1], [_cpus([1, 2, 1, 1])])
     before, found = model.get_weights(), []
     for called in (model, parts):
         model.set_weights(before)
         with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(called(tf.constant(_pixels(16)), training=True)[:, 0])
+            loss = tf.reduce_sum(called(tf.constant(random_pixels(16)), training=True)[:, 0])
         found.append(tape.gradient(loss, model.trainable_variables))
     for expected, got in zip(*found, strict=True):
         bound = 1e-4 * np.max(np.abs(expected))
@@ -105,7 +93,7 @@ def test_partitioned_gradients_match_the_original_in_eager_mode():
 
 @pytest.mark.slow
 def test_forward_and_backward_ops_run_on_their_parts_device():
-    model = _cifar(8, 1, 32)
+    model = small_resnet(8, 1, 32)
     parts = partition_model(model, [1, 2, 2, 1], [_cpus([1, 2, 2, 1])])
 
     @tf.function

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute import tpu_address
@@ -30,6 +29,7 @@ from orbit_runner.distribute.tpu_address import (
     tpu_problems,
 )
 from orbit_runner.jobs.preflight import check_before_start
+from tests.support.problems import pairs, raises
 
 
 def runtime(tpu: str, **changes: Any) -> RuntimeConfig:
@@ -37,7 +37,7 @@ def runtime(tpu: str, **changes: Any) -> RuntimeConfig:
 
 
 def problems(tpu: str, environ: dict[str, str] | None = None, **changes: Any) -> list[Any]:
-    return [*tpu_problems(runtime(tpu, **changes), environ or {})]
+    return pairs(tpu_problems(runtime(tpu, **changes), environ or {}))
 
 
 @contextlib.contextmanager
@@ -310,7 +310,7 @@ def test_preflight_error_shows_where_the_tpu_setting_comes_from(
              ("--tpu", "runtime.tpu", "''"))  # fmt: skip
     resolved = resolve(Request(experiment="digits", flags=flags))
 
-    with pytest.raises(ConfigError, match=r"runtime.tpu — --tpu\n.* is not set") as caught:
+    with raises("not-set", "runtime.tpu") as caught:
         check_before_start(resolved, "train", tmp_path)
     assert caught.value.exit_code == 2
 

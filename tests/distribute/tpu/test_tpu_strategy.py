@@ -24,7 +24,7 @@ from orbit_runner.distribute.tpu_strategy import (
     run_options,
     split_inputs,
 )
-from orbit_runner.errors import SettingError
+from tests.support.problems import raises
 
 PATH = "runtime.train_input_partition_dims"
 
@@ -118,9 +118,8 @@ def test_tpu_name_is_read_from_the_environment_variable(
 
 
 def test_device_count_not_divisible_by_the_parts_is_rejected(started: Callable[..., Any]) -> None:
-    with pytest.raises(DeviceError, match="4 devices, which is not divisible by 8 parts") as caught:
+    with raises("not-divisible", "runtime.tpu"):
         started("v4-8", train_input_partition_dims=[1, 4, 2, 1])
-    assert caught.value.path == "runtime.tpu"
 
 
 def test_worker_devices_are_ordered_by_host(started: Callable[..., Any]) -> None:
@@ -215,26 +214,20 @@ def test_inputs_are_unchanged_without_partition_dims(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "dims", "said"),
+    ("spec", "dims", "code"),
     [
-        (
-            IMAGE,
-            (1, 1, 1, 4),
-            "the input's size along channels is 3, not a multiple of 4\nallowed for channels: 1, 3",
-        ),
-        (tf.TensorSpec([8, 31, 32, 3]), (1, 2, 2, 1), "the input's size along height is 31"),
-        (tf.TensorSpec([8, 32, 33, 3]), (1, 2, 2, 1), "the input's size along width is 33"),
-        (tf.TensorSpec([7, 32, 32, 3]), (2, 2, 1, 1), "the input's size along batch is 7"),
-        (tf.TensorSpec([8, 32, 3]), (1, 2, 2, 1), "no input has 4 dimensions, only 3"),
+        (IMAGE, (1, 1, 1, 4), "not-divisible"),
+        (tf.TensorSpec([8, 31, 32, 3]), (1, 2, 2, 1), "not-divisible"),
+        (tf.TensorSpec([8, 32, 33, 3]), (1, 2, 2, 1), "not-divisible"),
+        (tf.TensorSpec([7, 32, 32, 3]), (2, 2, 1, 1), "not-divisible"),
+        (tf.TensorSpec([8, 32, 3]), (1, 2, 2, 1), "wrong-type"),
     ],
 )
 def test_inputs_that_cannot_be_split_are_rejected(
-    strategy: Any, spec: Any, dims: Any, said: str
+    strategy: Any, spec: Any, dims: Any, code: str
 ) -> None:
-    with pytest.raises(SettingError, match="got") as caught:
+    with raises(code, PATH):
         shardings(strategy, spec, dims)
-    assert caught.value.path == PATH
-    assert said in caught.value.reason
 
 
 def test_parts_that_do_not_match_logical_devices_raise_tensorflows_error(strategy: Any) -> None:

@@ -6,10 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.sharing import Claims
+from tests.support.problems import raises
 
 _HOLDER = """\
 import sys, time
@@ -52,5 +50,5 @@ def test_child_process_does_not_keep_a_lock(tmp_path: Path) -> None:
 def test_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "claims").write_text("")
 
-    with pytest.raises(RunnerError, match="cannot write"):
+    with raises("not-writable", "--model_dir"):
         Claims(tmp_path / "claims").try_acquire("a")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.sharing import Claims, Devices, make_slots, release_all, visible_gpus
+from tests.support.problems import raises
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path: Path) -> 
 
 
 def test_too_few_gpus_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="this machine has 1 GPUs"):
+    with raises("missing-device", "--devices_per_job"):
         Devices(2, Claims(tmp_path), {"CUDA_VISIBLE_DEVICES": "0"})

@@ -168,8 +168,8 @@ def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -
     page = _page(tmp_path, results)
     assert page.loads == ["trials/0000/seed-17/report.html"]
     assert "rung at step 200" in page.text
-    assert "trial 0, step 300: 0.91" in page.text
-    assert "training, step 100: 2" in page.text
+    assert "step 300\ntrial 1: 0.825\ntrial 0: 0.91" in page.text
+    assert "step 100\ntraining: 2" in page.text
     html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
     assert html.count('class="band c1"') == 1  # Accuracy; all seeds have the same losses.
 
@@ -177,10 +177,10 @@ def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -
 def test_page_is_written_again_when_a_run_has_new_records(tmp_path: Path) -> None:
     results = make_results([make_trial(0, {RATE: 0.01}, [0.9])])
     run = write_run(tmp_path / "trials/0000", accuracies={100: 0.5, 200: 0.6})
-    assert "trial 0, step 300" not in _page(tmp_path, results).text
+    assert "step 300\ntrial 0" not in _page(tmp_path, results).text
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"step": 300, "split": "validation", "accuracy": 0.9}\n')
-    assert "trial 0, step 300: 0.9" in _page(tmp_path, results).text
+    assert "step 300\ntrial 0: 0.9" in _page(tmp_path, results).text
 
 
 def test_best_is_finite(tmp_path: Path) -> None:
@@ -188,3 +188,43 @@ def test_best_is_finite(tmp_path: Path) -> None:
     best = make_results(trials).best
     assert best is not None
     assert best.number == 1
+
+
+def test_long_path_of_a_setting_begins_with_a_whole_name(tmp_path: Path) -> None:
+    path = "trainer.optimizer_config.learning_rate.constant.learning_rate"
+    trials = [make_trial(n, {path: 0.1 * n, "x" * 40: n}, [n / 10]) for n in (1, 2)]
+    write_sweep_files(tmp_path, make_results(trials))
+    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+
+    assert f"…constant.learning_rate<title>{path}</title>" in html
+    assert f"{'x' * 18}…{'x' * 17}<title>{'x' * 40}</title>" in html
+
+
+def test_legend_of_a_chart_is_inside_its_figure(tmp_path: Path) -> None:
+    trials = [
+        make_trial(0, {RATE: 0.01}, [0.9]),
+        make_trial(1, {RATE: 0.02}, [0.8], status="stopped", step=100),
+        make_trial(2, {RATE: 0.05}, [None], status="failed", step=10),
+    ]
+    write_sweep_files(tmp_path, make_results(trials))
+    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+    figures = re.findall(r"<figure>.*?</figure>", html, re.S)
+    keys = [re.findall(r'class="key (?:spot )?key-(\w+)"', figure) for figure in figures]
+
+    assert keys[:2] == [
+        ["best", "q0", "q5", "lost"],
+        ["best", "q1", "stopped", "lost", "sofar"],
+    ]
+    assert html.count("class=legend") == sum(figure.count("class=legend") for figure in figures)
+
+
+def test_best_trial_has_the_same_color_in_all_charts(tmp_path: Path) -> None:
+    results = make_results([make_trial(n, {RATE: 0.01 * n}, [0.9 - n / 10]) for n in (1, 2)])
+    for trial in results.trials:
+        write_run(tmp_path / trial.runs[0].directory, accuracies={100: 0.5, 300: 0.8})
+    write_sweep_files(tmp_path, results)
+    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+
+    assert 'class="key c1">trial 1<' in html
+    assert 'class="key c0">trial 2<' in html
+    assert "--best:var(--c1)" in html

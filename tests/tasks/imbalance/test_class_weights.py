@@ -13,7 +13,6 @@ from sklearn.utils.class_weight import compute_class_weight
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
-from orbit_runner.errors import DataError
 from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.inspection import inspection_sections
@@ -24,19 +23,14 @@ from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, trainin
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
-from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config
 from tests.support.keras_models import keras_config
-from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.problems import pairs, raises
+from tests.support.tables import table_config
 from tests.support.texts import text_config, write_texts
-from tests.support.toy import run
+from tests.support.toy import run, run_and_resume
 
 LABELS = np.array([0, 0, 0, 0, 2, 2, 1])
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_csv(tmp_path_factory.mktemp("table") / "a.csv", make_rows())
 
 
 def test_balanced_weights_are_those_of_scikit_learn() -> None:
@@ -65,7 +59,7 @@ def test_forms_of_labels(labels: np.ndarray) -> None:
 
 @pytest.mark.parametrize("labels", [np.array([0.5, 1]), np.array([-1, 1]), np.zeros((2, 3))])
 def test_labels_that_are_no_classes_have_no_weights(labels: np.ndarray) -> None:
-    with pytest.raises(DataError, match="the labels are not classes"):
+    with raises("bad-data"):
         classes_of_labels(labels)
 
 
@@ -95,20 +89,20 @@ def _check_training_loss(task: Any, labels: Any, logits: tf.Tensor) -> None:
     assert found[0] == found[1]
 
 
-def test_loss_and_metrics_of_images_texts_and_tables(table: Path, tmp_path: Path) -> None:
+def test_loss_and_metrics_of_images_texts_and_tables(shared_path: Path, tmp_path: Path) -> None:
     labels, logits = tf.constant([0, 1, 1]), tf.constant([[2.0, 1], [0.5, 0], [-1, 1]])
     write_texts(tmp_path)
     _check_training_loss(TextClassificationTask(text_config(tmp_path).task), labels, logits)
     _check_training_loss(ImageClassificationTask(digits_config().task), labels, logits)
-    task = TabularTask(table_config(table).task)
+    task = TabularTask(table_config(shared_path).task)
     _check_training_loss(task, {"y": labels}, {"y": logits})
 
 
-def test_weights_of_each_task(table: Path, tmp_path: Path) -> None:
+def test_weights_of_each_task(shared_path: Path, tmp_path: Path) -> None:
     write_texts(tmp_path)
     found = {
         "text": TextClassificationTask(text_config(tmp_path, task__class_weights="balanced").task),
-        "table": TabularTask(table_config(table, task__class_weights="balanced").task),
+        "table": TabularTask(table_config(shared_path, task__class_weights="balanced").task),
         "images": ImageClassificationTask(digits_config(task__class_weights="balanced").task),
         "keras": KerasTask(keras_config(task__class_weights="balanced").task),
     }
@@ -120,30 +114,27 @@ def test_weights_of_each_task(table: Path, tmp_path: Path) -> None:
     assert [*found["table"].loss_by_class] == [*found["table"].fitted.classes["y"]]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
-    table: Path, tmp_path: Path, strategy: str, pieces: int
+    shared_path: Path, tmp_path: Path, strategy: str, pieces: int
 ) -> None:
     config = table_config(
-        table,
+        shared_path,
         task__class_weights="{big: 1, small: 5}",
         task__weight_column="w",
         trainer__gradient_accumulation_steps=pieces,
     )
-    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
+    runs = run_and_resume(config, tmp_path, strategy)
     plain, _ = run(config.replace(task=config.task.replace(class_weights="")), tmp_path / "plain")
 
-    assert weights_fingerprint(parts) == weights_fingerprint(whole) != weights_fingerprint(plain)
+    assert weights_fingerprint(runs.model) != weights_fingerprint(plain)
 
 
-def test_fingerprint_has_the_weights_only_if_they_are_set(table: Path) -> None:
-    plain, again = table_config(table), table_config(table, task__class_weights="''")
-    weighted = table_config(table, task__class_weights="balanced")
+def test_fingerprint_has_the_weights_only_if_they_are_set(shared_path: Path) -> None:
+    plain, again = table_config(shared_path), table_config(shared_path, task__class_weights="''")
+    weighted = table_config(shared_path, task__class_weights="balanced")
     assert config_fingerprint(plain) == config_fingerprint(again) != config_fingerprint(weighted)
 
 
@@ -172,10 +163,10 @@ def test_value_that_is_no_weight_is_an_error(value: str, expected: str) -> None:
     ],
 )
 def test_weights_of_other_classes_are_errors_before_training(
-    table: Path, value: str, expected: str
+    shared_path: Path, value: str, expected: str
 ) -> None:
-    config = table_config(table, task__class_weights=value)
-    assert dict(config.data.problems()) == {"class_weights": expected}
+    config = table_config(shared_path, task__class_weights=value)
+    assert dict(pairs(config.data.problems())) == {"class_weights": expected}
 
 
 def test_table_must_have_one_target_of_classification() -> None:
@@ -188,8 +179,8 @@ def test_table_must_have_one_target_of_classification() -> None:
     assert "got 2 classification targets, expected one" in str(caught.value)
 
 
-def test_inspection_shows_the_weights(table: Path) -> None:
-    config = table_config(table, task__class_weights="{big: 1, small: 2.5}")
+def test_inspection_shows_the_weights(shared_path: Path) -> None:
+    config = table_config(shared_path, task__class_weights="{big: 1, small: 2.5}")
     found = inspect_experiment(config)
     assert found.as_dict()["loss_by_class"] == {"big": 1.0, "small": 2.5}
     sections = [*inspection_sections(found)]

@@ -183,6 +183,7 @@ def test_unknown_source_is_the_only_mistake_of_its_section(experiment: Path) -> 
     assert [path for path, *_ in found] == ["task.train_data.source"]
 
 
+@pytest.mark.slow
 def test_mistakes_are_reported_before_tensorflow_is_imported(experiment: Path) -> None:
     (experiment.parent / "tensorflow.py").write_text("raise SystemExit('it was imported')\n")
     path = os.pathsep.join([str(experiment.parent), os.environ.get("PYTHONPATH", "")])

@@ -61,7 +61,7 @@ def _expected(batch: int, loss: Any, data: Any, **arguments: Any) -> dict[str, f
     return {"validation_loss" if name == "loss" else name: found[name] for name in found}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", _PLACES)
 def test_evaluation_is_that_of_keras(place: str) -> None:
     strategy, batch, changes = _PLACES[place]
@@ -73,7 +73,7 @@ def test_evaluation_is_that_of_keras(place: str) -> None:
     _assert_close(found, expected)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["one device", "two replicas", "logical"])
 def test_weights_of_examples_are_not_taken_for_padding(place: str) -> None:
     strategy, batch, changes = _PLACES[place]
@@ -87,6 +87,7 @@ def test_weights_of_examples_are_not_taken_for_padding(place: str) -> None:
     _assert_close(found, _expected(batch, "mse", keras_models.weighted_numbers()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [8, 37])
 def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch: int) -> None:
     _, found = evaluate(_config(batch, task__loss=f"{_HERE}:mean_squared"))

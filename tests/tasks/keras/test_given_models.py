@@ -18,15 +18,15 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.source_cache import source_cache_scope
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.tasks.keras import given_models
 from orbit_runner.tasks.keras.given_models import register_model
 from orbit_runner.tasks.keras.passed_objects import MODELS
 from orbit_runner.tasks.keras.task import KerasTask
-from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.keras_models import classes, keras_config
-from tests.support.toy import run
+from tests.support.problems import pairs, raises
+from tests.support.toy import Notes, run, run_and_resume
 
 _HERE = "tests.tasks.keras.test_given_models"
 _LOGITS = {"name": "sparse_categorical_crossentropy", "from_logits": True}
@@ -52,6 +52,8 @@ def model_of(version: str = "2", **compiled: Any) -> Any:
             layers.Dense(3, activation="softmax"),
         ]
     )
+    if isinstance(name := compiled.get("optimizer"), str):
+        compiled["optimizer"] = getattr(package.optimizers, name)(0.1)
     if compiled:
         model.compile(**compiled)
     return model
@@ -62,7 +64,7 @@ def compiled_model(version: str = "2") -> Any:
     package = _PACKAGES[version]
     return model_of(
         version,
-        optimizer="rmsprop",
+        optimizer="RMSprop",
         loss=package.losses.SparseCategoricalCrossentropy(),
         metrics=["accuracy", package.metrics.SparseTopKCategoricalAccuracy(2, name="top_2")],
     )
@@ -147,6 +149,7 @@ def _config(**model: Any) -> Any:
     return keras_config(**{"task__model": "{}", **changes, "task__loss": "''"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_loss_and_metrics_of_compile_are_used(version: str, tmp_path: Path) -> None:
     config = _config(build=f"{_HERE}:compiled_model", arguments__version=f"'{version}'")
@@ -188,6 +191,31 @@ def test_settings_win_over_compile() -> None:
     assert "optimizer" not in tf.train.TrackableView(model).children(model)
 
 
+@pytest.mark.parametrize(
+    ("version", "optimizer", "is_noted"),
+    [("2", "SGD", False), ("3", "SGD", False), ("2", "RMSprop", True), ("3", "RMSprop", True)],
+)
+def test_note_names_an_optimizer_of_compile_only_if_the_run_has_another(
+    version: str, optimizer: str, is_noted: bool
+) -> None:
+    rate = "{type: constant, constant: {learning_rate: 0.1}}"
+    config = keras_config(
+        task__model="{}",
+        task__model__build=f"{_HERE}:model_of",
+        task__model__arguments__version=f"'{version}'",
+        task__model__arguments__optimizer=optimizer,
+        task__model__arguments__loss="sparse_categorical_crossentropy",
+        trainer__optimizer_config__optimizer="{type: sgd_experimental}",
+        trainer__optimizer_config__learning_rate=rate,
+    )
+    notes = Notes()
+    with notes.listening_scope():
+        task = KerasTask(config.task)
+        task.build_model()
+        task.create_optimizer(config.trainer.optimizer_config)
+    assert any(f"with the optimizer {optimizer}," in text for text in notes.notes) == is_noted
+
+
 def test_losses_of_compile_by_output() -> None:
     task = KerasTask(_config(build=f"{_HERE}:two_compiled").task)
     model = task.build_model()
@@ -203,7 +231,7 @@ def test_losses_of_compile_by_output() -> None:
 
 def test_what_no_setting_describes_is_refused() -> None:
     task = KerasTask(_config(build=f"{_HERE}:weighted_metrics").task)
-    with pytest.raises(SettingError, match=r"compile\(\): weighted_metrics: metrics are not"):
+    with raises("bad-model", "task.model"):
         task.build_model()
 
 
@@ -236,6 +264,7 @@ def test_weights_of_a_model_are_the_initial_ones(version: str, tmp_path: Path) -
     assert not result.inexact
 
 
+@pytest.mark.slow
 def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) -> None:
     tf_keras.utils.set_random_seed(3)
     model = model_of(
@@ -258,7 +287,7 @@ def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) ->
 
     other = tf_keras.models.clone_model(model)
     other.set_weights([value + 1 for value in _values(model)])
-    with pytest.raises(RunnerError, match=r"task\.model\.digest"):
+    with raises("other-config"):
         orbit_runner.run(
             other,
             _data(),
@@ -272,24 +301,21 @@ def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) ->
 
 def test_optimizer_of_compile_that_no_setting_describes_is_refused(tmp_path: Path) -> None:
     model = model_of("3", loss="sparse_categorical_crossentropy")  # The default is RMSprop.
-    with pytest.raises(RunnerError, match="or pass the argument optimizer, which wins"):
+    with raises("not-supported", "model"):
         orbit_runner.run(model, _data(), model_dir=tmp_path, progress="none")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_stopped_run_of_a_model_has_the_weights_of_an_uninterrupted_one(
     version: str, strategy: str, tmp_path: Path
 ) -> None:
     config = _config(digest=_quoted(model_of(version)))
-    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    run_and_resume(config, tmp_path, strategy)
 
 
+@pytest.mark.slow
 def test_model_without_weights_is_built_with_the_seed(tmp_path: Path) -> None:
     model = tf_keras.Sequential([tf_keras.layers.Dense(3)])
     config = _config(digest=_quoted(model))
@@ -310,7 +336,7 @@ def test_subclass_is_copied_by_its_config() -> None:
 def test_model_that_cannot_be_copied_is_refused() -> None:
     model = Subclassed(tf_keras.layers.Dense(3))
     model(np.zeros([1, 4], np.float32))
-    with pytest.raises(RunnerError, match="pass the function that builds it"):
+    with raises("bad-model", "task.model"):
         KerasTask(_config(digest=_quoted(model)).task).build_model()
 
 
@@ -323,7 +349,7 @@ def test_vocabulary_that_a_layer_adapted_to_is_copied() -> None:
 
 
 def test_model_of_another_process_is_an_error() -> None:
-    with pytest.raises(SettingError, match="this process does not have it"):
+    with raises("not-repeatable", "task.model"):
         KerasTask(_config(digest="a" * 64).task).build_model()
 
 
@@ -348,16 +374,13 @@ def test_file_has_the_model_and_its_initial_weights(version: str, tmp_path: Path
     assert before[0].digest != fingerprint_of(config.task)["model"][0].digest
 
 
+@pytest.mark.slow
 def test_run_of_a_file_resumes_exactly(tmp_path: Path) -> None:
     model_of().save(tmp_path / "model.keras")
     config = keras_config(
         task__model=str(tmp_path / "model.keras"), task__loss="sparse_categorical_crossentropy"
     )
-    whole, _ = run(config, tmp_path / "whole", strategy="mirrored2")
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy="mirrored2", stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy="mirrored2")
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    run_and_resume(config, tmp_path, "mirrored2")
 
 
 def _file_problem(path: Path, **changes: Any) -> str:
@@ -429,5 +452,5 @@ def test_wrong_settings_of_a_model(setting: str, path: str, message: str) -> Non
 
 def test_missing_file_is_reported_before_tensorflow_is_needed() -> None:
     config = keras_config(task__model="missing.keras")
-    problems = dict(config.task.model.preflight())
+    problems = dict(pairs(config.task.model.preflight()))
     assert problems == {"file": "there is no file 'missing.keras'"}

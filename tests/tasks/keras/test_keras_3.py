@@ -20,14 +20,14 @@ import orbit_runner
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism import keras_3
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.keras_names import item_problems, metric_problems
 from orbit_runner.tasks.keras.keras_objects import loss_setting, metric_settings, optimizer_setting
 from orbit_runner.tasks.keras.task import KerasTask
-from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support import keras_3_models, keras_models
 from tests.support.keras_models import keras_config
-from tests.support.toy import Notes, run
+from tests.support.problems import raises
+from tests.support.toy import run, run_and_resume
 
 _HERE = "tests.support.keras_3_models"
 _SENTENCES = {
@@ -68,21 +68,27 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("name", _MODELS)
 def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, strategy: str, name: str
 ) -> None:
     config = keras_config(**_MODELS[name])
-    notes = Notes()
-    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy, notes=notes)
+    run_and_resume(config, tmp_path, strategy)
 
-    assert notes.started_at == [7]
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+@pytest.mark.parametrize(("model", "is_recorded"), [(f"{_HERE}:classifier", True), (None, False)])
+def test_version_of_keras_3_is_recorded_if_the_model_uses_it(
+    tmp_path: Path, model: str | None, is_recorded: bool
+) -> None:
+    settings = {"task__model": model} if model else {}
+    run(keras_config(trainer__train_steps=5, **settings), tmp_path)
+
+    record = json.loads((tmp_path / "checkpoints" / "ckpt-5.json").read_text())
+    assert (record["numerics"].get("keras") == keras.__version__) == is_recorded
+    assert "tf_keras" in record["numerics"]
 
 
 @pytest.mark.slow
@@ -98,6 +104,7 @@ def test_logical_replicas_have_the_weights_of_devices(tmp_path: Path, name: str)
     assert len(fingerprints) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "make_optimizer",
     [
@@ -190,7 +197,7 @@ def test_metric_objects_are_settings() -> None:
 
 
 def test_optimizer_without_a_setting_is_refused() -> None:
-    with pytest.raises(RunnerError, match="RMSprop, which no setting describes"):
+    with raises("not-supported", "optimizer"):
         optimizer_setting(keras.optimizers.RMSprop())
 
 
@@ -231,6 +238,7 @@ def test_replica_local_variables_are_averaged_like_those_of_keras_2() -> None:
         assert variable.synchronization != tf.VariableSynchronization.ON_READ
 
 
+@pytest.mark.slow
 def test_two_inputs_are_matched_by_name(tmp_path: Path) -> None:
     config = keras_config(
         task__model=f"{_HERE}:adder",
@@ -278,10 +286,11 @@ def test_model_that_does_not_fit_is_an_error_before_training(
 def test_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     task = KerasTask(keras_config(**_MODELS["sequential"]).task)
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
-    with pytest.raises(SettingError, match=r"backend jax.*\n.*KERAS_BACKEND=tensorflow"):
+    with raises("wrong-type", "task.model.build"):
         task.build_model()
 
 
+@pytest.mark.slow
 def test_keras_is_configured_when_the_program_imports_it() -> None:
     program = """
 import random, sys, tf_keras

@@ -129,6 +129,7 @@ def test_name_of_a_metric_can_be_set() -> None:
     assert [one.name for one in make_metrics(items, **_CLASSIFIER)] == ["mae", "other", "auc"]
 
 
+@pytest.mark.slow
 def test_image_classification_takes_more_metrics_and_keeps_its_weights(tmp_path: Any) -> None:
     items = "[auc, {name: f1_score, average: macro}]"
     with_metrics, logs = run(digits_config(task__metrics=items), tmp_path / "a")

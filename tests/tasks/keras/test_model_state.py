@@ -10,13 +10,11 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.keras.sources import arrays_of
 from orbit_runner.tasks.keras.task import KerasTask
-from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.keras_models import keras_config
-from tests.support.toy import run
+from tests.support.problems import raises
+from tests.support.toy import run, run_and_resume
 
 _HERE = "tests.tasks.keras.test_model_state"
 
@@ -83,6 +81,7 @@ class OfAttribute(tf_keras.Model):
         return self.out(inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "strategy"),
     [
@@ -93,19 +92,14 @@ class OfAttribute(tf_keras.Model):
 )
 def test_metric_of_the_model_is_reported(model: str, strategy: str, tmp_path: Path) -> None:
     config = keras_config(task__model=f"{_HERE}:{model}", task__metrics="[accuracy]")
-    whole, logs = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
-
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    logs = run_and_resume(config, tmp_path, strategy).logs
     assert 0 < logs["activation"] < 2
     assert 0 < logs["accuracy"] <= 1
 
 
 @pytest.mark.parametrize("model", ["Measured", "functional", "OfAttribute"])
 def test_metric_of_the_model_on_several_replicas_is_refused(model: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="metrics that the model updates itself are not supp"):
+    with raises("not-supported", "task.model"):
         run(keras_config(task__model=f"{_HERE}:{model}"), tmp_path, strategy="mirrored2")
 
 
@@ -122,17 +116,13 @@ def test_metric_of_the_model_is_the_mean_over_its_calls() -> None:
     np.testing.assert_allclose(metric.result(), np.mean(model.hidden(x)), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_state_of_a_layer_is_part_of_the_run(strategy: str, tmp_path: Path) -> None:
     config = keras_config(task__model=f"{_HERE}:counting")
-    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
-
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    runs = run_and_resume(config, tmp_path, strategy)
     if strategy == "one_device":
-        assert float(whole.layers[0].count) == 21
+        assert float(runs.model.layers[0].count) == 21
 
 
 def _matrix() -> Any:
@@ -142,14 +132,14 @@ def _matrix() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("x", "message"),
+    "x",
     [
-        (_matrix, "convert it to a dense array"),
-        (lambda: tf.sparse.from_dense(np.eye(3)), "convert it to a dense array"),
-        (lambda: tf.ragged.constant([[1.0], [2.0, 3.0], []]), "pad its rows to the same length"),
-        (lambda: np.array([[1.0], [2.0, 3.0], []], object), "pad its rows to the same length"),
+        _matrix,
+        lambda: tf.sparse.from_dense(np.eye(3)),
+        lambda: tf.ragged.constant([[1.0], [2.0, 3.0], []]),
+        lambda: np.array([[1.0], [2.0, 3.0], []], object),
     ],
 )
-def test_sparse_and_ragged_arrays_are_refused(x: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_sparse_and_ragged_arrays_are_refused(x: Any) -> None:
+    with raises("bad-data"):
         arrays_of((x(), np.zeros(3)), "data")

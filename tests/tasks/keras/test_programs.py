@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.errors import SettingError
-from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.images import write_folder
 from tests.support.keras_models import keras_config
-from tests.support.toy import run
+from tests.support.problems import raises
+from tests.support.toy import run, run_and_resume
 
 _HERE = "tests.support.keras_programs"
 _LOGITS = "{name: sparse_categorical_crossentropy, from_logits: true}"
@@ -70,22 +69,18 @@ def _config(name: str, folder: Path, **changes: Any) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.sample(4)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_stopped_program_ends_with_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, name: str, strategy: str
 ) -> None:
     config = _config(name, tmp_path / "images")
-    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=5)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy)
-
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    run_and_resume(config, tmp_path, strategy, at=5)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_logical_replicas_of_a_program_have_the_weights_of_devices(
     tmp_path: Path, name: str
@@ -100,5 +95,5 @@ def test_logical_replicas_of_a_program_have_the_weights_of_devices(
 
 
 def test_gan_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="Gan defines train_step, which a run does not call"):
+    with raises("bad-model", "task.model.build"):
         run(keras_config(task__model=f"{_HERE}:gan"), tmp_path)

@@ -14,10 +14,9 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.task import KerasTask
-from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support import keras_models
 from tests.support.keras_models import keras_config
-from tests.support.toy import Notes, run
+from tests.support.toy import run, run_and_resume
 
 _HERE = "tests.support.keras_models"
 _MODELS = {
@@ -33,20 +32,15 @@ _MODELS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("name", _MODELS)
 def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, strategy: str, name: str
 ) -> None:
-    config, notes = keras_config(**_MODELS[name]), Notes()
-    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, _ = run(config, tmp_path / "parts", strategy=strategy, notes=notes)
-
-    assert notes.started_at == [7]
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    config = keras_config(**_MODELS[name])
+    run_and_resume(config, tmp_path, strategy)
     records = [
         json.loads((tmp_path / folder / "checkpoints" / "ckpt-20.json").read_text())
         for folder in ("whole", "parts")
@@ -64,6 +58,7 @@ def test_run_of_a_named_function_is_reproducible_and_the_seed_decides(tmp_path: 
     assert found["a"] == found["b"] != found["c"]
 
 
+@pytest.mark.slow
 def test_evaluation_counts_each_example_once(tmp_path: Path) -> None:
     config = keras_config(task__metrics="[accuracy, {name: f1_score, average: macro}]")
     for strategy in ("one_device", "mirrored2"):
@@ -169,6 +164,7 @@ def test_model_that_does_not_fit_is_an_error_before_training(
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
+@pytest.mark.slow
 def test_model_trains_without_validation_data(tmp_path: Path) -> None:
     config = keras_config(
         task__validation_data__source="''",

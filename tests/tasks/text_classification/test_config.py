@@ -10,6 +10,7 @@ import pytest
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
+from tests.support.problems import pairs
 from tests.support.tables import write_csv
 from tests.support.texts import TRANSFORMER, text_config, write_texts
 
@@ -51,7 +52,7 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: 
 
 
 def _problems(folder: Path, **changes: Any) -> dict[str, str]:
-    return dict(text_config(folder, **changes).data.problems())
+    return dict(pairs(text_config(folder, **changes).data.problems()))
 
 
 def test_files_are_found_plain_or_packed(folder: Path) -> None:

@@ -10,17 +10,14 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.example_ids import UnknownExample
 from orbit_runner.data.text.lines import read_lines
-from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
-from tests.support.texts import text_config, write_texts
+from tests.support.batches import without_autotuning
+from tests.support.problems import pairs, raises
+from tests.support.texts import text_config
 from tests.support.translations import WORDS
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_texts(tmp_path_factory.mktemp("texts"))
 
 
 def _task(config: ExperimentConfig, run: Path | None = None) -> TextClassificationTask:
@@ -36,18 +33,13 @@ def _rows(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def _quiet(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Disables autotuning as the runner does: TensorFlow may block when iterators are destroyed."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
-
-
 def test_evaluation_batches_are_the_first_words_of_each_line(folder: Path) -> None:
     config = text_config(folder)
     task, rows = _task(config), _rows(folder)
     found = []
-    for tokens, labels, weights in _quiet(task.build_inputs(config.task.validation_data)):
+    for tokens, labels, weights in without_autotuning(
+        task.build_inputs(config.task.validation_data)
+    ):
         inside = weights.numpy() > 0
         texts = task.vocabulary.decode(tokens.numpy()[inside])
         names = [task.class_names[label] for label in labels.numpy()[inside]]
@@ -88,7 +80,7 @@ def test_subwords_are_built_from_the_training_texts(folder: Path, tmp_path: Path
 
 def test_too_many_subwords_name_the_setting(folder: Path) -> None:
     config = text_config(folder, task__text__tokenizer="subwords", task__text__vocab_size=900)
-    with pytest.raises(RunnerError, match=r"vocab_size: got 900, expected at most \d+") as caught:
+    with raises("out-of-range", "task.text") as caught:
         _ = _task(config).vocabulary
     assert getattr(caught.value, "path", "task.text") == "task.text"
 
@@ -96,7 +88,7 @@ def test_too_many_subwords_name_the_setting(folder: Path) -> None:
 def test_batches_depend_on_seed_and_step_only(folder: Path) -> None:
     config = text_config(folder)
     task, data = _task(config), config.task.train_data
-    late = next(iter(_quiet(task.build_inputs(data, start_step=1_000_003))))
+    late = next(iter(without_autotuning(task.build_inputs(data, start_step=1_000_003))))
     at = task.batch_at(data)(tf.constant(1_000_003, tf.int64))
     tf.nest.map_structure(np.testing.assert_array_equal, late, at)
     other = text_config(folder, task__train_data__seed=3)
@@ -125,7 +117,7 @@ def test_examples_are_found_by_index_and_place(folder: Path) -> None:
     assert examples.find("train.en.gz:4") == 3
     assert examples.find(f"{folder}/train.de.gz:1") == 40
     for text in ("train.de.gz:41", "train.de.gz:0", "80", "other.de:1", "x"):
-        with pytest.raises(RunnerError, match="--example"):
+        with raises("unknown-example", "--example"):
             examples.find(text)
 
 
@@ -140,8 +132,10 @@ def test_example_of_another_part_is_not_found(folder: Path) -> None:
         if row in inside:
             assert part.rows[examples.find(f"train.en.gz:{row + 1}")] == row
         else:
-            with pytest.raises(RunnerError, match="is in another part of the data"):
+            with pytest.raises(UnknownExample):
                 examples.find(f"train.en.gz:{row + 1}")
+    with raises("unknown-example", "--example"):
+        examples.find("train.en.gz:1")
 
 
 def test_synthetic_texts_are_random_words_and_classes(folder: Path) -> None:
@@ -149,7 +143,7 @@ def test_synthetic_texts_are_random_words_and_classes(folder: Path) -> None:
         f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
     }
     config = text_config(folder, **changes)
-    assert dict(config.data.problems()) == {}
+    assert dict(pairs(config.data.problems())) == {}
     task = _task(config)
     part = task.table.part(config.task.train_data)
     assert set(part.column("label").text_counts()) == {"no", "yes"}

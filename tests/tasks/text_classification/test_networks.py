@@ -24,6 +24,7 @@ def _model(name: str, length: int) -> tf_keras.Model:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _SIZES)
 def test_padding_does_not_change_the_logits(name: str) -> None:
     short, long = _model(name, 3), _model(name, 12)

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.tasks.mistakes import find_mistakes
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
-from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.clusters.members import alone, cluster, content, finish
-from tests.support.texts import TRANSFORMER, text_config, write_texts
-from tests.support.toy import Notes, run
+from tests.support.texts import TRANSFORMER, text_config
+from tests.support.toy import run, run_and_resume
 
 _MODELS: dict[str, dict[str, Any]] = {
     "bag_of_words": {"task__model__hidden_units": [8]},
@@ -31,27 +29,17 @@ _MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_texts(tmp_path_factory.mktemp("texts"))
-
-
-@pytest.mark.sample(2)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("model", _MODELS)
 def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     folder: Path, tmp_path: Path, strategy: str, model: str
 ) -> None:
-    config, notes = text_config(folder, **_MODELS[model]), Notes()
-    whole, logs = run(config, tmp_path / "whole", strategy=strategy)
-    with pytest.raises(StoppedAtStep):
-        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
-    parts, also = run(config, tmp_path / "parts", strategy=strategy, notes=notes)
-
-    assert notes.started_at == [7]
-    assert notes.reasons == []
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
-    assert also["validation_loss"] == logs["validation_loss"]
+    config = text_config(folder, **_MODELS[model])
+    runs = run_and_resume(config, tmp_path, strategy)
+    assert runs.notes.reasons == []
+    assert runs.resumed_logs["validation_loss"] == runs.logs["validation_loss"]
     records = [
         json.loads((tmp_path / name / "checkpoints" / "ckpt-24.json").read_text())
         for name in ("whole", "parts")
@@ -102,6 +90,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return config, model, logs
 
 
+@pytest.mark.slow
 def test_evaluation_has_the_metrics_of_the_config(trained: Any) -> None:
     _, _, logs = trained
     assert logs["validation_examples"] == 18
@@ -119,6 +108,7 @@ def wrong(trained: Any) -> Any:
     biases.assign(before)
 
 
+@pytest.mark.slow
 def test_report_shows_confusion_matrix_and_texts_of_mistakes(trained: Any, wrong: Any) -> None:
     config = trained[0]
     task = TextClassificationTask(config.task)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.cli.main import main
-from orbit_runner.config.serialize import to_yaml
-from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.text_classification.predictor import TextPredictor
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
-from tests.support.exported import ask_elsewhere
+from tests.support.problems import raises
 from tests.support.tables import write_csv, write_jsonl
 from tests.support.texts import text_config, write_texts
 
@@ -53,6 +49,7 @@ def _tokens(task: TextClassificationTask, texts: list[str]) -> np.ndarray:
     return task.vocabulary.tokens(other)
 
 
+@pytest.mark.slow
 def test_signature_splits_texts_as_training_does(served: Any) -> None:
     task, model, serving = served
     assert serving.default == "text"
@@ -69,23 +66,6 @@ def test_signature_splits_texts_as_training_does(served: Any) -> None:
 def test_text_without_words_has_a_prediction(served: Any) -> None:
     found = served[2].signatures["text"](text=tf.constant(["", " ", b"\xff\xfe"]))
     assert np.isfinite(found["logits"]).all()
-
-
-@pytest.mark.slow
-def test_exported_model_gives_the_same_answers_without_this_package(
-    served: Any, tmp_path: Path
-) -> None:
-    _, model, serving = served
-    root = tf.Module()
-    root.weights, root.resources = list(model.variables), list(serving.resources)
-    tf.saved_model.save(root, str(tmp_path / "saved"), signatures=dict(serving.signatures))
-    here = serving.signatures["text"](text=tf.constant(TEXTS))
-    (there,) = ask_elsewhere(
-        [(tmp_path / "saved", "text", {"text": np.array(TEXTS, object)})], tmp_path
-    )
-    assert there.keys() == here.keys() == {"logits", "probabilities"}
-    for name, value in there.items():
-        np.testing.assert_allclose(value, here[name], rtol=1e-5, atol=1e-6)
 
 
 def test_texts_of_all_kinds_of_items_get_the_same_labels(served: Any, tmp_path: Path) -> None:
@@ -152,27 +132,5 @@ def test_odd_sentences_are_answered_or_reported_in_their_place(served: Any) -> N
 
 
 def test_file_that_does_not_exist_is_reported(served: Any) -> None:
-    with pytest.raises(RunnerError, match=r"file not found: absent\.csv"):
+    with raises("missing-file"):
         list(_predictor(served).items(["absent.csv"], []))
-
-
-@pytest.mark.slow
-def test_run_predicts_and_exports_without_its_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data, run = write_texts(tmp_path / "data"), tmp_path / "run"
-    path = tmp_path / "texts.yaml"
-    path.write_text(to_yaml(text_config(data, trainer__train_steps=12)), encoding="utf-8")
-    flags = [f"--experiment={path}", "--quiet", "--runtime.intra_op_threads=0"]
-    assert main(["run", f"--model_dir={run}", *flags]) == 0
-    found = []
-    for where in (run, run, tmp_path / "export"):
-        capsys.readouterr()
-        assert main(["predict", str(where), "one two", "acht", "--json", "--quiet"]) == 0
-        found.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
-        if not (tmp_path / "export").exists():
-            for file in data.iterdir():
-                file.unlink()
-            assert main(["export", str(run), f"--to={tmp_path / 'export'}", "--quiet"]) == 0
-    assert found[0] == found[1] == found[2]
-    assert [one["predictions"][0]["label"] for one in found[0]] == ["english", "german"]

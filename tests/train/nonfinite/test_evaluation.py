@@ -68,6 +68,7 @@ def _warnings(notes: Notes) -> list[str]:
     return [text for text in notes.notes if text.startswith("warning: the evaluation")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("value", [NAN, INFINITE])
 def test_examples_that_cause_it_are_named(tmp_path: Path, strategy: str, value: float) -> None:
@@ -83,6 +84,7 @@ def test_examples_that_cause_it_are_named(tmp_path: Path, strategy: str, value: 
     assert second.splitlines()[1:] == ["  the same metrics as at step 10, see there"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_examples_are_named_under_logical_replicas(tmp_path: Path, strategy: str) -> None:
     notes, bad = Notes(), [5, 33]
@@ -96,6 +98,7 @@ def test_examples_are_named_under_logical_replicas(tmp_path: Path, strategy: str
     assert re.findall(r"example (\d+): label", text) == ["5", "33"]
 
 
+@pytest.mark.slow
 def test_many_examples_are_cut(tmp_path: Path) -> None:
     notes = Notes()
     run(_config([*range(20, 37)], trainer__train_steps=10), tmp_path, notes=notes)
@@ -105,6 +108,7 @@ def test_many_examples_are_cut(tmp_path: Path) -> None:
     assert "definition" not in text
 
 
+@pytest.mark.slow
 def test_metric_that_is_nan_by_its_definition(tmp_path: Path) -> None:
     notes = Notes()
     config = keras_config(
@@ -117,6 +121,7 @@ def test_metric_that_is_nan_by_its_definition(tmp_path: Path) -> None:
     assert "example 0" not in text
 
 
+@pytest.mark.slow
 def test_average_of_the_weights_is_what_is_searched(tmp_path: Path) -> None:
     notes = Notes()
     ema = {"trainer__optimizer_config__ema__average_decay": 0.9}
@@ -124,6 +129,7 @@ def test_average_of_the_weights_is_what_is_searched(tmp_path: Path) -> None:
     assert "example 7: label" in _warnings(notes)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"runtime__logical_replicas": 4}])
 def test_search_changes_neither_weights_nor_other_results(
     tmp_path: Path, changes: dict[str, Any]
@@ -143,6 +149,7 @@ def test_search_changes_neither_weights_nor_other_results(
     np.testing.assert_equal(left, right)
 
 
+@pytest.mark.slow
 def test_such_an_evaluation_is_neither_the_best_nor_an_improvement(tmp_path: Path) -> None:
     notes = Notes()
     config = _config(

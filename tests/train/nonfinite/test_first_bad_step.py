@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, Interrupted
@@ -20,6 +19,7 @@ from orbit_runner.train.nonfinite import handling as module
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config
 from tests.support.faults import faulty_config, first_bad_step, record_of
+from tests.support.run_directories import saved_steps
 from tests.support.toy import Notes, records, run
 
 RATE = "trainer__optimizer_config__learning_rate__constant__learning_rate"
@@ -43,10 +43,6 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def _saved(directory: Path) -> list[int]:
-    return CheckpointFolder(directory / "checkpoints").committed_steps()
-
-
 def _diverged(config: ExperimentConfig, directory: Path, **arguments: Any) -> Diverged:
     with pytest.raises(Diverged) as caught:
         run(config, directory, **arguments)
@@ -54,7 +50,8 @@ def _diverged(config: ExperimentConfig, directory: Path, **arguments: Any) -> Di
     return caught.value
 
 
-@pytest.mark.sample(3)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_step_is_named_and_the_weights_before_it_are_saved(
@@ -69,7 +66,7 @@ def test_step_is_named_and_the_weights_before_it_are_saved(
     assert f"training diverged: step {step} is not finite: " in str(error)
     assert "the loss is " in str(error)
     assert f"replay {tmp_path / 'a'} --step={step}" in str(error)
-    assert _saved(tmp_path / "a")[-1] == step - 1
+    assert saved_steps(tmp_path / "a")[-1] == step - 1
     content = CheckpointContent(tmp_path / "a" / "checkpoints" / f"ckpt-{step - 1}")
     assert content.summary().non_finite == ()
     event = records(tmp_path / "a", "event")[-1]
@@ -90,6 +87,7 @@ def _lines(directory: Path) -> list[tuple[int, str]]:
     return [one for one in found if one[1] != "event"]
 
 
+@pytest.mark.slow
 def test_records_of_steps_that_are_trained_again_are_written_once(tmp_path: Path) -> None:
     config = faulty_config(trainer__summary_interval=50)
     _diverged(config, tmp_path)
@@ -97,13 +95,15 @@ def test_records_of_steps_that_are_trained_again_are_written_once(tmp_path: Path
     assert [one["step"] for one in records(tmp_path, "validation")] == [300, 600]
 
 
+@pytest.mark.slow
 def test_resumed_run_ends_at_the_same_step(tmp_path: Path) -> None:
     config = faulty_config()
     errors = [_diverged(config, tmp_path) for _ in range(2)]
     assert [error.step for error in errors] == [626, 626]
-    assert _saved(tmp_path) == [250, 500, 625]
+    assert saved_steps(tmp_path) == [250, 500, 625]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Path) -> None:
     config = digits_config(
@@ -120,7 +120,7 @@ def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Pat
     error = _diverged(config, tmp_path / "a", strategy=strategy)
 
     assert error.step == step > 2
-    assert _saved(tmp_path / "a")[-1] == step - 1
+    assert saved_steps(tmp_path / "a")[-1] == step - 1
     order = run_order(config, step)
     assert f"examples of step {step}: {', '.join(order[:8])}, … (64 in all)" in str(error)
 
@@ -154,6 +154,7 @@ def test_error_says_why_the_step_is_unknown(
     assert reason.replace("1000", "500") in str(error)
 
 
+@pytest.mark.slow
 def test_interrupted_search_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,13 +168,14 @@ def test_interrupted_search_changes_nothing(
         patch.setattr(module.math, "isqrt", interrupted)
         with pytest.raises(Interrupted):
             run(config, tmp_path / "a")
-    assert _saved(tmp_path / "a") == [250, 500]
+    assert saved_steps(tmp_path / "a") == [250, 500]
 
     assert _diverged(config, tmp_path / "a").step == 626
     _diverged(config, tmp_path / "b")
     assert record_of(tmp_path / "a", 625).state == record_of(tmp_path / "b", 625).state
 
 
+@pytest.mark.slow
 def test_notes_show_the_search(tmp_path: Path) -> None:
     notes = Notes()
     _diverged(faulty_config(), tmp_path, notes=notes)
@@ -182,6 +184,7 @@ def test_notes_show_the_search(tmp_path: Path) -> None:
     assert "training from step 500 to 625 to save its weights" in text
 
 
+@pytest.mark.slow
 def test_callbacks_do_not_see_the_search(tmp_path: Path) -> None:
     seen = []
 
@@ -193,6 +196,7 @@ def test_callbacks_do_not_see_the_search(tmp_path: Path) -> None:
     assert seen == [(step, True) for step in (250, 300, 500, 600, 600, 625)]
 
 
+@pytest.mark.slow
 def test_initial_state_is_computed_again(tmp_path: Path) -> None:
     tf.random.normal([3])  # The generators have moved on since the state was built.
     config = faulty_config(trainer__checkpoint_interval=0)
@@ -202,6 +206,7 @@ def test_initial_state_is_computed_again(tmp_path: Path) -> None:
     assert record_of(tmp_path / "a", 625).state == record_of(tmp_path / "b", 625).state
 
 
+@pytest.mark.slow
 def test_loss_that_was_not_finite_at_an_earlier_check_is_found(tmp_path: Path) -> None:
     """Several workers check only weights between the pieces of a loop, not losses."""
 

@@ -11,6 +11,7 @@ import tf_keras
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.errors import Diverged
 from orbit_runner.registry import TASKS
+from tests.support.problems import raises
 from tests.support.toy import ToyConfig, ToyTask, run, toy_config
 
 
@@ -43,6 +44,7 @@ def test_weights_that_are_nan_are_reported_before_the_first_step(
     assert CheckpointFolder(tmp_path / "checkpoints").steps() == []
 
 
+@pytest.mark.slow
 def test_weights_of_an_initial_checkpoint_are_checked(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=1), tmp_path / "a")
     prefix = str(CheckpointFolder(tmp_path / "a" / "checkpoints").prefix(1))
@@ -51,7 +53,7 @@ def test_weights_of_an_initial_checkpoint_are_checked(tmp_path: Path) -> None:
     model.trainable_variables[0].assign(tf.fill([3, 1], float("inf")))
     tf.train.Checkpoint(model=model).write(str(bad))
 
-    with pytest.raises(Diverged, match=r"the file that initial weights were loaded from, .*bad"):
+    with raises("diverged"):
         run(toy_config(task__init_checkpoint=str(bad)), tmp_path / "b")
     run(toy_config(task__init_checkpoint=prefix, trainer__train_steps=1), tmp_path / "c")
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
-from orbit_runner.errors import Diverged
 from orbit_runner.run_directory.metric_records import read_skipped_steps
 from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.digits import digits_config
 from tests.support.faults import faulty_config, record_of
+from tests.support.problems import raises
 from tests.support.toy import make_strategy, records, run, session_of, toy_config, toy_task, weights
 
 SKIP = {"trainer__on_nonfinite": "skip"}
@@ -51,7 +51,8 @@ def test_skipped_step_takes_its_batch_and_changes_no_weight(tmp_path: Path) -> N
     assert count == 10
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize(
     "changes",
@@ -76,6 +77,7 @@ def test_loops_and_records_do_not_change_a_run_with_skipped_steps(
     assert steps == sorted({*range(interval, 21, interval), 20})
 
 
+@pytest.mark.slow
 def test_skipped_step_of_batches_that_are_made_in_the_graph(tmp_path: Path) -> None:
     config = digits_config(trainer__skip_steps="[15, 31]", trainer__steps_per_loop=60)
     in_pipeline = {"task__train_data__on_device": False, "trainer__steps_per_loop": 7}
@@ -86,6 +88,7 @@ def test_skipped_step_of_batches_that_are_made_in_the_graph(tmp_path: Path) -> N
     assert [one["step"] for one in records(tmp_path / "a", "train")] == [15, 30, 45, 60]
 
 
+@pytest.mark.slow
 def test_measurements_of_a_skipped_step_are_missing(tmp_path: Path) -> None:
     config = toy_config(trainer__skip_steps="[10]", trainer__watch_interval=5)
     run(config, tmp_path, strategy="mirrored2")
@@ -94,7 +97,7 @@ def test_measurements_of_a_skipped_step_are_missing(tmp_path: Path) -> None:
     assert [step for step, norm in norms.items() if norm is None] == [10]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_run_that_skips_equals_one_whose_config_skips(strategy: str, tmp_path: Path) -> None:
     # The first two are found after the same checkpoint.
@@ -112,6 +115,7 @@ def test_run_that_skips_equals_one_whose_config_skips(strategy: str, tmp_path: P
         assert found[0] == found[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [550, 700, 760])
 def test_resumed_run_skips_the_same_steps(stop: int, tmp_path: Path) -> None:
     config = faulty_config(**SKIP, **TWO)
@@ -125,6 +129,7 @@ def test_resumed_run_skips_the_same_steps(stop: int, tmp_path: Path) -> None:
         assert list(states[0].skipped) == list(states[1].skipped)
 
 
+@pytest.mark.slow
 def test_steps_that_no_checkpoint_contains_are_searched_again(tmp_path: Path) -> None:
     config = faulty_config(**SKIP)
     run(config, tmp_path / "a")
@@ -139,15 +144,17 @@ def test_steps_that_no_checkpoint_contains_are_searched_again(tmp_path: Path) ->
     assert [one["skipped"] for one in events] == [[626], [], [626]]
 
 
+@pytest.mark.slow
 def test_run_ends_when_too_many_steps_are_not_finite(tmp_path: Path) -> None:
     config = faulty_config(**SKIP, **TWO, trainer__max_skipped_steps=1)
     for _ in range(2):  # The second run reads how many were skipped from the checkpoint.
-        with pytest.raises(Diverged, match="1 steps are skipped already") as caught:
+        with raises("diverged") as caught:
             run(config, tmp_path)
         assert caught.value.step == 876
     assert list(record_of(tmp_path, 875).skipped) == [626]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [SKIP, {"trainer__on_nonfinite": "stop"}])
 def test_setting_has_no_effect_on_a_finite_run(changes: dict[str, Any], tmp_path: Path) -> None:
     run(toy_config(), tmp_path / "a")

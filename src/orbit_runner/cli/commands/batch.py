@@ -55,7 +55,9 @@ def main(flags: argparse.Namespace) -> int:
     resolved = resolve(build_request(flags))
     print_notes(resolved)
     if flags.images and flags.step[0] != flags.step[1]:
-        raise RunnerError("--images: shows one step, but --step has several\nuse --step=N")
+        raise RunnerError(
+            "shows one step, but --step has several\nuse --step=N", path="--images", code="conflict"
+        )
     with setting_error_scope(resolved), messages_scope(flags):
         order = TrainingOrder(resolved.config, run_of(flags))
         # Before the examples are read, because that may take seconds.
@@ -150,7 +152,11 @@ def _replayed_lines(
 ) -> Iterator[str]:
     """Yields the batches that the pipeline makes, whose examples have no other names."""
     if flags.worker is not None:
-        raise RunnerError("--worker: the pipeline is replayed in one process; remove the flag")
+        raise RunnerError(
+            "the pipeline is replayed in one process; remove the flag",
+            path="--worker",
+            code="no-effect",
+        )
     first, last = flags.step
     for setting, reason in (
         (resolved.config.trainer.replay_inputs, "trainer.replay_inputs is false: a resumed run"),
@@ -197,7 +203,9 @@ def _write_picture_sheet(
     from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
     if images is None:
-        raise RunnerError("--images: the batch has no images\nremove the flag")
+        raise RunnerError(
+            "the batch has no images\nremove the flag", path="--images", code="bad-data"
+        )
     captions = [str(row) for row in rows or range(len(images))]
     most = len(images) if flags.all else 64
     sheet = picture_sheet(images, captions, most=most)
@@ -223,8 +231,10 @@ def _pipeline_scope(
         recoveries = {order.recoveries(step) for step in (first, last)}
         if len(recoveries) > 1:
             raise RunnerError(
-                f"--step: the run returned to a checkpoint between steps {first} and {last}, which "
-                "changed the seed\nshow the steps before and after that separately"
+                f"the run returned to a checkpoint between steps {first} and {last}, which "
+                "changed the seed\nshow the steps before and after that separately",
+                path="--step",
+                code="not-repeatable",
             )
         yield step_batches(
             order.config, order.run, first=first, last=last, recoveries=recoveries.pop()

@@ -104,7 +104,8 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: flo
         raise RunnerError(
             f"{_remove_last_line(error)}\n"
             "a branch continues with the weights and slots of its parent: keep the settings that "
-            f"determine their shapes, or pass --allow_partial; {plan.directory} was removed"
+            f"determine their shapes, or pass --allow_partial; {plan.directory} was removed",
+            code=error.code,
         ) from error
 
 
@@ -147,11 +148,17 @@ def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[ResolvedConf
     """Returns the configs of the parent and of the branch."""
     if flags.experiment:
         raise RunnerError(
-            "--experiment: a branch has the experiment of RUN\n"
-            "change its settings with --SECTION.NAME=VALUE or --config_file"
+            "a branch has the experiment of RUN\n"
+            "change its settings with --SECTION.NAME=VALUE or --config_file",
+            path="--experiment",
+            code="conflict",
         )
     if flags.mode is not None and flags.mode not in TRAINING:
-        raise RunnerError(f"--mode: {unknown_name_message('mode', flags.mode, TRAINING)}")
+        raise RunnerError(
+            unknown_name_message("mode", flags.mode, TRAINING),
+            path="--mode",
+            code="not-allowed",
+        )
     config = str(RunDirectory(run).require_config())
     flags.experiment = config
     before = resolve(Request(experiment=config, imports=tuple(flags.imports or ())))
@@ -168,11 +175,17 @@ def _read_existing_branch(directory: Path, run: Path, at: int | None) -> Branch 
         return None
     branch = read_branch(directory) if directory.is_dir() else None
     if branch is None:
-        raise RunnerError(f"--model_dir: {directory} is not empty\nuse a new directory")
+        raise RunnerError(
+            f"{directory} is not empty\nuse a new directory",
+            path="--model_dir",
+            code="already-exists",
+        )
     if branch.parent.resolve() != run.resolve() or at not in (None, branch.step):
         raise RunnerError(
-            f"--model_dir: {directory} is a branch of {branch.parent} at step {branch.step}\n"
-            "use a new directory, or the same RUN and --at to continue it"
+            f"{directory} is a branch of {branch.parent} at step {branch.step}\n"
+            "use a new directory, or the same RUN and --at to continue it",
+            path="--model_dir",
+            code="other-config",
         )
     holder = read_holder(directory)
     if holder is None:
@@ -184,9 +197,11 @@ def _refuse_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None
     """Raises `RunnerError` if the members of a cluster would make the directory together."""
     if not flags.prepare and resolve_cluster(resolved.config.runtime, os.environ) is not None:
         raise RunnerError(
-            "--prepare: is not set, but this process is a member of a cluster, whose members share "
+            "is not set, but this process is a member of a cluster, whose members share "
             "one run directory\nmake the branch in one process with --prepare, then start "
-            "`runner run` with its directory on every member"
+            "`runner run` with its directory on every member",
+            path="--prepare",
+            code="not-set",
         )
 
 
@@ -195,8 +210,10 @@ def _choose_branch_step(before: ResolvedConfig, resolved: ResolvedConfig, run: P
     examples = newly_excluded_examples(before, resolved)
     if not examples:
         raise RunnerError(
-            "--at: is not set\nspecify the step; only a branch that adds examples to "
-            f"{EXCLUDE} may omit it"
+            "is not set\nspecify the step; only a branch that adds examples to "
+            f"{EXCLUDE} may omit it",
+            path="--at",
+            code="not-set",
         )
     reached = reached_step(run, read_history(run))
     step, first = find_branch_step(before, run, examples, reached)

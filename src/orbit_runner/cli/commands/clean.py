@@ -15,7 +15,7 @@ from orbit_runner.cli.commands.runs import require_directory
 from orbit_runner.cli.flags.values import RUNS
 from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.config.durations import DurationError, duration_seconds
-from orbit_runner.errors import RunnerError, unknown_name_message
+from orbit_runner.errors import RunnerError, format_count, unknown_name_message
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.run_directory.run_summary import STATUSES, RunSummary, find_runs, read_summaries
 from orbit_runner.utils.streams import use_utf8
@@ -101,21 +101,27 @@ def _make_rules(flags: argparse.Namespace) -> Rules:
     for name in ("keep_last", "keep_best"):
         value = getattr(flags, name)
         if value is not None and value < 1:
-            raise RunnerError(f"--{name}: got {value}, allowed: at least 1")
+            raise RunnerError(
+                f"got {value}, allowed: at least 1", path=f"--{name}", code="out-of-range"
+            )
     keeps = flags.keep_last is not None or flags.keep_best is not None
     if flags.failed and flags.status:
-        raise RunnerError("--failed: cannot be combined with --status; use --delete_runs")
+        raise RunnerError(
+            "cannot be combined with --status; use --delete_runs", path="--failed", code="conflict"
+        )
     if not (flags.delete_runs or flags.failed):
         if not keeps:
             raise RunnerError(
                 "clean: no flag specifies what to delete\n"
-                "allowed: --keep_last=K, --keep_best=K, --delete_runs, --failed"
+                "allowed: --keep_last=K, --keep_best=K, --delete_runs, --failed",
+                code="nothing-selected",
             )
         return Rules(keep_last=flags.keep_last, keep_best=flags.keep_best)
     if keeps:
         raise RunnerError(
             "--keep_last, --keep_best: have no effect if whole run directories are deleted\n"
-            "run the command twice"
+            "run the command twice",
+            code="no-effect",
         )
     return Rules(delete_reason=_deletion_reason(flags))
 
@@ -131,8 +137,10 @@ def _deletion_reason(flags: argparse.Namespace) -> str:
     named = flags.directories and all([*find_runs(Path(d))] == [Path(d)] for d in flags.directories)
     if not reasons and not named:
         raise RunnerError(
-            "--delete_runs: would delete all runs\n"
-            "name run directories, or select runs with --status, --older_than or --where"
+            "would delete all runs\n"
+            "name run directories, or select runs with --status, --older_than or --where",
+            path="--delete_runs",
+            code="nothing-selected",
         )
     return "; ".join(reasons) or "named"
 
@@ -142,7 +150,11 @@ def _select_runs(runs: Sequence[RunSummary], flags: argparse.Namespace) -> list[
     statuses = [word.strip() for word in text.split(",") if word.strip()]
     for status in statuses:
         if status not in STATUSES:
-            raise RunnerError(f"--status: {unknown_name_message('status', status, STATUSES)}")
+            raise RunnerError(
+                unknown_name_message("status", status, STATUSES),
+                path="--status",
+                code="not-allowed",
+            )
     if flags.condition:
         condition = parse_condition(flags.condition, RunColumns(runs))
         runs = [run for run in runs if condition(run)]
@@ -156,7 +168,7 @@ def _parse_duration(text: str) -> float:
     try:
         return duration_seconds(text)
     except DurationError as error:
-        raise RunnerError(f"--older_than: {error}") from None
+        raise RunnerError(str(error), path="--older_than", code="wrong-type") from None
 
 
 def _last_active_time(run: RunSummary) -> float:
@@ -209,13 +221,9 @@ def _print_report(plans: Sequence[Plan], deleted: Sequence[Plan], advice: str) -
         return
     total = format_size(sum(plan.bytes for plan in deleted or plans))
     if deleted:
-        print(f"deleted {total} of {_format_run_count(len(deleted))}")
+        print(f"deleted {total} of {format_count(len(deleted), 'run')}")
     else:
-        print(f"total: {total} of {_format_run_count(len(plans))}; nothing was deleted{advice}")
-
-
-def _format_run_count(count: int) -> str:
-    return f"{count} run{'s' if count != 1 else ''}"
+        print(f"total: {total} of {format_count(len(plans), 'run')}; nothing was deleted{advice}")
 
 
 def format_size(count: float) -> str:

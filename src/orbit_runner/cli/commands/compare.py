@@ -129,7 +129,7 @@ def _find_run_paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
         problem = "is not a directory" if path.exists() else "does not exist"
     else:
         problem = "is not a run directory and contains none"
-    raise RunnerError(f"RUN: {name} {problem}\n`runner runs` lists runs")
+    raise RunnerError(f"{name} {problem}\n`runner runs` lists runs", path="RUN", code="not-a-run")
 
 
 def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
@@ -138,11 +138,13 @@ def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
         condition = parse_condition(where, RunColumns(runs))
         paths = [run.path for run in runs if condition(run)]
         if not paths:
-            raise RunnerError(f"--where: no run matches {where!r}")
+            raise RunnerError(f"no run matches {where!r}", path="--where", code="nothing-selected")
     if len(paths) > _MOST_RUNS:
         raise RunnerError(
-            f"RUN: got {len(paths)} runs, allowed: at most {_MOST_RUNS}\n"
-            "select some with --where, or list them with `runner runs`"
+            f"got {len(paths)} runs, allowed: at most {_MOST_RUNS}\n"
+            "select some with --where, or list them with `runner runs`",
+            path="RUN",
+            code="out-of-range",
         )
     return paths
 
@@ -158,8 +160,10 @@ def _select_curves(comparison: RunComparison, requested: Sequence[str]) -> list[
         if not matching:
             names = list(dict.fromkeys(metric for _, metric in known))
             raise RunnerError(
-                f"--metric: unknown metric {name!r}{nearest_name_hint(name, names)}\n"
-                f"allowed: {', '.join(names) or 'none, because no run has records'}"
+                f"unknown metric {name!r}{nearest_name_hint(name, names)}\n"
+                f"allowed: {', '.join(names) or 'none, because no run has records'}",
+                path="--metric",
+                code="unknown-name",
             )
         curves += matching
     return list(dict.fromkeys(curves))
@@ -220,8 +224,10 @@ def _compare_paired(
     """Compares the runs of each directory with those of the first one, paired by seed."""
     if len(directories) < 2:
         raise RunnerError(
-            f"--paired: got {len(directories)} directory, allowed: at least 2\n"
-            "each contains runs of several seeds, such as DIR/trials/0007 of a sweep"
+            f"got {len(directories)} directory, allowed: at least 2\n"
+            "each contains runs of several seeds, such as DIR/trials/0007 of a sweep",
+            path="--paired",
+            code="out-of-range",
         )
     names = short_names([Path(name) for name in directories])
     first, *others = (

@@ -17,11 +17,12 @@ from orbit_runner.datasets.transfer import DownloadError
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _USAGE = """\
 usage: runner data list [--json]
-       runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace] [--keep_archives]
-                       [--progress=KIND] [--quiet]"""
+       runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace]
+                       [--keep_archives] [--progress=KIND] [--quiet]"""
 
 
 def _add_list_flags(parser: Parser) -> None:
@@ -39,8 +40,10 @@ def _list(flags: argparse.Namespace) -> int:
     width = max(map(len, SETS))
     for data in SETS.values():
         uses = ", ".join(data.experiments) or "none"
-        print(f"{data.name:<{width}}  {format_bytes(data.size):>7}  {data.help}")
-        print(f"{'':<{width + 11}}experiments: {uses}\n{'':<{width + 11}}terms: {data.terms}")
+        start = f"{data.name:<{width}}  {format_bytes(data.size):>7}"
+        for text in (data.help, f"experiments: {uses}", f"terms: {data.terms}"):
+            print(*described_lines({start: text}, terminal_width(), width + 9, ""), sep="\n")
+            start = ""
     return 0
 
 
@@ -64,10 +67,13 @@ def _get(flags: argparse.Namespace) -> int:
     data = find_dataset(flags.name)
     for name, value in (("dir", flags.dir), ("from", flags.origin)):
         if value == "":
-            raise RunnerError(f"--{name}: is empty; set a value, or omit the flag")
+            raise RunnerError(
+                "is empty; set a value, or omit the flag", path=f"--{name}", code="not-set"
+            )
     if data.manual_steps:
         raise RunnerError(
-            f"{data.name} cannot be downloaded automatically\n{_manual_download_advice(data)}"
+            f"{data.name} cannot be downloaded automatically\n{_manual_download_advice(data)}",
+            code="not-supported",
         )
     directory = Path(flags.dir or data.folder).expanduser()
     options = DownloadOptions(

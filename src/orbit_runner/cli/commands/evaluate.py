@@ -20,8 +20,14 @@ from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
+from orbit_runner.cli.model_selection import (
+    SelectedModel,
+    add_model_flags,
+    change_config,
+    select_model,
+)
 from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import first_line
 from orbit_runner.jobs.gin_bindings import bind_gin
@@ -31,7 +37,6 @@ from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.reporting.evaluation import evaluation_sections
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
@@ -40,6 +45,7 @@ from orbit_runner.utils.text_table import table_lines
 
 if TYPE_CHECKING:
     from orbit_runner.config.resolve import ResolvedConfig
+    from orbit_runner.config.schema.experiment import ExperimentConfig
     from orbit_runner.serving.evaluation import CheckpointEvaluation
     from orbit_runner.utils.types import JsonObject
 
@@ -65,8 +71,7 @@ _SETTINGS = (
 def main(flags: argparse.Namespace) -> int:
     """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
     with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
-        with _split_error_scope():
-            selected = select_model(run, flags, more=_split_setting(run, flags))
+        selected = _select(run, flags)
         selected = dataclasses.replace(selected, resolved=_convert(selected))
         check_evaluation(selected.resolved, run)
         other_data = find_other_data(run, selected.resolved.config)
@@ -99,23 +104,27 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
-def _split_setting(run: Path, flags: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """Returns (flag, dotted path, text) of the setting that `--split` stands for."""
+def _select(run: Path, flags: argparse.Namespace) -> SelectedModel:
+    """Returns the model, with the split that `--split` names."""
+    selected = select_model(run, flags)
     if flags.split is None:
-        return []
-    changes = dict(flags.dotted)
+        return selected
+    path = f"{_VALIDATION}.{_split_setting(selected.resolved.config)}"
+    changes = [("--split", path, flags.split)]
+    with _split_error_scope():
+        return dataclasses.replace(selected, resolved=change_config(run, flags, changes))
 
-    def setting(path: str) -> object:
-        return changes.get(path) or read_setting(run, path)
 
-    name = "split"
-    if not any(setting(f"task.{parts}") for parts in _PARTS):
-        source = str(setting(f"{_VALIDATION}.source") or "")
-        if source.startswith("tfds") or (not source and setting(f"{_VALIDATION}.tfds_name")):
-            name = "tfds_split"
-        elif source.startswith("hugging_face"):
-            name = "hugging_face_split"
-    return [("--split", f"{_VALIDATION}.{name}", flags.split)]
+def _split_setting(config: ExperimentConfig) -> str:
+    """Returns the setting of the validation data that `--split` stands for."""
+    task = config.for_task.task
+    section = getattr(task, "validation_data", None)
+    if any(getattr(task, name, None) for name in _PARTS):
+        return "split"
+    if isinstance(section, DataConfig):
+        return section.traits.split_setting
+    # A section of Model Garden has no source.
+    return "tfds_split" if getattr(section, "tfds_name", "") else "split"
 
 
 @contextlib.contextmanager

@@ -23,8 +23,9 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat_settings
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.utils.streams import use_utf8
-from orbit_runner.utils.text_table import table_lines
+from orbit_runner.utils.text_table import described_lines, terminal_width
 
+_NAME_WIDTH = 9
 _DESCRIPTION = """\
 Describe settings or sections: type, default, allowed values and effect.
 With --experiment, also print the value there and where it was set."""
@@ -70,7 +71,8 @@ def _find_settings(name: str, known: Sequence[Setting]) -> list[Setting]:
         names = {setting.path.rpartition(".")[2] for setting in known}
         near = nearest_name_hint(wanted, [*(setting.path for setting in known), *names])
         raise RunnerError(
-            f"unknown setting {name!r}{near}\n`runner explain trainer` lists a section"
+            f"unknown setting {name!r}{near}\n`runner explain trainer` lists a section",
+            code="unknown-setting",
         )
     return matches
 
@@ -98,7 +100,7 @@ def _setting_lines(
 
 
 def _format_row(name: str, text: str) -> str:
-    return f"  {name:<10} {text}"
+    return "\n".join(described_lines({name: text}, terminal_width(), _NAME_WIDTH))
 
 
 def _setting_flags(path: str) -> list[str]:
@@ -121,7 +123,7 @@ def _child_lines(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
         for below, (parent, dot, name) in names
         if parent + dot in starts
     }
-    yield from table_lines(rows.items(), indent="    ")
+    yield from described_lines(rows, terminal_width(), indent="    ")
 
 
 def _format_default(value: object) -> str:

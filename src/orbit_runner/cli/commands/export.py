@@ -104,9 +104,17 @@ def _check_flags(flags: argparse.Namespace) -> None:
     for name in ("calibration_examples", "check_examples"):
         value = getattr(flags, name)
         if not 1 <= value <= _MAX_EXAMPLES:
-            raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MAX_EXAMPLES:,}")
+            raise RunnerError(
+                f"got {value}, allowed: 1 to {_MAX_EXAMPLES:,}",
+                path=f"--{name}",
+                code="out-of-range",
+            )
     if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
-        raise RunnerError(f"--tolerance: got {flags.tolerance:g}, allowed: a number of at least 0")
+        raise RunnerError(
+            f"got {flags.tolerance:g}, allowed: a number of at least 0",
+            path="--tolerance",
+            code="out-of-range",
+        )
 
 
 def _export_formats(
@@ -123,7 +131,11 @@ def _export_formats(
     for name in names:
         with blame_scope("--to"):
             if open_store(f"{place}/{name}", "--to").list():
-                raise RunnerError(_exists_message(f"{place}/{name}", f"{place}-{selected.weights}"))
+                raise RunnerError(
+                    _exists_message(f"{place}/{name}", f"{place}-{selected.weights}"),
+                    path="--to",
+                    code="already-exists",
+                )
     with upload_scope(place, "--to", last=saved_model.FORMAT.file) as directory:
         records = _export_to_directory(selected, directory, formats, flags)
     return [
@@ -135,14 +147,20 @@ def _check_not_existing(directory: Path, names: Sequence[str], selected: Selecte
     for name in names:
         if (directory / name).exists():
             alternative = directory.with_name(f"{directory.name}-{selected.weights}")
-            raise RunnerError(_exists_message(str(directory / name), str(alternative)))
+            raise RunnerError(
+                _exists_message(str(directory / name), str(alternative)),
+                path="--to",
+                code="already-exists",
+            )
     if directory.exists() and not directory.is_dir():
-        raise RunnerError(f"--to: {directory} is a file, expected a directory")
+        raise RunnerError(
+            f"{directory} is a file, expected a directory", path="--to", code="wrong-file-type"
+        )
 
 
 def _exists_message(place: str, alternative: str) -> str:
     return (
-        f"--to: {place} already exists\n"
+        f"{place} already exists\n"
         f"use another directory, such as --to={alternative}, or delete the existing export"
     )
 

@@ -29,11 +29,15 @@ It trains as it is; its README.md says what to change."""
 def main(flags: argparse.Namespace) -> int:
     """Writes a project or an experiment, and prints its files. Returns 0."""
     if not flags.project:
-        raise RunnerError("DIR: is empty; specify the directory of the new project")
+        raise RunnerError(
+            "is empty; specify the directory of the new project", path="DIR", code="not-set"
+        )
     if flags.data is not None:
         return _write_experiment(flags)
     if flags.label:
-        raise RunnerError("--label: has an effect only with --from, which names the data")
+        raise RunnerError(
+            "has an effect only with --from, which names the data", path="--label", code="no-effect"
+        )
     directory = Path(flags.project)
     name = package_name(directory, flags.name)
     files = write_project(directory, name)
@@ -47,7 +51,7 @@ def _write_experiment(flags: argparse.Namespace) -> int:
     from orbit_runner.jobs.new_experiment import write_experiment
 
     if not flags.data:
-        raise RunnerError("--from: is empty; specify a file or a directory")
+        raise RunnerError("is empty; specify a file or a directory", path="--from", code="not-set")
     written = write_experiment(Path(flags.project), flags.data, label=flags.label, name=flags.name)
     file = shlex.quote(str(written.file))
     commands = [f"runner inspect {file}", f"runner --experiment={file}"]

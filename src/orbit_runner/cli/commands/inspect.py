@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +41,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.mfu import GPUS
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import terminal_width
 
 if TYPE_CHECKING:
     from orbit_runner.inspection.experiment import Inspection
@@ -86,9 +86,7 @@ def main(flags: argparse.Namespace) -> int:
     if flags.json:
         print(json.dumps(inspection.as_dict(), indent=2))
     else:
-        # A file or another program gets whole lines.
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print("\n".join(section_lines(sections, width)))
+        print("\n".join(section_lines(sections, terminal_width())))
     return 0
 
 
@@ -180,7 +178,9 @@ def _scale_request(flags: argparse.Namespace, request: Request) -> ScaleRequest 
         for name in ("gpus_per_worker", "bandwidth", "gpu"):
             if getattr(flags, name) is not None:
                 raise RunnerError(
-                    f"--{name}: has no effect without --workers; add --workers=N or remove it"
+                    "has no effect without --workers; add --workers=N or remove it",
+                    path=f"--{name}",
+                    code="no-effect",
                 )
         return None
     return ScaleRequest(
@@ -221,11 +221,11 @@ def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     """Returns the problems with data. Raises `ConfigError` for all other problems."""
     config = resolved.config
     with setting_error_scope(resolved):
-        problem_pairs = [*localize(config).preflight("train_and_eval")]
+        problems = [*localize(config).preflight("train_and_eval")]
     replicas = config.runtime.num_replicas()
-    problem_pairs += batch_problems(config, replicas) if replicas else ()
-    problem_pairs += config.trainer.length_problems()
-    problems = [Problem(path, message, resolved.origin(path)) for path, message in problem_pairs]
+    problems += batch_problems(config, replicas) if replicas else ()
+    problems += config.trainer.length_problems()
+    problems = resolved.locate(problems)
     data = [problem for problem in problems if _is_data_problem(problem)]
     if len(data) != len(problems):
         raise ConfigError(problems)
@@ -270,7 +270,7 @@ def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
             f"{code}; without the flag, the rest is shown\n{done.stderr}"
         )
         message = re.search(r"^runner: (.*)", done.stderr, re.M | re.S)
-        error = RunnerError((message[1] if message else text).rstrip())
+        error = RunnerError((message[1] if message else text).rstrip(), code="out-of-memory")
         error.exit_code = code
         raise error
     peak, device = json.loads(done.stdout.splitlines()[-1])
@@ -325,7 +325,7 @@ def _write_images(path: str, inspection: Inspection) -> None:
     batch = inspection.batches["training"]
     if batch.images is None:
         reason = batch.problem or "the training batch has no pictures"
-        raise RunnerError(f"--images: {reason}\nremove the flag")
+        raise RunnerError(f"{reason}\nremove the flag", path="--images", code="bad-data")
     sheet = picture_sheet(batch.images, batch.labels)
     write_flag_output("--images", path, encode_png(sheet))
 

@@ -54,7 +54,10 @@ def main(flags: argparse.Namespace) -> int:
     """Starts a cluster on this machine and waits for its end. Returns the exit code."""
     _check_limits(flags)
     if flags.run_arguments is None:
-        raise RunnerError("the flags of `runner run` come after `--`; see `runner launch --help`")
+        raise RunnerError(
+            "the flags of `runner run` come after `--`; see `runner launch --help`",
+            code="wrong-usage",
+        )
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     output = LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer, color=color)
     plan = make_plan(flags)
@@ -193,7 +196,9 @@ def _check_limits(flags: argparse.Namespace) -> None:
     for name, most in _LIMITS.items():
         value = getattr(flags, name)
         if value is not None and not 0 <= value <= most:  # also rejects NaN
-            raise RunnerError(f"--{name}: got {value}, allowed: 0 to {most}")
+            raise RunnerError(
+                f"got {value}, allowed: 0 to {most}", path=f"--{name}", code="out-of-range"
+            )
 
 
 COMMAND = Command(

@@ -34,6 +34,7 @@ from orbit_runner.registry import (
     Registry,
 )
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _ALL_MODES = (*MODES, FINE_TUNING)
 # The line that tells editors where the JSON Schema of a file is.
@@ -90,11 +91,10 @@ def _describe_entries(registry: Registry) -> dict[str, str]:
 
 
 def _format_entries(entries: dict[str, dict[str, str]]) -> str:
-    width = max(len(name) for names in entries.values() for name in names)
-    blocks = []
-    for kind, names in entries.items():
-        lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in names.items()]
-        blocks.append("\n".join([f"{kind}:", *lines]))
+    blocks = [
+        "\n".join([f"{kind}:", *described_lines(names, terminal_width())])
+        for kind, names in entries.items()
+    ]
     return "\n\n".join(blocks)
 
 

@@ -25,7 +25,7 @@ from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.roles import adapt_to_role
-from orbit_runner.errors import RunnerError, unknown_name_message
+from orbit_runner.errors import RunnerError, format_choices, unknown_name_message
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.launch.manifests import (
     SWEEP_TARGETS,
@@ -68,7 +68,8 @@ usage: runner manifest PLACE [FLAGS] [FLAGS of `runner run`]
        runner manifest PLACE --sweep=FILE [FLAGS] [FLAGS of `runner sweep`]
 
 places:
-  kubernetes  a JobSet, or a Job for one process, for kubectl; for a sweep an indexed Job
+  kubernetes  a JobSet, or a Job for one process, for kubectl; for a sweep
+              an indexed Job
   slurm       a script, for sbatch; for a sweep a job array
   vertex      a CustomJob of Vertex AI, for gcloud
 
@@ -127,13 +128,15 @@ def _print_manifest(text: str) -> int:
 def _run_manifest(place: str, flags: argparse.Namespace) -> str:
     """Returns a manifest; raises an error if the experiment cannot run there."""
     if flags.sweep_file:
-        raise RunnerError("--sweep: write --sweep=FILE on the command line")
+        raise RunnerError(
+            "write --sweep=FILE on the command line", path="--sweep", code="wrong-usage"
+        )
     resolved = resolve(_build_cluster_request(flags))
     config = resolved.config
-    problem_pairs = [*config_problems(config, place)] or [*_fit_problems(resolved, flags.mode)]
+    problems = [*config_problems(config, place)] or [*_fit_problems(resolved, flags.mode)]
     if flags.mode in TRAINING:
-        problem_pairs += config.trainer.length_problems()
-    problems = [Problem(path, message, resolved.origin(path)) for path, message in problem_pairs]
+        problems += config.trainer.length_problems()
+    problems = resolved.locate(problems)
     return manifest(
         place,
         Job(
@@ -169,8 +172,10 @@ def _add_flags(place: str, parser: Parser) -> None:
 
 def _refuse_sweep(place: str, _: str) -> None:
     raise RunnerError(
-        f"--sweep: the processes of a sweep need file locks, which `{place}` does not have\n"
-        f"allowed: {', '.join(SWEEP_TARGETS)}"
+        f"the processes of a sweep need file locks, which `{place}` does not have\n"
+        f"allowed: {', '.join(SWEEP_TARGETS)}",
+        path="--sweep",
+        code="not-supported",
     )
 
 
@@ -195,12 +200,16 @@ def _build_cluster_request(flags: argparse.Namespace) -> Request:
 
 def _mode_problems(flags: argparse.Namespace) -> Iterator[Problem]:
     if flags.mode not in MODES:
-        yield Problem("--mode", unknown_name_message("mode", flags.mode, MODES))
+        yield Problem("--mode", unknown_name_message("mode", flags.mode, MODES), code="not-allowed")
     if flags.pretrain_steps is not None:
-        yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; remove it")
+        yield Problem(
+            "--pretrain_steps",
+            f"has no effect with --mode={flags.mode}; remove it",
+            code="no-effect",
+        )
 
 
-def _fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, str]]:
+def _fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
     """Yields (dotted path, message) of settings that do not fit the number of processes."""
     config = resolved.config
     roles = roles_of(config.runtime)
@@ -217,8 +226,7 @@ def _fit_problems(resolved: ResolvedConfig, mode: str) -> Iterator[tuple[str, st
 def _sweep_manifest(place: str, flags: argparse.Namespace) -> str:
     file, base = sweep.load_sweep(flags)
     trials = new_sweep(file, base)
-    problem_pairs = [*_trial_problems(base, place)]
-    problems = [Problem(path, message, base.origin(path)) for path, message in problem_pairs]
+    problems = base.locate(_trial_problems(base, place))
     problems += _worker_problems(flags, trials.trials * len(trials.seeds))
     gpus = max(base.config.runtime.num_gpus, 0)
     problems += _gpu_problems(flags, gpus)
@@ -253,12 +261,13 @@ def _add_sweep_flags(place: str, parser: Parser) -> None:
             tf_internals.add_argument_again(group, action)
 
 
-def _trial_problems(base: ResolvedConfig, place: str) -> Iterator[tuple[str, str]]:
+def _trial_problems(base: ResolvedConfig, place: str) -> Iterator[Problem]:
     strategy = base.config.runtime.distribution_strategy
     if strategy not in _ONE_PROCESS:
-        yield (
+        yield Problem(
             "runtime.distribution_strategy",
             f"got {strategy!r}, but each trial is one process\nallowed: {', '.join(_ONE_PROCESS)}",
+            code="not-allowed",
         )
     else:
         yield from [*config_problems(base.config, place)] or _fit_problems(base, "train_and_eval")
@@ -267,20 +276,24 @@ def _trial_problems(base: ResolvedConfig, place: str) -> Iterator[tuple[str, str
 def _worker_problems(flags: argparse.Namespace, runs: int) -> Iterator[Problem]:
     most = math.ceil(runs / flags.jobs)
     if flags.workers is None:
-        yield Problem("--workers", f"is not set; expected the number of processes, 1 to {most}")
+        yield Problem(
+            "--workers",
+            f"is not set; expected the number of processes, 1 to {most}",
+            code="not-set",
+        )
     elif not 1 <= flags.workers <= most:
         jobs = f", {flags.jobs} at a time in each process" if flags.jobs > 1 else ""
         message = f"got {flags.workers}, allowed: 1 to {most}, because the sweep has {runs} runs"
-        yield Problem("--workers", f"{message}{jobs}")
+        yield Problem("--workers", f"{message}{jobs}", code="out-of-range")
 
 
 def _gpu_problems(flags: argparse.Namespace, gpus: int) -> Iterator[Problem]:
     allowed = {gpus} if flags.jobs > 1 else {0, gpus}
     if flags.devices_per_job not in allowed:
         # Without it, the trials of a process would use the same GPUs.
-        text = " or ".join(map(str, sorted(allowed)))
+        text = format_choices(sorted(allowed))
         message = f"got {flags.devices_per_job}, allowed: {text} (runtime.num_gpus: {gpus})"
-        yield Problem("--devices_per_job", message)
+        yield Problem("--devices_per_job", message, code="out-of-range")
 
 
 def _checked_fields(
@@ -299,7 +312,7 @@ def _checked_fields(
     name = flags.name or job_name(prefix + config.name)
     image = getattr(flags, "image", None) or ""
     model_dir = flags.model_dir or default_model_dir(place, name)
-    field_problems = [Problem(*pair) for pair in job_problems(place, name, image, model_dir)]
+    field_problems = [*job_problems(place, name, image, model_dir)]
     if problems or field_problems:
         raise ConfigError([*problems, *field_problems])
     grace = max(120, math.ceil(config.runtime.grace_period))

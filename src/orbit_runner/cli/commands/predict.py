@@ -42,9 +42,10 @@ Print the predictions of the model of a run, or of an exported model, which need
 checkpoints nor the dataset.
 
   WHERE  a run directory, or a directory that `runner export` wrote
-  ITEM   image files and directories of them, sentences, users, or rows as JSON or .npz files,
-         depending on the task; after `--`, items may begin with a dash.
-         `-`, or no item if standard input is not a terminal: read items from there, one per line
+  ITEM   image files and directories of them, sentences, users, or rows as JSON
+         or .npz files, depending on the task; after `--`, items may begin with
+         a dash. `-`, or no item if standard input is not a terminal: read items
+         from there, one per line
 
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""
@@ -56,11 +57,15 @@ _FLAGS_WITHOUT_VALUE = ("--json", "--quiet", "--help")
 def main(flags: argparse.Namespace) -> int:
     """Prints the predictions for the given items. Returns 0, or 5 if an item has none."""
     if not flags.items and sys.stdin.isatty():
-        raise RunnerError("no items to predict\npass some, or - to type them, one per line")
+        raise RunnerError(
+            "no items to predict\npass some, or - to type them, one per line", code="not-set"
+        )
     for name in ("top_k", "batch_size"):
         value = getattr(flags, name)
         if value is not None and not 1 <= value <= _LIMIT:
-            raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_LIMIT}")
+            raise RunnerError(
+                f"got {value}, allowed: 1 to {_LIMIT}", path=f"--{name}", code="out-of-range"
+            )
     if flags.to is not None:
         _check_output(flags)
     given = flags.where
@@ -82,20 +87,34 @@ def main(flags: argparse.Namespace) -> int:
 def _check_output(flags: argparse.Namespace) -> None:
     """Raises `RunnerError` if `--to` is not a new CSV file, or has no effect."""
     if flags.json:
-        raise RunnerError("--to: writes a CSV file, so --json has no effect\nremove one of them")
+        raise RunnerError(
+            "writes a CSV file, so --json has no effect\nremove one of them",
+            path="--to",
+            code="no-effect",
+        )
     if Path(flags.to).suffix != ".csv":
-        raise RunnerError(f"--to: got {flags.to!r}, expected a file that ends in .csv")
+        raise RunnerError(
+            f"got {flags.to!r}, expected a file that ends in .csv",
+            path="--to",
+            code="wrong-file-type",
+        )
     if any(
         item != "-" and Path(item).resolve() == Path(flags.to).resolve() for item in flags.items
     ):
-        raise RunnerError(f"--to: {flags.to} is one of the items; write another file")
+        raise RunnerError(
+            f"{flags.to} is one of the items; write another file",
+            path="--to",
+            code="already-exists",
+        )
 
 
 def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     options, words = _split_flags(arguments)
     flags = parse_flags(parser, options)
     if not words:
-        raise RunnerError(f"the following arguments are required: WHERE\nusage: {_USAGE}")
+        raise RunnerError(
+            f"the following arguments are required: WHERE\nusage: {_USAGE}", code="wrong-usage"
+        )
     flags.where = words[0]
     flags.items = words[1:]
     resolve_paths(parser.arguments, flags)
@@ -161,9 +180,11 @@ def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predict
         ]
         if given_flags:
             raise RunnerError(
-                f"--{given_flags[0]}: {exported} is an exported model, which has one set of "
+                f"{exported} is an exported model, which has one set of "
                 "weights and needs no data\n"
-                f"to use --{given_flags[0]}, pass the run directory instead"
+                f"to use --{given_flags[0]}, pass the run directory instead",
+                path=f"--{given_flags[0]}",
+                code="no-effect",
             )
         resolved = _resolve_export_config(exported, flags)
         with _export_predictor_scope(exported, resolved, flags) as predictor:
@@ -176,8 +197,10 @@ def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predict
             else "is not a directory"
         )
         raise RunnerError(
-            f"WHERE: {where} {problem}\npass a run directory, such as runs/digits/a, or a "
-            "directory that `runner export` wrote"
+            f"{where} {problem}\npass a run directory, such as runs/digits/a, or a "
+            "directory that `runner export` wrote",
+            path="WHERE",
+            code="not-a-run",
         )
     with _run_predictor_scope(select_model(where, flags), flags) as predictor:
         yield predictor
@@ -187,8 +210,10 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
     path = config_of_export(exported)
     if not path.is_file():
         raise RunnerError(
-            f"WHERE: {exported} has no {path.relative_to(exported)}, which describes the model\n"
-            "use a directory that `runner export` wrote"
+            f"{exported} has no {path.relative_to(exported)}, which describes the model\n"
+            "use a directory that `runner export` wrote",
+            path="WHERE",
+            code="not-a-run",
         )
     changes = tuple((f"--{path}", path, text) for path, text in flags.dotted)
     imports = tuple(flags.imports or ())

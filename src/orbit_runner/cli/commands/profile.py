@@ -111,11 +111,12 @@ def _read_run_profile(flags: argparse.Namespace) -> Profile:
     request = dataclasses.asdict(build_request(flags))
     extra = [f"--{name}" for name in ("steps", "keep") if getattr(flags, name) is not None]
     if extra or request != dataclasses.asdict(Request()):
-        named = extra[0] if extra else "config flags"
-        verb = "has" if extra else "have"
+        what = "has no effect" if extra else "config flags have no effect"
         raise RunnerError(
-            f"{named}: {verb} no effect, because {flags.profiled} is a directory, whose trace is "
-            f"read\nto profile its experiment now: runner profile --experiment={flags.profiled} …"
+            f"{what}, because {flags.profiled} is a directory, whose trace is read\n"
+            f"to profile its experiment now: runner profile --experiment={flags.profiled} …",
+            path=extra[0] if extra else "",
+            code="no-effect",
         )
     with local_run_scope(flags.profiled, "RUN", None) as directory:
         return read_profile(directory)
@@ -147,7 +148,7 @@ def _require_single_process(resolved: ResolvedConfig) -> None:
             f"got {runtime.distribution_strategy!r}, but an experiment is profiled in one process\n"
             "use --distribution_strategy=mirrored, or set trainer.profile_steps and run it"
         )
-        raise ConfigError([Problem(path, message, resolved.origin(path))])
+        raise ConfigError([Problem(path, message, resolved.origin(path), "not-supported")])
 
 
 def _profiling_config(config: ExperimentConfig, steps: int) -> ExperimentConfig:
@@ -226,7 +227,9 @@ def _copy_trace(trace: Path, place: Path) -> None:
     try:
         shutil.copytree(trace, place, dirs_exist_ok=True)
     except OSError as error:
-        raise RunnerError(f"--keep: cannot write {place}: {error.strerror or error}") from error
+        raise RunnerError(
+            f"cannot write {place}: {error.strerror or error}", path="--keep", code="not-writable"
+        ) from error
 
 
 COMMAND = Command("profile", _DESCRIPTION, _add_flags, ["digits --steps=50"], main)

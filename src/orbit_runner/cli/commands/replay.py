@@ -50,7 +50,9 @@ _SETTINGS_RULE = "the saved config determines the step; only settings of the mac
 def main(flags: argparse.Namespace) -> int:
     """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
     if flags.out and not flags.layer:
-        raise RunnerError("--out: has no effect without --layer; name the layers to save")
+        raise RunnerError(
+            "has no effect without --layer; name the layers to save", path="--out", code="no-effect"
+        )
 
     def debug(run: Run, examination: Examination) -> None:
         if flags.pdb:

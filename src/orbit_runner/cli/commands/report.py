@@ -22,7 +22,11 @@ file without scripts. The run may still be in progress; repeat the command to up
 def main(flags: argparse.Namespace) -> int:
     """Writes the report and prints its path. Returns 0."""
     if is_remote(flags.run) and not flags.html:
-        raise RunnerError(f"--html: {flags.run} is in an object store; specify a local file")
+        raise RunnerError(
+            f"{flags.run} is in an object store; specify a local file",
+            path="--html",
+            code="bad-path",
+        )
     with local_run_scope(flags.run, "RUN", None) as path:
         directory = RunDirectory(path)
         directory.require_config()
@@ -32,7 +36,7 @@ def main(flags: argparse.Namespace) -> int:
             write(target, make_report(path, flags.run))
         except OSError as error:
             raise RunnerError(
-                f"cannot write {target}: {error.strerror}\nuse --html=FILE"
+                f"cannot write {target}: {error.strerror}\nuse --html=FILE", code="not-writable"
             ) from error
     if output_target(target) != 1:  # Otherwise, the page is there.
         print(target)

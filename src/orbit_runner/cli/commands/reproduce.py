@@ -44,7 +44,8 @@ The run itself is not changed, and may still be in progress. The exit code is 0 
 equal, and 4 if not.
 
 Instead of a run, RUN may be an experiment whose fingerprint is published, such as `digits`: it is
-trained with portable numerics, and compared with the weights that every machine gets.
+trained with portable numerics, and compared with the weights that every machine gets. As for
+--experiment, a run directory of this name takes precedence; a note says so.
 
 --SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
 _SETTINGS_RULE = (
@@ -91,8 +92,10 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
     given += [f"--{path}" for path, _ in flags.dotted]
     if given:
         raise RunnerError(
-            f"{given[0]}: cannot be combined with the published experiment {flags.run!r}, whose "
-            "steps and settings are fixed\nremove it"
+            f"cannot be combined with the published experiment {flags.run!r}, whose steps and "
+            "settings are fixed\nremove it",
+            path=given[0],
+            code="conflict",
         )
     with messages_scope(flags), _directory_scope(flags.model_dir, Path(flags.run)) as directory:
         progress = progress_of(flags, "reproduce", flags.run)
@@ -151,7 +154,9 @@ def _require_new_directory(directory: Path, run: Path) -> Path:
     check_outside(directory, run)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise RunnerError(
-            f"--model_dir: {directory} is not empty\nuse a new directory, or omit the flag"
+            f"{directory} is not empty\nuse a new directory, or omit the flag",
+            path="--model_dir",
+            code="already-exists",
         )
     return directory
 

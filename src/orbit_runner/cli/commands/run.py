@@ -73,14 +73,19 @@ def main(flags: argparse.Namespace) -> int:
     """Runs an experiment. Returns the exit code."""
     started = time.monotonic()
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
-        raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
+        raise RunnerError(
+            f"got {flags.pretrain_steps}, allowed: at least 1",
+            path="--pretrain_steps",
+            code="out-of-range",
+        )
     _check_stop_step(flags)
     if flags.mode == FINE_TUNING:
         return _fine_tune(flags)
     if flags.pretrain_steps is not None:
         raise RunnerError(
-            f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
-            f"remove it, or use --mode={FINE_TUNING}"
+            f"has no effect with --mode={flags.mode}\nremove it, or use --mode={FINE_TUNING}",
+            path="--pretrain_steps",
+            code="no-effect",
         )
     return start_run(flags, resolve(build_request(flags)), started)
 
@@ -92,8 +97,10 @@ def _fine_tune(flags: argparse.Namespace) -> int:
     watched = watched_directory(resolved)
     if not flags.model_dir:
         raise RunnerError(
-            f"--model_dir: is not set; --mode={FINE_TUNING} requires it, to create a run directory "
-            "in it for each checkpoint"
+            f"is not set; --mode={FINE_TUNING} requires it, to create a run directory "
+            "in it for each checkpoint",
+            path="--model_dir",
+            code="not-set",
         )
     return fine_tune_continuously(
         watched,
@@ -123,9 +130,17 @@ def _check_stop_step(flags: argparse.Namespace) -> None:
     if flags.stop_at_step is None:
         return
     if flags.stop_at_step < 1:
-        raise RunnerError(f"--stop_at_step: got {flags.stop_at_step}, allowed: at least 1")
+        raise RunnerError(
+            f"got {flags.stop_at_step}, allowed: at least 1",
+            path="--stop_at_step",
+            code="out-of-range",
+        )
     if flags.mode not in TRAINING:
-        raise RunnerError(f"--stop_at_step: has no effect with --mode={flags.mode}\nremove it")
+        raise RunnerError(
+            f"has no effect with --mode={flags.mode}\nremove it",
+            path="--stop_at_step",
+            code="no-effect",
+        )
 
 
 def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
@@ -166,7 +181,9 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
     url = flags.model_dir
     trainer = resolved.config.trainer
     if resolve_cluster(resolved.config.runtime, os.environ) is not None:
-        raise RunnerError(f"--model_dir: got {url!r}, expected a local path\n{SHARED}")
+        raise RunnerError(
+            f"got {url!r}, expected a local path\n{SHARED}", path="--model_dir", code="bad-path"
+        )
     if flags.mode not in TRAINING:
         check_mode(flags.mode)
         with evaluation_scope(
@@ -186,8 +203,10 @@ def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Pa
     cluster = check_before_start(resolved, flags.mode, model_dir)
     if cluster is not None and not flags.model_dir:
         raise RunnerError(
-            "--model_dir: is not set, but the members of a cluster share one run directory\n"
-            "pass the same --model_dir, on shared storage, to every member"
+            "is not set, but the members of a cluster share one run directory\n"
+            "pass the same --model_dir, on shared storage, to every member",
+            path="--model_dir",
+            code="not-set",
         )
     with setting_error_scope(resolved):
         config, mode = adapt_to_role(resolved.config, flags.mode, cluster)

@@ -6,7 +6,6 @@ import argparse
 import csv
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
-from orbit_runner.utils.text_table import table_lines
+from orbit_runner.utils.text_table import table_lines, terminal_width
 
 _DESCRIPTION = """\
 List the runs in a directory: status, progress, results, age, and the settings that override the
@@ -40,7 +39,11 @@ _ASCII = ("|- ", "`- ", "|  ", "   ")
 def main(flags: argparse.Namespace) -> int:
     """Prints the runs in the given directories. Returns 0."""
     if flags.tree and flags.csv:
-        raise RunnerError("--tree: has no effect with --csv\nadd `--columns=+parent,branch_step`")
+        raise RunnerError(
+            "has no effect with --csv\nadd `--columns=+parent,branch_step`",
+            path="--tree",
+            code="no-effect",
+        )
     roots = [require_directory(name) for name in flags.directories or ["runs"]]
     runs = read_summaries(roots, inside_runs=True)
     columns = RunColumns(runs)
@@ -88,7 +91,8 @@ def _add_flags(parser: Parser) -> None:
     add(
         "--sort",
         metavar="NAME",
-        help="sort by a column, metric or setting, largest first (default: newest first)",
+        help="sort by a metric, the best first, or by a column or setting, the largest first "
+        "(default: newest first)",
     )
     add(
         "--tree",
@@ -114,7 +118,11 @@ def require_directory(name: str) -> Path:
     path = Path(name)
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
-        raise RunnerError(f"DIR: {name} {problem}\nspecify the directory that contains the runs")
+        raise RunnerError(
+            f"{name} {problem}\nspecify the directory that contains the runs",
+            path="DIR",
+            code="wrong-file-type" if path.exists() else "missing-file",
+        )
     return path
 
 
@@ -134,7 +142,9 @@ def _select_runs(
     runs: Sequence[RunSummary], columns: RunColumns, flags: argparse.Namespace
 ) -> list[RunSummary]:
     if flags.limit is not None and flags.limit < 1:
-        raise RunnerError(f"--limit: got {flags.limit}, allowed: at least 1")
+        raise RunnerError(
+            f"got {flags.limit}, allowed: at least 1", path="--limit", code="out-of-range"
+        )
     if flags.condition:
         condition = parse_condition(flags.condition, columns)
         runs = [run for run in runs if condition(run)]
@@ -144,25 +154,29 @@ def _select_runs(
         columns.check(flags.sort, "--sort")
         absent = [run for run in present if columns.value(run, flags.sort) is None]
         present = [run for run in present if columns.value(run, flags.sort) is not None]
-        present.sort(key=lambda run: _sort_key(columns.value(run, flags.sort)), reverse=True)
+        sign = -1.0 if columns.better_values(flags.sort) == "lower" else 1.0
+        present.sort(key=lambda run: _sort_key(columns.value(run, flags.sort), sign), reverse=True)
     if flags.reverse:
         present.reverse()
     return [*present, *absent][: flags.limit]
 
 
-def _sort_key(value: object) -> tuple[bool, float, str]:
-    """Returns a key that orders numbers before texts, and NaN before all other numbers."""
+def _sort_key(value: object, sign: float) -> tuple[bool, float, str]:
+    """Returns a key that orders numbers before texts, and NaN before all other numbers.
+
+    With a `sign` of -1, smaller numbers are last.
+    """
     if isinstance(value, (int, float)):
-        return False, float("-inf") if value != value else float(value), ""
+        return False, float("-inf") if value != value else sign * float(value), ""
     return True, 0.0, str(value)
 
 
 def _format_table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
     """Returns the lines of a table. On a terminal, the last column is cut to fit."""
     lines = table_lines([names, *rows])
-    if not sys.stdout.isatty():
+    width = terminal_width()
+    if width is None:
         return lines
-    width = shutil.get_terminal_size().columns
     return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
 
 

@@ -49,14 +49,20 @@ def main(flags: argparse.Namespace) -> int:
         examples = order.examples()
         if examples is None:
             raise RunnerError(
-                "RUN|EXPERIMENT: the order of these examples is only known by running the input "
-                "pipeline\nuse `runner batch` to see the batch of a step"
+                "the order of these examples is only known by running the input "
+                "pipeline\nuse `runner batch` to see the batch of a step",
+                path="RUN|EXPERIMENT",
+                code="not-repeatable",
             )
         number = examples.find(flags.example)
         is_excluded = number in order.excluded_examples()
         until = flags.until or order.last_step()
         if not until:
-            raise RunnerError("--until: is not set, and the experiment has no trainer.train_steps")
+            raise RunnerError(
+                "is not set, and the experiment has no trainer.train_steps",
+                path="--until",
+                code="not-set",
+            )
         occurrences = order.occurrences(number, until)
         about = _describe_example(order, occurrences)
     if order.placement.note:

@@ -14,13 +14,13 @@ from orbit_runner.distribute.cluster.addresses import address_problem
 from orbit_runner.distribute.cluster.description import Cluster, check_cluster
 from orbit_runner.distribute.cluster.from_config import from_config, parse_remote_cluster
 from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, format_choices
 
 _DESCRIPTION = """\
 Run a worker, parameter server or data server for runs on other machines, until SIGTERM, SIGHUP or
 Ctrl-C.
 
-  runner server --role=worker --index=0 --cluster='worker=a:2222,b:2222;ps=c:2222'
+  runner server --role=worker --index=0 --cluster='worker=a:2222;ps=b:2222'
   runner server --role=data --port=5050 --host=a
 
 A worker or parameter server (ps) serves a run whose --runtime.remote_cluster has the same value as
@@ -40,8 +40,10 @@ def main(flags: argparse.Namespace) -> int:
     cluster = _find_cluster(flags)
     if cluster.me.role not in _SERVERS:
         raise RunnerError(
-            f"{cluster.source}: this process is {cluster.me}, expected a {' or '.join(_SERVERS)}; "
-            "start a chief or an evaluator with `runner run`"
+            f"this process is {cluster.me}, expected a {format_choices(_SERVERS)}; start a chief "
+            "or an evaluator with `runner run`",
+            path=cluster.source,
+            code="bad-cluster",
         )
     _prepare_process()
     from orbit_runner.distribute.servers import serve_role
@@ -81,8 +83,11 @@ def _refuse_unused_flags(flags: argparse.Namespace) -> None:
 
 def _refuse_flags(unused: Sequence[str], reason: str) -> None:
     if unused:
-        flags = ", ".join(unused)
-        raise RunnerError(f"{flags}: no effect here, because {reason}\nremove {flags}")
+        raise RunnerError(
+            f"has no effect here, because {reason}\nremove {', '.join(unused)}",
+            path=unused[0],
+            code="no-effect",
+        )
 
 
 def _given_flags(flags: argparse.Namespace, *names: str) -> list[str]:
@@ -102,7 +107,9 @@ def _find_cluster(flags: argparse.Namespace) -> Cluster:
     if flags.cluster:
         jobs = parse_remote_cluster(flags.cluster, "--cluster")
         if flags.role is None:
-            raise RunnerError(f"--role: is not set; allowed: {', '.join(_ROLES)}")
+            raise RunnerError(
+                f"is not set; allowed: {', '.join(_ROLES)}", path="--role", code="not-set"
+            )
         return check_cluster(jobs, flags.role, _require_index(flags, jobs), "--cluster")
     cluster = _describe_cluster(flags)
     if flags.role is None and flags.index is None:
@@ -120,7 +127,9 @@ def _describe_cluster(flags: argparse.Namespace) -> Cluster:
     if request != Request():
         runtime = resolve(request).config.runtime
     if not runtime.cluster.jobs():
-        raise RunnerError(f"no cluster is described: set --cluster, {NAME}, or runtime.cluster")
+        raise RunnerError(
+            f"no cluster is described: set --cluster, {NAME}, or runtime.cluster", code="not-set"
+        )
     changes = {
         "task_type": flags.role or runtime.task_type,
         "task_index": flags.index if flags.index is not None else runtime.task_index,
@@ -135,7 +144,11 @@ def _default_index(cluster: Cluster, role: str) -> int:
 def _require_index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
     several = len(jobs.get(flags.role, ()))
     if flags.index is None and several > 1:
-        raise RunnerError(f"--index: is not set, but --cluster has {several} × {flags.role}")
+        raise RunnerError(
+            f"is not set, but --cluster has {several} × {flags.role}",
+            path="--index",
+            code="not-set",
+        )
     return flags.index or 0
 
 
@@ -145,7 +158,7 @@ def _serve_data(flags: argparse.Namespace) -> int:
     address = f"{host}:{'' if flags.port is None else flags.port}"
     problem = address_problem(address)
     if problem:
-        raise RunnerError(f"--port and --host: {problem}")
+        raise RunnerError(f"--port and --host: {problem}", code="server-failed")
     _prepare_process()
     from orbit_runner.distribute.servers import serve_data
 

@@ -44,13 +44,15 @@ def main(flags: argparse.Namespace) -> int:
     if flags.dry_run:
         return _print_plan(file, base)
     if not flags.model_dir:
-        raise RunnerError("--model_dir: is not set; it is the directory of the sweep")
+        raise RunnerError(
+            "is not set; it is the directory of the sweep", path="--model_dir", code="not-set"
+        )
     with messages_scope(flags):
         try:
             return _run(flags, file, base)
         except OSError as error:
-            message = f"--model_dir: cannot write {error.filename or flags.model_dir}: {error}"
-            raise _WriteError(message) from error
+            message = f"cannot write {error.filename or flags.model_dir}: {error}"
+            raise _WriteError(message, path="--model_dir") from error
 
 
 def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
@@ -72,6 +74,7 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
 class _WriteError(RunnerError):
     """A file of the sweep that could not be written."""
 
+    code = "not-writable"
     exit_code = exit_codes.CRASHED
 
 
@@ -125,7 +128,9 @@ def _check_flags(flags: argparse.Namespace) -> None:
     for name, low, high in limits:
         value = getattr(flags, name, None)
         if value is not None and not low <= value <= high:
-            raise RunnerError(f"--{name}: got {value}, allowed: {low} to {high}")
+            raise RunnerError(
+                f"got {value}, allowed: {low} to {high}", path=f"--{name}", code="out-of-range"
+            )
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:

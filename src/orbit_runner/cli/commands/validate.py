@@ -120,8 +120,7 @@ def _run_problems(resolved: ResolvedConfig) -> Iterator[Problem]:
     runtime = effective_runtime(resolved.config, "train_and_eval")
     replicas = runtime.num_replicas(runtime.num_workers)  # 0 workers: the cluster decides
     if replicas:
-        for path, message in batch_problems(resolved.config, replicas):
-            yield Problem(path, message, resolved.origin(path))
+        yield from resolved.locate(batch_problems(resolved.config, replicas))
     if resolved.config.gin_bindings:
         # What modules register is known only after they are imported.
         print("importing tensorflow, to check gin bindings", file=sys.stderr)

@@ -13,7 +13,7 @@ from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.errors import format_list
+from orbit_runner.errors import format_count, format_list
 from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.run_directory.verification import (
     DataVerification,
@@ -146,7 +146,7 @@ def _summary_line(verification: Verification, run: str) -> str:
     if verification.is_intact:
         bare = sum(not verdict.recorded for verdict in verification.verdicts)
         foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
-        return f"{run}: intact, {count} checkpoint{'s' if count != 1 else ''} read{foreign}"
+        return f"{run}: intact, {format_count(count, 'checkpoint')} read{foreign}"
     damaged = sum(bool(verdict.damage) for verdict in verification.verdicts)
     with_other_config = sum(
         verdict.other_config and not verdict.damage for verdict in verification.verdicts

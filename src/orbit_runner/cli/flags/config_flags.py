@@ -195,8 +195,9 @@ def apply_argument(flags: argparse.Namespace, given: str | None, name: str) -> N
     """Sets `flags.experiment` to an argument. Raises `RunnerError` if both are set differently."""
     if given and flags.experiment and given != flags.experiment:
         raise RunnerError(
-            f"--experiment: got {flags.experiment!r}, but {name} is {given!r}\n"
-            "pass only one of them"
+            f"got {flags.experiment!r}, but {name} is {given!r}\npass only one of them",
+            path="--experiment",
+            code="conflict",
         )
     flags.experiment = given or flags.experiment
 
@@ -237,7 +238,9 @@ def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
         for name in (values,) if isinstance(values, str) else values:
             if is_stream(Path(name)):
                 raise RunnerError(
-                    f"--{flag}: {name} can be read only once, but {reason}\nuse a regular file"
+                    f"{name} can be read only once, but {reason}\nuse a regular file",
+                    path=f"--{flag}",
+                    code="bad-path",
                 )
 
 

@@ -141,7 +141,9 @@ def _expand_flagfiles(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> l
             expanded_arguments.append(argument)
             continue
         if not equals or path in seen:
-            raise RunnerError(f"{argument}: expected --flagfile=FILE, each file once")
+            raise RunnerError(
+                f"{argument}: expected --flagfile=FILE, each file once", code="wrong-usage"
+            )
         expanded_arguments += _expand_flagfiles(_read_flagfile(path), (*seen, path))
     return expanded_arguments
 
@@ -151,9 +153,13 @@ def _read_flagfile(path: str) -> list[str]:
         with local_path(path, "--flagfile").expanduser().open(encoding="utf-8-sig") as file:
             text = file.read(_MAX_FLAGFILE + 1)
     except (OSError, UnicodeDecodeError) as error:
-        raise RunnerError(f"--flagfile={path}: cannot be read: {error}") from None
+        raise RunnerError(
+            f"--flagfile={path}: cannot be read: {error}", code="unreadable-file"
+        ) from None
     if len(text) > _MAX_FLAGFILE or "\0" in text:
-        raise RunnerError(f"--flagfile={path}: is not a text file with one flag per line")
+        raise RunnerError(
+            f"--flagfile={path}: is not a text file with one flag per line", code="bad-syntax"
+        )
     # Not `splitlines`, for which other characters, which a value may contain, end a line.
     stripped = (line.strip() for line in text.split("\n"))
     return [line for line in stripped if line and not line.startswith(("#", "//"))]
@@ -179,19 +185,21 @@ def _normalize_boolean(argument: str, name: str, equals: str, value: str, follow
         return argument
     if name != _strip_no(name):
         if equals:
-            raise RunnerError(f"{argument}: --{name} does not accept a value")
+            raise RunnerError(f"{argument}: --{name} does not accept a value", code="wrong-usage")
         return f"--{_strip_no(name)}=false"
     if not equals:
         return argument if following.lower() in (*_TRUE, *_FALSE) else f"{argument}=true"
     if value.lower() not in (*_TRUE, *_FALSE):
-        raise RunnerError(f"--{name}: got {value!r}, allowed: true, false")
+        raise RunnerError(
+            f"got {value!r}, allowed: true, false", path=f"--{name}", code="not-allowed"
+        )
     return f"--{name}={'true' if value.lower() in _TRUE else 'false'}"
 
 
 def check_mode(mode: str | None) -> None:
     """Raises an error for a mode that Model Garden's drivers name but do not implement."""
     if mode in REPLACED_MODES:
-        raise RunnerError(f"--mode={mode}: {REPLACED_MODES[mode]}")
+        raise RunnerError(f"--mode={mode}: {REPLACED_MODES[mode]}", code="not-allowed")
 
 
 def set_log_levels(flags: argparse.Namespace) -> None:
@@ -207,6 +215,10 @@ def set_log_levels(flags: argparse.Namespace) -> None:
     for part in (levels or "").split(","):
         name, _, level = part.strip().rpartition(":")
         if part.strip() and not isinstance(logging.getLevelName(level.upper()), int):
-            raise RunnerError(f"--logger_levels: got {part.strip()!r}, expected name:info, …")
+            raise RunnerError(
+                f"got {part.strip()!r}, expected name:info, …",
+                path="--logger_levels",
+                code="wrong-type",
+            )
         if part.strip():
             logging.getLogger(name).setLevel(level.upper())

@@ -88,7 +88,7 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
     `RunnerError` if a URL is not supported, `~` names an unknown user, or an output file cannot be
     written: before the work begins whose result it is for.
     """
-    problems = []
+    problems: list[tuple[str, str]] = []
     for action in arguments:
         value = action.type
         given = getattr(flags, action.dest, None)
@@ -96,18 +96,22 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
             continue
         name = value.name or next(iter(action.option_strings), str(action.metavar))
         if given == "" and value.kind.startswith("output"):
-            problems.append(f"{name}: is empty; specify a path, or omit it")
+            problems.append((name, "is empty; specify a path, or omit it"))
         if not given:
             continue
         texts = [
             _expand_user(text, name) for text in ([given] if isinstance(given, str) else given)
         ]
-        problems += [f"{name}: {problem}" for problem in map(value.problem, texts) if problem]
+        problems += [(name, problem) for problem in map(value.problem, texts) if problem]
         if value.kind != "any URL":
             texts = [strip_file_scheme(text) for text in texts]
         setattr(flags, action.dest, texts[0] if isinstance(given, str) else texts)
+    if len(problems) == 1:
+        ((name, problem),) = problems
+        raise RunnerError(problem, path=name, code="bad-path")
     if problems:
-        raise RunnerError("\n".join(problems))
+        lines = [f"{name}: {problem}" for name, problem in problems]
+        raise RunnerError("\n".join(lines), code="bad-path")
 
 
 def _expand_user(text: str, shown: str) -> str:
@@ -115,8 +119,10 @@ def _expand_user(text: str, shown: str) -> str:
     if expanded_path.startswith("~"):
         user = expanded_path.partition("/")[0]
         raise RunnerError(
-            f"{shown}: got {text!r}, but {user} is not a home directory on this machine\n"
-            f"use the full path, or ./{text} for a name that begins with ~"
+            f"got {text!r}, but {user} is not a home directory on this machine\n"
+            f"use the full path, or ./{text} for a name that begins with ~",
+            path=shown,
+            code="bad-path",
         )
     return expanded_path
 
@@ -281,4 +287,6 @@ def write_flag_output(flag: str, path: str, content: str | bytes) -> None:
     try:
         write_output(Path(path), content)
     except OSError as error:
-        raise RunnerError(f"{flag}: cannot write {path}: {error.strerror or error}") from error
+        raise RunnerError(
+            f"cannot write {path}: {error.strerror or error}", path=flag, code="not-writable"
+        ) from error

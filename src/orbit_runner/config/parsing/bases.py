@@ -109,7 +109,7 @@ class _Reader:
             path = problem.path if problem.origin else BASE
             # Without layers, a problem of a file that is read twice is reported once.
             at = dataclasses.replace(at, layer=0) if at is not None else None
-            self.problems.append(Problem(path, problem.message, at))
+            self.problems.append(Problem(path, problem.message, at, code=problem.code))
 
     def _read_base(self, value: object, within: tuple[tuple[Path, str], ...]) -> None:
         self._count += 1
@@ -134,7 +134,7 @@ class _Reader:
 
 
 def _base_error(message: str) -> ConfigError:
-    return ConfigError([Problem(BASE, message)])
+    return ConfigError([Problem(BASE, message, code="bad-reference")])
 
 
 def _require_name(name: object) -> str:
@@ -157,8 +157,11 @@ def _find_base(name: str, directory: Path) -> Path:
     """Returns the file of a base that a file in `directory` names."""
     if Path(name).suffix in SUFFIXES:
         return find_file(name, directory)
-    if is_remote(name) or name in experiment_files():
+    if is_remote(name):
         return find_experiment(name)
+    experiments = experiment_files()
+    if name in experiments:
+        return experiments[name]
     fragments = {str(Path(path).with_suffix("")): file for path, file in fragment_files().items()}
     for known in (name, f"configs/{name}"):
         if known in fragments:
@@ -166,7 +169,7 @@ def _find_base(name: str, directory: Path) -> Path:
     for run in (directory / name, Path(name)):
         if os.path.isfile(RunDirectory(run).config):
             return RunDirectory(run).config
-    names = [*experiment_files(), *(path.removeprefix("configs/") for path in fragments)]
+    names = [*experiments, *(path.removeprefix("configs/") for path in fragments)]
     raise _base_error(unknown_name_message("base", name, names))
 
 

@@ -55,8 +55,9 @@ class Discarded:
     """The settings that lower layers set in a section of another class.
 
     Attributes:
-        path: The dotted path of the setting that chooses the class: `task.model.name`.
-        name: The class that is chosen.
+        path: The dotted path of the setting that chooses the class: `task.model.name`, or the data
+            source, whose class is the same.
+        name: The class or source that is chosen.
         origin: Where it was chosen.
         unknown: The settings that this class does not have, with their values.
         known: The settings that it has, with their values in the lower layers and now.
@@ -118,18 +119,43 @@ class Builder:
         ).items():
             below = _join_path(path, key)
             if key not in fields:
-                self._add_problem(below, _unknown_setting(key, [*fields], base.absent), node.origin)
+                message = _unknown_setting(key, [*fields], base.absent)
+                self._add_problem(below, message, node.origin, "unknown-setting")
                 continue
             if self._lenient:
                 node = _convert_boolean_word(node, _hints(owner)[key], fields[key].metadata)
             value = self._build_field(fields[key], owner, getattr(base, key), node, below)
             if value is not _ABSENT:
                 values[key] = value
-        built = base.replace(**values)
+        built = self._drop_settings_of_former_source(base.replace(**values), base, section, path)
         if not isinstance(built, OneOf):
             return built
         self._find_unused_blocks(built, section, path)
         return _reset_other_blocks(built)
+
+    def _drop_settings_of_former_source(
+        self, built: Config, base: Config, section: Section, path: str
+    ) -> Config:
+        """Returns a section without what lower layers set for the source that they chose."""
+        chosen = section.children.get("source")
+        layer = section.source_changed_in
+        if layer is None or not isinstance(chosen, Leaf):
+            return built
+        unread = {problem.path for problem in built.unread()}
+        kept = drop_lower_layers(section, layer).children
+        names = [name for name in section.children if name in unread and name not in kept]
+        dropped = Section(section.origin, {name: section.children[name] for name in names})
+        listed = {below: format_value(leaf.value) for below, leaf in leaves(dropped)}
+        if not listed:
+            return built
+        places = [_join_path(path, name) for name in names]
+        for known in [*self.origins]:
+            if any(_is_within(known, place) for place in places):
+                del self.origins[known]
+        self.discarded.append(
+            Discarded(_join_path(path, "source"), str(chosen.value), chosen.origin, listed, {})
+        )
+        return built.replace(**{name: getattr(base, name) for name in names})
 
     def _find_unused_blocks(self, built: OneOf, section: Section, path: str) -> None:
         """Finds blocks that lower layers set before a higher one chose another `type`."""
@@ -164,13 +190,13 @@ class Builder:
             self._check(below, _join_path(path, name), flawed)
         if any(_is_within(flaw, path) or _is_within(path, flaw) for flaw in flawed):
             return
-        for messages, add in (
-            (config.problems(), self._add_problem),
-            (config.inert(), self._add_note),
+        for problems, collected in (
+            (config.problems(), self.problems),
+            (config.inert(), self.notes),
         ):
-            for name, message in messages:
-                below_path = _join_path(path, name)
-                add(below_path, message, self.origin_of(below_path))
+            for item in problems:
+                problem = Problem.of(item).below(path)
+                collected.append(problem.at(self.origin_of(problem.path)))
 
     def origin_of(self, path: str) -> Origin | None:
         """Returns the origin of a setting or of its nearest section that was set, or None."""
@@ -199,13 +225,11 @@ class Builder:
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
-            for kind, add in (("unsupported", self._add_problem), ("ignored", self._add_note)):
+            for kind, collected in (("unsupported", self.problems), ("ignored", self.notes)):
                 if meta.get(kind) and built != base:
-                    add(
-                        path,
-                        no_effect_message("a section with non-default values", meta[kind]),
-                        node.origin,
-                    )
+                    message = no_effect_message("a section with non-default values", meta[kind])
+                    code = "not-supported" if kind == "unsupported" else "no-effect"
+                    collected.append(Problem(path, message, node.origin, code))
             return built
         if isinstance(node, Section):
             node = self._substitute(Leaf(_plain_value(node), node.origin), path)
@@ -236,7 +260,7 @@ class Builder:
                 value = {item.shorthand: value}
             if not isinstance(value, Mapping):
                 problem = f"got {format_value(value)}, expected {describe_type(item)}"
-                self._add_problem(below, problem, origin)
+                self._add_problem(below, problem, origin, "wrong-type")
                 continue
             start = existing[index] if existing and isinstance(existing[index], Config) else item()
             built.append(self.build(start, section_of(value, origin), below))
@@ -264,11 +288,13 @@ class Builder:
             check_value(value, field, default)
         except Mismatch as error:
             formerly = field.metadata.get("formerly")
-            self._add_problem(path, f"{error}\n{formerly}" if formerly else str(error), node.origin)
+            message = f"{error}\n{formerly}" if formerly else str(error)
+            self._add_problem(path, message, node.origin, error.code)
             return _ABSENT
         ignored = field.metadata.get("ignored")
         if ignored and value != default:
-            self._add_note(path, no_effect_message(format_value(value), ignored), node.origin)
+            message = no_effect_message(format_value(value), ignored)
+            self.notes.append(Problem(path, message, node.origin, "no-effect"))
         return value
 
     def _build_variant(self, registry: Registry, base: Any, section: Section, path: str) -> object:
@@ -283,16 +309,18 @@ class Builder:
         at = named.origin if named is not None else section.origin
         if self._references is not None and has_reference_notation(name):
             message = "it determines the settings of its section, so it cannot be a reference"
-            self._add_problem(f"{path}.name", f"got {format_value(name)}; {message}", at)
+            message = f"got {format_value(name)}; {message}"
+            self._add_problem(f"{path}.name", message, at, "bad-reference")
             return _ABSENT
         if not name:
             known = ", ".join(entry.name for entry in registry.entries())
-            self._add_problem(f"{path}.name", f"is not set\nallowed: {known}", at)
+            message = f"is not set\nallowed: {known}"
+            self._add_problem(f"{path}.name", message, at, "not-set")
             return _ABSENT
         try:
             entry = registry.get(str(name))
         except KeyError as error:
-            self._add_problem(f"{path}.name", error.args[0], at)
+            self._add_problem(f"{path}.name", error.args[0], at, "unknown-name")
             return _ABSENT
         cls = entry.load_config()
         built = self.build(base if type(base) is cls else cls(name=entry.name), section, path)
@@ -311,11 +339,8 @@ class Builder:
     def _substitute(self, node: Leaf | Section, path: str) -> Leaf | Section:
         return node if self._references is None else self._references.substitute(path, node)
 
-    def _add_problem(self, path: str, message: str, origin: Origin | None) -> None:
-        self.problems.append(Problem(path, message, origin))
-
-    def _add_note(self, path: str, message: str, origin: Origin | None) -> None:
-        self.notes.append(Problem(path, message, origin))
+    def _add_problem(self, path: str, message: str, origin: Origin | None, code: str) -> None:
+        self.problems.append(Problem(path, message, origin, code))
 
 
 def _join_path(path: str, name: str) -> str:

@@ -18,7 +18,11 @@ _TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "tru
 
 
 class Mismatch(ValueError):
-    """A value that its field does not allow."""
+    """A value that its field does not allow. `code` is one of `error_codes.CODES`."""
+
+    def __init__(self, message: str, code: str = "wrong-type") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def options_of(hint: object) -> tuple[object, ...]:

@@ -42,12 +42,14 @@ def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Ite
     modules = [statement.module for statement in statements.values() if _is_import(statement)]
     for text, statement in statements.items():
         message = ""
+        code = "unknown-name"
         if _is_import(statement):
             message = _import_problem(statement.module)
+            code = "import-failed"
         elif type(statement).__name__ == "BindingStatement" and not statement.scope:
             message = _section_problem(statement, config, [*modules, *config.imports])
         if message:
-            yield Problem("", message, origins[text])
+            yield Problem("", message, origins[text], code)
 
 
 def parse_statements(text: str) -> list[Statement]:

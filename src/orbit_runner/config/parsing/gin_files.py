@@ -147,7 +147,9 @@ class _Reader:
         # Compare resolved paths, because `sub/../a.gin` is `a.gin`.
         around = (*within, path.resolve()) if path else within
         if target.resolve() in around:
-            raise ConfigError([Problem("", f"{name!r} includes itself", origin)])
+            raise ConfigError(
+                [Problem("", f"{name!r} includes itself", origin, code="bad-reference")]
+            )
         self.read(read_text(target, name), name, target, around)
 
     def _add_binding(self, statement: BindingStatement, origin: Origin) -> None:
@@ -157,7 +159,7 @@ class _Reader:
         )
         if len(path) > MAX_DEPTH:
             message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
-            raise ConfigError([Problem("", message, origin)])
+            raise ConfigError([Problem("", message, origin, code="bad-syntax")])
         if (
             statement.selector == "macro" and statement.scope
         ):  # `NAME/macro.value = 1` is `NAME = 1`
@@ -167,7 +169,7 @@ class _Reader:
             self.found.macros[name] = (statement.value, origin)
         elif path[0] in ROOTS and statement.scope:
             message = f"got scope {statement.scope!r}; config settings do not support scopes"
-            raise ConfigError([Problem(".".join(path), message, origin)])
+            raise ConfigError([Problem(".".join(path), message, origin, code="bad-syntax")])
         elif path[0] in ROOTS:
             tree_path = path[1:] if path[0] == "experiment" else path
             self.found.bindings.append(Binding(tree_path, statement.value, origin))
@@ -199,9 +201,11 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
     written = str(place[3]).strip() if place is not None else ""
     if word := re.search(r"Failed to parse token '(\w+)'", str(error.args[0])):
         message = f"invalid gin: got {word[1]}, expected a value; put strings in quotes"
-        return Problem("", f"{message}\nin: {written}", Origin(label, line, layer))
+        return Problem(
+            "", f"{message}\nin: {written}", Origin(label, line, layer), code="bad-syntax"
+        )
     message = f"invalid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
-    return Problem("", message, Origin(label, line, layer))
+    return Problem("", message, Origin(label, line, layer), code="bad-syntax")
 
 
 def tree_of(layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> Section:
@@ -218,7 +222,9 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> Sectio
             if not binding.path and not isinstance(value, dict):
                 raise ValueError(f"got {value!r}, expected a section")
         except ValueError as error:
-            problems.append(Problem(".".join(binding.path), str(error), binding.origin))
+            problems.append(
+                Problem(".".join(binding.path), str(error), binding.origin, code="bad-syntax")
+            )
             continue
         merge(root, assignment(binding.path, value, _find_origin(binding, macros)))
     if problems:
@@ -282,7 +288,12 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
     used = set(re.findall(r"%([\w./]+)", "\n".join([*map(repr, values), *texts])))
     macros = [item for layer in layers for item in layer.macros.items()]
     return [
-        Problem("", f"macro {name!r} is not used{nearest_name_hint(name, used)}\n{_HINT}", origin)
+        Problem(
+            "",
+            f"macro {name!r} is not used{nearest_name_hint(name, used)}\n{_HINT}",
+            origin,
+            code="no-effect",
+        )
         for name, (_, origin) in macros
         if name not in used and origin.line is None
     ]

@@ -47,6 +47,7 @@ def _join_list_items(parts: list[str], label: str) -> list[str]:
             f"item {missing} is missing; indexed items replace the whole list, so set all of them, "
             f"starting at {name}[0], or set the list: {name}=[…]",
             Origin(label),
+            code="wrong-type",
         )
         for name, given in items.items()
         if (missing := next((n for n in range(len(given)) if n not in given), None)) is not None
@@ -66,7 +67,14 @@ def load_assignment(text: str, label: str, layer: int) -> Section:
     path = tuple(name.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(
-            [Problem("", f"got {text.strip()!r}, expected path.to.setting=value", Origin(label))]
+            [
+                Problem(
+                    "",
+                    f"got {text.strip()!r}, expected path.to.setting=value",
+                    Origin(label),
+                    code="bad-syntax",
+                )
+            ]
         )
     return load_setting(path, value, label, layer)
 
@@ -78,7 +86,7 @@ def load_setting(path: tuple[str, ...], text: str, label: str, layer: int) -> Se
     """
     if len(path) > MAX_DEPTH:
         message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
-        raise ConfigError([Problem("", message, Origin(shorten(label)))])
+        raise ConfigError([Problem("", message, Origin(shorten(label)), code="bad-syntax")])
     wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
     if isinstance(wrapped, Leaf):
         return assignment(path, wrapped.value, Origin(label, None, layer))

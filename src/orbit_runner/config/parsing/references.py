@@ -151,7 +151,7 @@ class References:
 
     def _fail(self, path: str, message: str, origin: Origin) -> None:
         self._failed.add(path)
-        self.problems.append(Problem(path, message, origin))
+        self.problems.append(Problem(path, message, origin, code="bad-reference"))
 
 
 class _InvalidReference(ValueError):

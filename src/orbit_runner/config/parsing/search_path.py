@@ -11,6 +11,7 @@ from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.paths import CONFIG, RunDirectory
 from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
+from orbit_runner.utils.log import note_once
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
 # Much larger than any config file. A device such as /dev/zero has no end.
@@ -57,24 +58,45 @@ def find_experiment(name: str) -> Path:
     `name` is a name such as `digits`, a file, or a run directory.
     """
     if not name:
-        raise ConfigError([Problem("--experiment", f"is empty; {_EXPECTED}")])
+        raise ConfigError([Problem("--experiment", f"is empty; {_EXPECTED}", code="not-set")])
     if is_remote(name):
         is_file = Path(name).suffix in SUFFIXES
         return find_file(name if is_file else f"{name.rstrip('/')}/{CONFIG}")
     path = Path(name)
-    if os.path.isfile(RunDirectory(path).config):
+    if names_run(name):
         return RunDirectory(path).config
     if path.suffix in SUFFIXES or is_stream(path):
         return find_file(name)
     experiments = experiment_files()
     if name not in experiments and os.path.isdir(path):
         message = f"{name} is a directory without {CONFIG}\n{_EXPECTED}"
-        raise ConfigError([Problem("--experiment", message)])
+        raise ConfigError([Problem("--experiment", message, code="unknown-name")])
     if name not in experiments:
         raise ConfigError(
-            [Problem("--experiment", unknown_name_message("experiment", name, [*experiments]))]
+            [
+                Problem(
+                    "--experiment",
+                    unknown_name_message("experiment", name, [*experiments]),
+                    code="unknown-name",
+                )
+            ]
         )
     return experiments[name]
+
+
+def names_run(name: str) -> bool:
+    """Returns whether a name means a run directory, also if an experiment has this name.
+
+    Then a note says so.
+    """
+    is_run = os.path.isfile(RunDirectory(Path(name)).config)
+    if is_run and name in (experiments := experiment_files()):
+        file = experiments[name]
+        note_once(
+            f"note: {name} is the run in ./{name}; the experiment of this name is "
+            f"experiments/{file.name}"
+        )
+    return is_run
 
 
 def find_file(name: str, including_dir: Path | None = None) -> Path:
@@ -94,11 +116,13 @@ def find_file(name: str, including_dir: Path | None = None) -> Path:
         if os.path.isfile(root / name) or is_stream(root / name):
             return root / name
     if any(os.path.isdir(root / name) for root in roots):
-        raise ConfigError([Problem("", f"{name} is a directory, expected a file")])
+        raise ConfigError(
+            [Problem("", f"{name} is a directory, expected a file", code="wrong-file-type")]
+        )
     known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
     near = unknown_name_message("file", name, known).split("\n")[0]
     searched = ", ".join(dict.fromkeys(str(root) for root in roots))
-    raise ConfigError([Problem("", f"{near}\nsearched in: {searched}")])
+    raise ConfigError([Problem("", f"{near}\nsearched in: {searched}", code="missing-file")])
 
 
 def is_stream(path: Path) -> bool:
@@ -135,7 +159,9 @@ def remote_file(name: str, including_dir: Path | None) -> Path | None:
             return stage_file(f"{above}/{name}", "")
     except PathError as error:
         if is_remote(name):
-            raise ConfigError([Problem("", str(error).removeprefix(": "))]) from None
+            raise ConfigError(
+                [Problem("", str(error).removeprefix(": "), code=error.code)]
+            ) from None
     return None
 
 
@@ -148,13 +174,15 @@ def read_text(path: Path, label: str) -> str:
         content = _read_stream(path) if is_stream(path) else _read_file(path)
         if len(content) > _MAX_BYTES:
             message = f"is larger than {_MAX_BYTES // 2**20} MiB, the limit for config files"
-            raise ConfigError([Problem("", message, Origin(label))])
+            raise ConfigError([Problem("", message, Origin(label), code="bad-syntax")])
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         message = f"cannot be read: {error}\nsave it as UTF-8"
-        raise ConfigError([Problem("", message, Origin(label))]) from None
+        raise ConfigError([Problem("", message, Origin(label), code="bad-syntax")]) from None
     except OSError as error:
-        raise ConfigError([Problem("", f"cannot be read: {error}", Origin(label))]) from None
+        raise ConfigError(
+            [Problem("", f"cannot be read: {error}", Origin(label), code="unreadable-file")]
+        ) from None
 
 
 def _read_file(path: Path) -> bytes:

@@ -37,6 +37,8 @@ class Section:
     children: dict[str, Leaf | Section] = dataclasses.field(default_factory=dict)
     # The last layer that changed `name`, if any. Values of lower layers are for another class.
     renamed_in: int | None = None
+    # The last layer that changed `source`, if any.
+    source_changed_in: int | None = None
     # The null that a layer merged over the section, and the section before that. For an optional
     # section, it means None. For others, an empty `trainer:` has no effect.
     nulled: tuple[Leaf, Section] | None = None
@@ -73,6 +75,8 @@ def merge(base: Section, over: Section) -> None:
         else:
             if key == "name" and _differs(existing, node):
                 base.renamed_in = node.origin.layer
+            if key == "source" and _differs(existing, node):
+                base.source_changed_in = node.origin.layer
             if isinstance(existing, Leaf) and isinstance(node, Section):
                 node.covered = existing if isinstance(existing.value, str) else None
             base.children[key] = node
@@ -107,7 +111,7 @@ def resolve_null(section: Section, *, optional: bool) -> Leaf | Section:
     if section.nulled is None:
         return section
     null, before = section.nulled
-    above = Section(section.origin, section.children, section.renamed_in)
+    above = dataclasses.replace(section, nulled=None, covered=None)
     if optional:
         return above if above.children else null
     restored = resolve_null(before, optional=False)
@@ -134,7 +138,7 @@ def drop_lower_layers(section: Section, layer: int) -> Section:
     covered = section.covered
     if covered is not None and covered.origin.layer < layer:
         covered = None
-    return Section(section.origin, kept, section.renamed_in, nulled, covered)
+    return dataclasses.replace(section, children=kept, nulled=nulled, covered=covered)
 
 
 def set_layer(section: Section, layer: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,23 +20,25 @@ if TYPE_CHECKING:
 def check_choice(value: object, owner: type[OneOf]) -> None:
     """Raises Mismatch if a section has no block with this name."""
     if value is not None and value not in owner.choices():
-        kind = owner.__name__.lower().removesuffix("choice")
-        raise Mismatch(unknown_name_message(kind, value, owner.available()))
+        # LearningRateChoice: learning rate.
+        words = re.sub("([A-Z])", r" \1", owner.__name__).lower().split()
+        kind = " ".join(word for word in words if word != "choice")
+        raise Mismatch(unknown_name_message(kind, value, owner.available()), "not-allowed")
 
 
 def check_value(value: Any, field: dataclasses.Field[object], default: object) -> None:
     """Raises Mismatch if a field does not allow a value. `default` is that of the field."""
     meta = field.metadata
     if meta.get("unsupported") and value != default:
-        raise Mismatch(no_effect_message(format_value(value), meta["unsupported"]))
+        raise Mismatch(no_effect_message(format_value(value), meta["unsupported"]), "not-supported")
     allowed = meta.get("allowed")
     if allowed and value not in allowed:
         names = [str(option) for option in allowed if isinstance(option, str)]
         listed = ", ".join("null" if option is None else repr(option) for option in allowed)
         near = unknown_name_message("value", value, names).split("\n")[0]
-        raise Mismatch(f"{near}\nallowed: {listed}")
+        raise Mismatch(f"{near}\nallowed: {listed}", "not-allowed")
     if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
-        raise Mismatch(f"got {shorten(repr(value))}, {problem}")
+        raise Mismatch(f"got {shorten(repr(value))}, {problem}", "bad-path")
     if meta.get("duration") and isinstance(value, str):
         _check_duration(value)
     for number in value if isinstance(value, tuple) else (value,):
@@ -81,17 +84,23 @@ def default_of(field: dataclasses.Field[object]) -> object:
 
 def _check_range(value: float, meta: Metadata) -> None:
     if value != value:
-        raise Mismatch("got NaN, allowed: a number")
+        raise Mismatch("got NaN, allowed: a number", "out-of-range")
     above, below = meta.get("gt"), meta.get("lt")
     minimum, maximum = _limits(value, meta)
     if above is not None and value <= above:
-        raise Mismatch(f"got {value}, allowed: more than {above:g}")
+        raise Mismatch(f"got {value}, allowed: more than {above:g}", "out-of-range")
     if below is not None and value >= below:
-        raise Mismatch(f"got {value}, allowed: less than {below:g}")
+        raise Mismatch(f"got {value}, allowed: less than {below:g}", "out-of-range")
     if minimum is not None and value < minimum:
-        raise Mismatch(f"got {_format_number(value)}, allowed: at least {_format_limit(minimum)}")
+        raise Mismatch(
+            f"got {_format_number(value)}, allowed: at least {_format_limit(minimum)}",
+            "out-of-range",
+        )
     if maximum is not None and value > maximum:
-        raise Mismatch(f"got {_format_number(value)}, allowed: at most {_format_limit(maximum)}")
+        raise Mismatch(
+            f"got {_format_number(value)}, allowed: at most {_format_limit(maximum)}",
+            "out-of-range",
+        )
 
 
 def _check_magnitude(value: object) -> None:
@@ -104,7 +113,7 @@ def _check_magnitude(value: object) -> None:
             _check_magnitude(item)
     elif isinstance(value, int) and abs(value) > sys.float_info.max:
         limit = f"{sys.float_info.max:.4g}"
-        raise Mismatch(f"got {_format_number(value)}, allowed: -{limit} to {limit}")
+        raise Mismatch(f"got {_format_number(value)}, allowed: -{limit} to {limit}", "out-of-range")
 
 
 def _limits(value: float, meta: Metadata) -> tuple[float | None, float | None]:

@@ -102,7 +102,9 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     if isinstance(node, Leaf) and node.value is None:  # Only `---`.
         return Section(node.origin)
     if not isinstance(node, Section):
-        reader.problems.append(Problem("", "contains no `name: value` pairs", node.origin))
+        reader.problems.append(
+            Problem("", "contains no `name: value` pairs", node.origin, code="bad-syntax")
+        )
     if reader.problems:
         raise ConfigError(reader.problems)
     assert isinstance(node, Section)
@@ -182,13 +184,13 @@ class _Reader:
             message = "invalid YAML: a second document starts here; a config file contains one"
         elif mark is not None and "${" in _surrounding_line(text, mark.index):
             message += "\nput references in quotes inside [ ] and { }: ['${trainer.train_steps}']"
-        return Problem("", message, self._origin(mark))
+        return Problem("", message, self._origin(mark), code="bad-syntax")
 
     def character_problem(self, error: yaml.reader.ReaderError, text: str) -> Problem:
         line = text.count("\n", 0, error.position) + 1 if self._with_lines else None
         code = error.character if isinstance(error.character, int) else ord(error.character)
         message = f"invalid YAML: the character U+{code:04X} is not allowed"
-        return Problem("", message, Origin(self._label, line, self._layer))
+        return Problem("", message, Origin(self._label, line, self._layer), code="bad-syntax")
 
     def read(self, node: yaml.Node, path: str) -> Leaf | Section:
         origin = self._origin(node.start_mark)
@@ -210,9 +212,17 @@ class _Reader:
         """Counts a value. The target of an alias counts each time."""
         self._count += 1
         if self._count > _MAX_VALUES:
-            raise ConfigError([Problem(path, f"{_TOO_MANY}, including those of aliases", origin)])
+            raise ConfigError(
+                [
+                    Problem(
+                        path, f"{_TOO_MANY}, including those of aliases", origin, code="bad-syntax"
+                    )
+                ]
+            )
         if len(self._open) > MAX_DEPTH:
-            raise ConfigError([Problem("", f"{_TOO_DEEP}, including those of aliases", origin)])
+            raise ConfigError(
+                [Problem("", f"{_TOO_DEEP}, including those of aliases", origin, code="bad-syntax")]
+            )
 
     def _check_tag(self, node: yaml.Node, path: str) -> None:
         kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
@@ -224,12 +234,16 @@ class _Reader:
     def _add_tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
         shown = tag.replace(_TAGS, "!!")
         message = f"tag {shown!r:.80} is not supported here\nallowed: {allowed}"
-        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+        self.problems.append(
+            Problem(path, message, self._origin(node.start_mark), code="bad-syntax")
+        )
 
     def _enter(self, node: yaml.Node, path: str, origin: Origin) -> bool:
         if id(node) in self._open:
             self.problems.append(
-                Problem(path, "an alias refers to a node that contains it", origin)
+                Problem(
+                    path, "an alias refers to a node that contains it", origin, code="bad-syntax"
+                )
             )
             return False
         self._open.add(id(node))
@@ -243,13 +257,20 @@ class _Reader:
                 continue
             place = self._origin(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode) or id(key_node) in self.tags:
-                self.problems.append(Problem(path, "a name must be a string without a tag", place))
+                self.problems.append(
+                    Problem(path, "a name must be a string without a tag", place, code="bad-syntax")
+                )
                 continue
             key = str(key_node.value)
             below = f"{path}.{key}" if path else key
             if key in seen:
                 self.problems.append(
-                    Problem(below, f"is set twice, first at {seen[key]}; keep one", place)
+                    Problem(
+                        below,
+                        f"is set twice, first at {seen[key]}; keep one",
+                        place,
+                        code="set-twice",
+                    )
                 )
             seen[key] = place
             child = self.read(value_node, below)
@@ -261,7 +282,9 @@ class _Reader:
         for source in sources:
             read = self.read(source, path)
             if not isinstance(read, Section):
-                self.problems.append(Problem(path, "`<<` requires a section", read.origin))
+                self.problems.append(
+                    Problem(path, "`<<` requires a section", read.origin, code="bad-syntax")
+                )
                 continue
             for key, child in read.children.items():
                 section.children.setdefault(key, child)
@@ -309,7 +332,9 @@ class _Reader:
             self._add_tag_problem(node, tag, path, f"{tags}, or no tag")
             return
         message = f"got {node.value!r:.200}, which does not match its tag, !!{kind}"
-        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+        self.problems.append(
+            Problem(path, message, self._origin(node.start_mark), code="bad-syntax")
+        )
 
     def _add_ambiguity_problem(self, node: yaml.ScalarNode, path: str) -> None:
         plain = int(node.value)
@@ -317,7 +342,9 @@ class _Reader:
             f"got {node.value}, which YAML 1.1 and YAML 1.2 read as different numbers\n"
             f"write {plain}, or 0o… for an octal number, or put a string in quotes"
         )
-        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+        self.problems.append(
+            Problem(path, message, self._origin(node.start_mark), code="bad-syntax")
+        )
 
 
 def _convert_to_float(value: int) -> float:

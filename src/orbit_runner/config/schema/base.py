@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.weights import Weights
 
 if TYPE_CHECKING:
@@ -298,11 +299,18 @@ class Config:
         """Returns a copy with some fields changed."""
         return dataclasses.replace(self, **changes)
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for problems that types and limits alone cannot detect."""
         yield from ()
 
-    def inert(self) -> Iterator[tuple[str, str]]:
+    def unread(self) -> Iterator[Problem]:
+        """Yields (field, message) for settings that `source` does not read, whatever their values.
+
+        Such a setting is an error, unless it was set for another `source` in a lower layer.
+        """
+        yield from ()
+
+    def inert(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that have no effect in combination with others.
 
         They are errors in this package's experiments and notes in Model Garden's.
@@ -346,10 +354,16 @@ class OneOf(Config):
             return {"type": None}
         return {"type": self.type, self.type: _plain_value(self.get())}
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if the choice is missing or not available."""
         if self.type is None and self.required:
-            yield "type", f"is not set\nallowed: {', '.join(self.available())}"
+            yield Problem(
+                "type", f"is not set\nallowed: {', '.join(self.available())}", code="not-set"
+            )
         if self.type is not None and self.type in self.unavailable:
             reason = self.unavailable[self.type]
-            yield "type", f"got {self.type!r}: {reason}\nallowed: {', '.join(self.available())}"
+            yield Problem(
+                "type",
+                f"got {self.type!r}: {reason}\nallowed: {', '.join(self.available())}",
+                code="not-allowed",
+            )

@@ -6,16 +6,18 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
+from orbit_runner.errors import format_choices
 from orbit_runner.registration import SourceTraits
 
 if TYPE_CHECKING:
     from orbit_runner.registration import Registry
     from orbit_runner.utils.types import JsonObject
 
-_NO_TFDS = "only image_classification and tabular read TFDS"
+_NO_TFDS = "this task does not read TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
@@ -180,18 +182,24 @@ class DataConfig(Config):
         help="algorithm that tunes tf.data's parallelism and buffer sizes",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
         if self.source and self.global_batch_size == 0:
-            yield "global_batch_size", "got 0, allowed: at least 1"
+            yield Problem("global_batch_size", "got 0, allowed: at least 1", code="out-of-range")
         for address in service_addresses(self):
             problem = service_problem(address)
             if problem:
-                yield "tf_data_service_address", problem
+                yield Problem("tf_data_service_address", problem, code="bad-path")
         if self.is_training is False and self.augment != "none":
-            yield "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
+            yield Problem(
+                "augment",
+                f"got {self.augment!r} with is_training: false\nallowed: 'none'",
+                code="conflict",
+            )
         if self.is_training is False and self.exclude:
-            yield "exclude", "leaves out training examples; set it in train_data"
+            yield Problem(
+                "exclude", "leaves out training examples; set it in train_data", code="not-allowed"
+            )
         yield from self._source_problems()
 
     @property
@@ -213,25 +221,34 @@ class DataConfig(Config):
         registry = source_registry(self)
         return registry is not None and self.source in registry
 
-    def _source_problems(self) -> Iterator[tuple[str, str]]:
+    def _source_problems(self) -> Iterator[Problem]:
         """Yields settings that the source requires, and those that it does not read."""
-        traits = [section.traits for section in self.sources]
         is_mixed = len(self.sources) > 1
         for number, section in enumerate(self.sources):
             for name, example in section.traits.required:
                 if not getattr(section, name):
                     path = f"mixture[{number}].{name}" if is_mixed else name
-                    yield path, f"is not set; for example, {example}"
+                    yield Problem(path, f"is not set; for example, {example}", code="not-set")
+        for problem in self.unread():
+            if getattr(self, problem.path) != default_setting(self, problem.path):
+                yield problem
+
+    def unread(self) -> Iterator[Problem]:
+        """Yields (field, message) for settings that the source does not read."""
         for name, replacement in self.traits.instead:
-            if getattr(self, name):
-                yield name, f"is not read by `source: {self.source}`; set {replacement}"
+            message = f"is not read by `source: {self.source}`; set {replacement}"
+            yield Problem(name, message, code="no-effect")
         if self.traits.is_generated or not self._is_source_known:
             return
-        read = {name for source_traits in traits for name in source_traits.settings}
+        read = {name for section in self.sources for name in section.traits.settings}
         for name, readers in _source_settings(source_registry(self)).items():
-            if name not in read and getattr(self, name) != default_setting(self, name):
-                by = " or ".join(map(repr, readers))
-                yield name, f"is read only by source {by}, got source {self.source!r}"
+            if name not in read:
+                by = format_choices(map(repr, readers))
+                yield Problem(
+                    name,
+                    f"is read only by source {by}, got source {self.source!r}",
+                    code="no-effect",
+                )
 
 
 def source_registry(section: DataConfig) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig, resolve_data_config, service_addresses
@@ -22,10 +23,10 @@ from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
-from orbit_runner.errors import DataError, SettingError
+from orbit_runner.errors import DataError, SettingError, format_count
 from orbit_runner.registry import TASKS
 
-Problems = Iterator[tuple[str, str]]
+Problems = Iterator[Problem]
 
 AXES = ("batch", "height", "width", "channels")
 _DATA = {"train_data": TRAINING, "validation_data": EVALUATING}
@@ -89,6 +90,11 @@ class TaskConfig(Config):
         None, le=65536, help="alternative to runtime.eval_input_partition_dims, as in Model Garden"
     )
 
+    @property
+    def shared_data_settings(self) -> Sequence[str]:
+        """Names in `train_data` that say what the validation data are, too: of a part of it."""
+        return ()
+
     @classmethod
     def experiment_defaults(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns values of settings of the experiment that no file and no flag sets.
@@ -106,19 +112,24 @@ class TaskConfig(Config):
         """
         return {}
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if `is_training` contradicts the name of the section."""
         for section, expected in (("train_data", True), ("validation_data", False)):
             if getattr(self, section).is_training is not expected:
-                yield (
+                yield Problem(
                     f"{section}.is_training",
                     f"must be {str(expected).lower()} in {section}; remove it",
+                    code="not-allowed",
                 )
 
-    def inert(self) -> Iterator[tuple[str, str]]:
+    def inert(self) -> Iterator[Problem]:
         """Yields (field, message) if `init_ignore` is set without `init_checkpoint`."""
         if self.init_ignore and not self.init_checkpoint:
-            yield "init_ignore", "has no effect without init_checkpoint\nset both or neither"
+            yield Problem(
+                "init_ignore",
+                "has no effect without init_checkpoint\nset both or neither",
+                code="no-effect",
+            )
 
     @property
     def batch_shapes_vary(self) -> bool:
@@ -140,7 +151,7 @@ class Split:
         return math.prod(self.dims)
 
     def __str__(self) -> str:
-        return f"{list(self.dims)} ({self.parts} part{'s' if self.parts > 1 else ''})"
+        return f"{list(self.dims)} ({format_count(self.parts, 'part')})"
 
 
 @config_class
@@ -223,7 +234,7 @@ class ExperimentConfig(Config):
         """What the task reads."""
         return task_data(self.task)
 
-    def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
+    def preflight(self, mode: str) -> Iterator[Problem]:
         """Yields (dotted path, message) for problems that would stop a run.
 
         See `TaskData.problems`.
@@ -232,36 +243,38 @@ class ExperimentConfig(Config):
             mode: The mode of the run.
         """
         problems = [*self.data.problems()]
-        yield from ((f"task.{name}", message) for name, message in problems)
+        yield from (Problem.of(problem).below("task") for problem in problems)
         if not problems and mode in TRAINING:
             yield from _unknown_example_problems(self)
         for section in ("callbacks", "trackers"):
             for index, item in enumerate(getattr(self, section)):
-                for name, message in item.preflight():
-                    yield f"{section}[{index}].{name}", message
+                for problem in item.preflight():
+                    yield problem.below(f"{section}[{index}]")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) for contradictions between sections."""
         yield from _split_problems(self)
         yield from _asynchronous_problems(self)
         yield from _watch_problems(self)
         if getattr(self.task.train_data, "exclude", "") and not self.data.excludes_examples:
-            yield (
+            yield Problem(
                 EXCLUDE,
                 "is not supported by this task, which does not declare the order of its examples\n"
                 "remove it, and leave the examples out of the files",
+                code="not-supported",
             )
 
-    def inert(self) -> Iterator[tuple[str, str]]:
+    def inert(self) -> Iterator[Problem]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""
         for section in _DATA:
             data = getattr(self.task, section)
             named = data.tf_data_service_address or self.runtime.tf_data_service
             if data.enable_tf_data_service and not named:
-                yield (
+                yield Problem(
                     f"task.{section}.enable_tf_data_service",
                     "has no effect without an address\n"
                     f"set task.{section}.tf_data_service_address, or runtime.tf_data_service",
+                    code="no-effect",
                 )
 
     def data_services(self, mode: str) -> dict[str, str]:
@@ -291,31 +304,43 @@ def _split_problems(config: ExperimentConfig) -> Problems:
     for section in ("train", "eval"):
         by_runtime, by_task = config.declared_splits(section)
         if by_runtime.dims and by_task.dims and by_runtime.dims != by_task.dims:
-            yield (
+            yield Problem(
                 by_task.path,
                 f"got {list(by_task.dims)}, but {by_runtime.path} is {list(by_runtime.dims)}\n"
                 "set only one of them",
+                code="conflict",
             )
         for split in (by_runtime, by_task):
             yield from _dims_problems(split, config.task.input_rank)
             products.add(split.parts)
     if runtime.num_cores_per_replica not in products:
-        yield (
+        yield Problem(
             "runtime.num_cores_per_replica",
             f"got {runtime.num_cores_per_replica}, which is not the product of any partition dims\n"
             f"allowed: {', '.join(map(str, sorted(products)))}; "
             "1: the product of the partition dims",
+            code="conflict",
         )
     if runtime.tpu_platform is not None and find_platform(runtime.tpu_platform) is None:
-        yield "runtime.tpu_platform", unknown_platform_message(runtime.tpu_platform)
+        yield Problem(
+            "runtime.tpu_platform",
+            unknown_platform_message(runtime.tpu_platform),
+            code="not-allowed",
+        )
 
 
 def _dims_problems(split: Split, rank: int) -> Problems:
     if split.dims and len(split.dims) != rank:
         axes = f": {', '.join(AXES)}" if rank == len(AXES) else ""
-        yield split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}"
+        yield Problem(
+            split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}", code="wrong-type"
+        )
     elif split.dims and min(split.dims) < 1:
-        yield split.path, f"got {list(split.dims)}, allowed: numbers of at least 1"
+        yield Problem(
+            split.path,
+            f"got {list(split.dims)}, allowed: numbers of at least 1",
+            code="out-of-range",
+        )
 
 
 def _asynchronous_problems(config: ExperimentConfig) -> Problems:
@@ -324,72 +349,82 @@ def _asynchronous_problems(config: ExperimentConfig) -> Problems:
     if not config.runtime.traits.is_asynchronous:
         return
     if not trainer.train_tf_function:
-        yield (
+        yield Problem(
             "trainer.train_tf_function",
             "workers run only graphs; allowed: true under `parameter_server`",
+            code="not-supported",
         )
     if getattr(config.task.train_data, "max_bad_images", 0):
-        yield (
+        yield Problem(
             "task.train_data.max_bad_images",
             "workers run only graphs, which cannot count bad images\n"
             "allowed: 0 under `parameter_server`",
+            code="not-supported",
         )
     traits = getattr(config.task.train_data, "traits", None)
     if traits is not None and traits.needs_python:
-        yield (
+        yield Problem(
             "task.train_data.source",
             f"workers run only graphs, which cannot read source {config.task.train_data.source}\n"
             "use TFRecord files, or another strategy than `parameter_server`",
+            code="not-supported",
         )
     if config.task.train_data.enable_tf_data_service:
-        yield (
+        yield Problem(
             "task.train_data.enable_tf_data_service",
             "each worker makes the batches of its own steps\n"
             "allowed: false under `parameter_server`",
+            code="not-supported",
         )
     if trainer.watch_interval:
-        yield (
+        yield Problem(
             "trainer.watch_interval",
             "workers do not wait for each other, so a step has no gradient and no update of its own"
             "\nallowed: 0 under `parameter_server`",
+            code="not-supported",
         )
     if trainer.profile_steps:
-        yield (
+        yield Problem(
             "trainer.profile_steps",
             "the chief writes the trace, but other processes run the steps"
             "\nallowed: [] under `parameter_server`",
+            code="not-supported",
         )
     if trainer.on_nonfinite == "skip":
-        yield (
+        yield Problem(
             "trainer.on_nonfinite",
             "got 'skip', but the workers of `parameter_server` do not train the same steps again\n"
             "allowed: null, 'stop', 'rollback'",
+            code="not-supported",
         )
     if trainer.skip_steps:
-        yield (
+        yield Problem(
             "trainer.skip_steps",
             "the workers of `parameter_server` do not wait for each other, so steps have no order\n"
             "allowed: [] under `parameter_server`",
+            code="not-supported",
         )
     if trainer.fine_tuning is not None:
-        yield (
+        yield Problem(
             "trainer.fine_tuning",
             "is not supported under `parameter_server`, whose workers do not wait for each other\n"
             "allowed: null, or another runtime.distribution_strategy",
+            code="not-supported",
         )
 
 
 def _watch_problems(config: ExperimentConfig) -> Problems:
     if config.trainer.watch_interval and config.compiles_steps:
         used = "under `tpu`" if config.runtime.traits.uses_tpu else "with enable_xla"
-        yield (
+        yield Problem(
             "trainer.watch_interval",
             "XLA compiles a measured step to another program, which may change the last bits of "
             f"the weights\nallowed: 0 {used}",
+            code="not-supported",
         )
 
 
-def _unknown_example_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+def _unknown_example_problems(config: ExperimentConfig) -> Iterator[Problem]:
     """Yields (dotted path, message) for IDs that no example has. Reads the data."""
     task = config.task
     if not getattr(getattr(task, "train_data", None), "exclude", ""):
@@ -398,6 +433,8 @@ def _unknown_example_problems(config: ExperimentConfig) -> Iterator[tuple[str, s
         train_data = resolve_data_config(task.train_data, config.runtime)
         config.data.training_examples(train_data, None)
     except DataError as error:
-        yield f"task.{config.data.setting_of_error('train_data', error)}", str(error)
+        yield Problem(
+            f"task.{config.data.setting_of_error('train_data', error)}", str(error), code=error.code
+        )
     except SettingError as error:
-        yield error.path, error.reason
+        yield Problem(error.path, error.reason, code=error.code)

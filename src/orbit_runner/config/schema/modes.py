@@ -14,4 +14,6 @@ FINE_TUNING = "continuous_train_and_eval"
 def check_mode(mode: str) -> None:
     """Raises RunnerError if the mode is unknown."""
     if mode not in MODES:
-        raise RunnerError(f"--mode: {unknown_name_message('mode', mode, MODES)}")
+        raise RunnerError(
+            unknown_name_message("mode", mode, MODES), path="--mode", code="not-allowed"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
@@ -58,14 +59,15 @@ class Optimizer(Config):
     )
     global_clipnorm: float | None = field(None, gt=0.0, help="maximum global norm of the gradients")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if more than one way of clipping is set."""
         given = [n for n in ("clipnorm", "clipvalue", "global_clipnorm") if getattr(self, n)]
         if len(given) > 1:
-            yield (
+            yield Problem(
                 given[-1],
                 "at most one of clipnorm, clipvalue and global_clipnorm can be set, got "
                 f"{' and '.join(given)}",
+                code="conflict",
             )
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.experiment import AXES, ExperimentConfig, Split
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.schema.tpu_platforms import find_platform
-from orbit_runner.errors import nearest_multiples
+from orbit_runner.errors import format_count, nearest_multiples
 
-Problems = Iterator[tuple[str, str]]
+Problems = Iterator[Problem]
 
 _DATA = {"train": "train_data", "eval": "validation_data"}
 
@@ -63,7 +64,7 @@ def batch_problems(
         yield from _share_problems(config, replicas, mode)
         replicas = config.runtime.logical_replicas
         kind = "logical "
-    shared = f"{replicas} {kind}replica{'s' if replicas > 1 else ''}"
+    shared = format_count(replicas, f"{kind}replica")
     in_training = shared if pieces == 1 else f"{shared} × {pieces} accumulation steps"
     sizes = [
         ("train_data", "global_batch_size", replicas * pieces, in_training, TRAINING),
@@ -79,33 +80,38 @@ def batch_problems(
     for section, name, parts, text, modes in sizes:
         size = getattr(getattr(config.task, section), name)
         if mode in modes and size % parts:
-            yield (
+            yield Problem(
                 f"task.{section}.{name}",
                 f"got {size}, which is not a multiple of {parts} ({text})\n"
                 f"nearest: {nearest_multiples(size, parts)}",
+                code="not-divisible",
             )
 
 
 def _share_problems(config: ExperimentConfig, devices: int, mode: str) -> Problems:
     logical = config.runtime.logical_replicas
     if logical % devices:
-        yield LOGICAL_REPLICAS, unequal_shares_message(logical, devices)
+        yield Problem(
+            LOGICAL_REPLICAS, unequal_shares_message(logical, devices), code="not-divisible"
+        )
     rows = getattr(config.task.train_data, "batch_rows_multiple", logical)
     if mode in TRAINING and rows % logical:
-        yield (
+        yield Problem(
             "task.train_data.batch_rows_multiple",
             f"got {rows}, which is not a multiple of {logical} ({LOGICAL_REPLICAS})\n"
             f"nearest: {nearest_multiples(rows, logical)}",
+            code="not-divisible",
         )
     for path, is_set, modes in (
         ("trainer.train_tf_function", config.trainer.train_tf_function, TRAINING),
         ("trainer.eval_tf_function", config.trainer.eval_tf_function, EVALUATING),
     ):
         if mode in modes and not is_set:
-            yield (
+            yield Problem(
                 path,
                 f"got false, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\n"
                 "allowed: true",
+                code="conflict",
             )
 
 
@@ -133,13 +139,14 @@ def run_problems(config: ExperimentConfig, mode: str) -> Problems:
     yield from _batch_size_problems(splits, config, mode)
 
 
-def _unequal_parts_problem(train: Split, evaluation: Split) -> tuple[str, str]:
+def _unequal_parts_problem(train: Split, evaluation: Split) -> Problem:
     got = str(evaluation) if evaluation.dims else "null (1 part)"
     train_text = str(train) if train.dims else "null (1 part)"
-    return (
+    return Problem(
         evaluation.path,
         f"got {got}, but {train.path} is {train_text}; both use the same replicas\n"
         "set both to the same product, or run --mode=train and --mode=eval separately",
+        code="conflict",
     )
 
 
@@ -147,29 +154,33 @@ def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     got = f"got {split}"
     if runtime.logical_replicas:
-        yield (
+        yield Problem(
             LOGICAL_REPLICAS,
             f"got {runtime.logical_replicas}, but {split.path} is {split}; only one of them can "
             "divide a batch",
+            code="not-supported",
         )
     if not runtime.traits.splits_batches:
         allowed = [name for name, traits in STRATEGIES.items() if traits.splits_batches]
-        yield (
+        yield Problem(
             split.path,
             f"{got} under `{strategy}`, whose replicas have one device each\n"
             f"allowed: runtime.distribution_strategy: {', '.join(allowed)}",
+            code="not-supported",
         )
         return
     uses_tpu = runtime.traits.uses_tpu
     if not uses_tpu and runtime.enable_xla:
-        yield (
+        yield Problem(
             "runtime.enable_xla",
             f"got true, but {split.path} is {split}; XLA compiles for one device",
+            code="not-supported",
         )
     if not uses_tpu and split.dims[-1] > 1:
-        yield (
+        yield Problem(
             split.path,
             f"{got} under `{strategy}`; only TPUs split channels\nallowed: 1 for channels",
+            code="not-supported",
         )
     devices, reason = _device_count(runtime)
     if devices is None or devices % split.parts == 0:
@@ -178,7 +189,7 @@ def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
         advice = f"allowed: products that divide {devices}"
     else:
         advice = f"set runtime.{runtime.device_field} to {split.parts} or a multiple of it"
-    yield split.path, f"{got}, but {reason}\n{advice}"
+    yield Problem(split.path, f"{got}, but {reason}\n{advice}", code="not-supported")
 
 
 def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
@@ -188,7 +199,7 @@ def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
             return None, ""
         count = platform.devices
         each = "core" if platform.mesh[-1] > 1 else "chip"
-        some = f"{count} device{'s' if count > 1 else ''}"
+        some = format_count(count, "device")
         return count, f"a {platform.name} has {some}, one per {each}"
     if runtime.uses_all_gpus:
         return None, ""
@@ -223,11 +234,12 @@ def _batch_part_problems(split: Split, config: ExperimentConfig, replicas: int) 
     shares = replicas * pieces
     # A batch size that the number of shares does not divide is reported by `batch_problems`.
     if size % shares == 0 and (size // shares) % parts:
-        yield (
+        yield Problem(
             f"task.{section}.global_batch_size",
             f"got {size}: {size // shares} per replica and step is not a multiple of {parts}, "
             f"the number of parts of the batch in {split.path}\n"
             f"allowed: a multiple of {shares * parts}",
+            code="not-divisible",
         )
 
 
@@ -237,18 +249,20 @@ def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) 
     `path` is the setting to blame. `shape` begins with the batch; None is an unknown size.
     """
     if len(shape) != len(dims):
-        yield (
+        yield Problem(
             path,
             f"got {list(dims)}, {len(dims)} numbers, but the input has {len(shape)} dimensions",
+            code="wrong-type",
         )
         return
     names = AXES if len(dims) == len(AXES) else tuple(f"dimension {n}" for n in range(len(dims)))
     for name, parts, size in zip(names, dims, shape, strict=True):
         if size is not None and size % parts:
             fitting = [str(n) for n in range(1, size + 1) if size % n == 0]
-            yield (
+            yield Problem(
                 path,
                 f"got {list(dims)}, but the input's size along {name} is {size}, "
                 f"not a multiple of {parts}\n"
                 f"allowed for {name}: {', '.join(fitting)}",
+                code="not-divisible",
             )

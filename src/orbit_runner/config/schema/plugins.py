@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, config_class, field
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TRACKERS
@@ -28,15 +29,15 @@ class CallbackConfig(Config):
         factory=lambda: NO_ARGUMENTS, help="keyword arguments of the constructor"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if the class name has no module."""
         if problem := _class_name_problem(self.class_name, "my_package.MyCallback"):
-            yield "class_name", problem
+            yield Problem("class_name", problem, code="import-failed")
 
-    def preflight(self) -> Iterator[tuple[str, str]]:
+    def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) if the module is not found. The class is loaded later."""
         if problem := _module_problem(self.class_name):
-            yield "class_name", problem
+            yield Problem("class_name", problem, code="import-failed")
 
 
 @config_class
@@ -58,30 +59,35 @@ class TrackerConfig(Config):
         """The command that installs what one of the runner's own trackers imports."""
         return f"pip install 'orbit-runner[{self.class_name}]'"
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for an unknown name, and for wrong arguments of a known one."""
         if self.class_name in TRACKERS:
             for message in self._argument_problems():
-                yield "arguments", message
+                yield Problem("arguments", message, code="bad-arguments")
         elif "." not in self.class_name:
             message = unknown_name_message("tracker", self.class_name, TRACKER_NAMES)
-            yield "class_name", f"{message}, or a class with its module: my_package.MyTracker"
+            yield Problem(
+                "class_name",
+                f"{message}, or a class with its module: my_package.MyTracker",
+                code="unknown-name",
+            )
         elif problem := _class_name_problem(self.class_name, "my_package.MyTracker"):
-            yield "class_name", problem
+            yield Problem("class_name", problem, code="import-failed")
 
-    def preflight(self) -> Iterator[tuple[str, str]]:
+    def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) if a module that the tracker needs is not found."""
         if self.class_name in TRACKERS:
             modules = TRACKERS.get(self.class_name).load().modules
             missing = [name for name in modules if not _is_found(name)]
             if missing:
-                yield (
+                yield Problem(
                     "class_name",
                     f"{self.class_name!r} requires the package {missing[0]!r}, which is not "
                     f"installed\ninstall it: {self.installation}",
+                    code="missing-package",
                 )
         elif problem := _module_problem(self.class_name):
-            yield "class_name", problem
+            yield Problem("class_name", problem, code="import-failed")
 
     def _argument_problems(self) -> Iterator[str]:
         tracker = TRACKERS.get(self.class_name).load()

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
@@ -31,7 +32,7 @@ _NATIVE = "allowed: native"
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
-Problems = Iterator[tuple[str, str]]
+Problems = Iterator[Problem]
 
 
 @config_class
@@ -68,11 +69,15 @@ class PreemptionConfig(Config):
         5.0, gt=0.0, le=3600.0, help="seconds between two checks of `file` and `command`"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for signals that cannot give notice."""
         for name in self.signals:
             if name not in NOTICE_SIGNALS:
-                yield "signals", unknown_name_message("signal", name, NOTICE_SIGNALS)
+                yield Problem(
+                    "signals",
+                    unknown_name_message("signal", name, NOTICE_SIGNALS),
+                    code="not-allowed",
+                )
 
 
 @config_class
@@ -414,7 +419,7 @@ class RuntimeConfig(Config):
             return devices // self.parts
         return 1
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
         for rule in (
             _device_problems,
@@ -428,7 +433,7 @@ class RuntimeConfig(Config):
         ):
             yield from rule(self)
 
-    def inert(self) -> Iterator[tuple[str, str]]:
+    def inert(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that have no effect under the strategy."""
         for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
             yield from rule(self)
@@ -448,27 +453,34 @@ def _device_problems(runtime: RuntimeConfig) -> Problems:
     uses_tpu = traits.uses_tpu
     several = traits.several_devices or (split and traits.splits_batches and not uses_tpu)
     if not several and runtime.num_gpus > 1 and not uses_tpu:
-        yield "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
+        yield Problem(
+            "num_gpus",
+            f"got {runtime.num_gpus} under `{strategy}`, which uses one device",
+            code="not-supported",
+        )
     if runtime.num_virtual_devices == 1:
         return
     got = f"got {runtime.num_virtual_devices}"
     if traits.synchronous_workers:
         kind = "whole GPUs" if runtime.num_gpus else "one CPU per worker"
-        yield (
+        yield Problem(
             "num_virtual_devices",
             f"{got} under `{strategy}`, which uses {kind}\n"
             "start more workers: runner launch --workers=N",
+            code="not-supported",
         )
     elif not several:
-        yield (
+        yield Problem(
             "num_virtual_devices",
             f"{got} under `{strategy}`, which does not support virtual devices",
+            code="not-supported",
         )
     elif runtime.num_gpus not in (0, 1):
-        yield (
+        yield Problem(
             "num_virtual_devices",
             f"{got} with num_gpus: {runtime.num_gpus}, but virtual devices are parts of one CPU or "
             "of one GPU\nallowed: 1; or set runtime.num_gpus to 0 or 1",
+            code="not-supported",
         )
 
 
@@ -477,13 +489,18 @@ def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
     chosen = runtime.all_reduce_alg
     allowed = runtime.traits.all_reduce
     if chosen is not None and allowed and chosen not in allowed:
-        yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
+        yield Problem(
+            "all_reduce_alg",
+            f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}",
+            code="not-supported",
+        )
     elif chosen == "nccl" and runtime.divides_gpu:
         others = ", ".join(name for name in allowed if name != "nccl")
-        yield (
+        yield Problem(
             "all_reduce_alg",
             f"got 'nccl', which requires a GPU for each replica, but num_virtual_devices is "
             f"{runtime.num_virtual_devices} with num_gpus: 1\nallowed: null, {others}",
+            code="not-supported",
         )
 
 
@@ -493,44 +510,59 @@ def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
     if chosen is None:
         return
     if not runtime.traits.all_reduce:
-        yield "all_reduce_alg", f"`{strategy}` does not all-reduce gradients\nallowed: null"
+        yield Problem(
+            "all_reduce_alg",
+            f"`{strategy}` does not all-reduce gradients\nallowed: null",
+            code="no-effect",
+        )
     elif chosen == "nccl" and runtime.num_gpus == 0:
-        yield "all_reduce_alg", "nccl requires GPUs, but num_gpus is 0"
+        yield Problem("all_reduce_alg", "nccl requires GPUs, but num_gpus is 0", code="no-effect")
 
 
 def _cluster_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     described = runtime.cluster.jobs()
     if runtime.worker_hosts and runtime.cluster.jobs():
-        yield "worker_hosts", "set either this or runtime.cluster, not both"
+        yield Problem(
+            "worker_hosts", "set either this or runtime.cluster, not both", code="conflict"
+        )
     if runtime.worker_hosts and runtime.traits.is_asynchronous:
-        yield "worker_hosts", "contains no parameter servers; set runtime.cluster instead"
+        yield Problem(
+            "worker_hosts",
+            "contains no parameter servers; set runtime.cluster instead",
+            code="not-supported",
+        )
     if described and not runtime.traits.is_clustered:
-        yield "cluster", _one_process_message(strategy)
+        yield Problem("cluster", _one_process_message(strategy), code="not-supported")
     if runtime.cluster.ps and runtime.traits.synchronous_workers:
-        yield "cluster.ps", f"`{strategy}` has no parameter servers"
+        yield Problem("cluster.ps", f"`{strategy}` has no parameter servers", code="not-supported")
     if runtime.num_workers > 1 and not runtime.traits.is_clustered:
-        yield (
+        yield Problem(
             "num_workers",
             f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
             "allowed: 0, 1; or set runtime.distribution_strategy: multi_worker_mirrored",
+            code="not-supported",
         )
     if runtime.remote_cluster and not runtime.traits.is_asynchronous:
-        yield (
+        yield Problem(
             "remote_cluster",
             f"is not supported under `{strategy}`\n"
             "set runtime.distribution_strategy: parameter_server",
+            code="not-supported",
         )
     if runtime.remote_cluster and (described or runtime.worker_hosts):
-        yield (
+        yield Problem(
             "remote_cluster",
             "cannot be combined with runtime.cluster or runtime.worker_hosts; remove them",
+            code="not-supported",
         )
 
 
 def _inert_hosts(runtime: RuntimeConfig) -> Problems:
     if runtime.worker_hosts and not runtime.traits.is_clustered:
-        yield "worker_hosts", _one_process_message(runtime.distribution_strategy)
+        yield Problem(
+            "worker_hosts", _one_process_message(runtime.distribution_strategy), code="no-effect"
+        )
 
 
 def _one_process_message(strategy: str) -> str:
@@ -544,40 +576,59 @@ def _parameter_server_problems(runtime: RuntimeConfig) -> Problems:
     if not runtime.traits.is_asynchronous:
         for name in ("variable_partitioner", "num_parameter_servers"):
             if getattr(runtime, name):
-                yield name, f"`{runtime.distribution_strategy}` has no parameter servers"
+                yield Problem(
+                    name,
+                    f"`{runtime.distribution_strategy}` has no parameter servers",
+                    code="not-supported",
+                )
         return
     if runtime.mixed_precision_dtype == "float16":
-        yield (
+        yield Problem(
             "mixed_precision_dtype",
             "float16 requires loss scaling, which Keras does not support under `parameter_server`\n"
             "allowed: null, 'float32', 'bfloat16'",
+            code="not-supported",
         )
     if runtime.enable_xla:
-        yield "enable_xla", "XLA cannot compile steps whose variables are on other machines"
+        yield Problem(
+            "enable_xla",
+            "XLA cannot compile steps whose variables are on other machines",
+            code="not-supported",
+        )
     if runtime.run_eagerly:
-        yield "run_eagerly", "workers run only graphs; allowed: false under `parameter_server`"
+        yield Problem(
+            "run_eagerly",
+            "workers run only graphs; allowed: false under `parameter_server`",
+            code="not-supported",
+        )
     if runtime.tf_data_service:
-        yield (
+        yield Problem(
             "tf_data_service",
             "each worker makes the batches of its own steps\n"
             "allowed: null under `parameter_server`",
+            code="not-supported",
         )
 
 
 def _inert_tpu(runtime: RuntimeConfig) -> Problems:
     if runtime.traits.uses_tpu:
         if runtime.num_gpus:
-            yield "num_gpus", f"got {runtime.num_gpus}, which has no effect under `tpu`"
+            yield Problem(
+                "num_gpus",
+                f"got {runtime.num_gpus}, which has no effect under `tpu`",
+                code="no-effect",
+            )
         return
     for name in (
         *("tpu", "tpu_zone", "tpu_project", "tpu_platform"),
         "tpu_enable_xla_dynamic_padder",
     ):
         if getattr(runtime, name) is not None:
-            yield (
+            yield Problem(
                 name,
                 f"has no effect under `{runtime.distribution_strategy}`\n"
                 "set runtime.distribution_strategy: tpu",
+                code="no-effect",
             )
 
 
@@ -585,7 +636,7 @@ def _data_service_problems(runtime: RuntimeConfig) -> Problems:
     for address in (runtime.tf_data_service or "").split(","):
         problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
         if problem:
-            yield "tf_data_service", problem
+            yield Problem("tf_data_service", problem, code="not-supported")
 
 
 def _portable_problems(runtime: RuntimeConfig) -> Problems:
@@ -594,25 +645,36 @@ def _portable_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     if runtime.uses_accelerators:
         where = "under `tpu`" if runtime.traits.uses_tpu else f"with num_gpus: {runtime.num_gpus}"
-        yield "numerics", f"got 'portable' {where}, but only CPUs compute the same\n{_NATIVE}"
+        yield Problem(
+            "numerics",
+            f"got 'portable' {where}, but only CPUs compute the same\n{_NATIVE}",
+            code="not-supported",
+        )
     if runtime.traits.is_asynchronous:
-        yield (
+        yield Problem(
             "numerics",
             f"got 'portable' under `{strategy}`, where the order of updates varies\n{_NATIVE}",
+            code="not-supported",
         )
     if not runtime.deterministic:
-        yield "deterministic", f"got false, but numerics is 'portable'\nallowed: true; {_OR_NATIVE}"
+        yield Problem(
+            "deterministic",
+            f"got false, but numerics is 'portable'\nallowed: true; {_OR_NATIVE}",
+            code="not-supported",
+        )
     if runtime.enable_xla:
-        yield (
+        yield Problem(
             "enable_xla",
             "got true, but numerics is 'portable', and XLA compiles for the processor of the "
             f"machine\nallowed: false; {_OR_NATIVE}",
+            code="not-supported",
         )
     if runtime.intra_op_threads > 1:
-        yield (
+        yield Problem(
             "intra_op_threads",
             f"got {runtime.intra_op_threads}, but numerics is 'portable', and the number of "
             f"threads changes sums\nallowed: 1, or 0, which then means 1; {_OR_NATIVE}",
+            code="not-supported",
         )
 
 
@@ -621,16 +683,25 @@ def _loss_scale_problems(runtime: RuntimeConfig) -> Problems:
         return
     if isinstance(runtime.loss_scale, str):
         if runtime.loss_scale != "dynamic":
-            yield "loss_scale", f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number"
+            yield Problem(
+                "loss_scale",
+                f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number",
+                code="not-supported",
+            )
     elif runtime.loss_scale <= 0:
-        yield "loss_scale", f"got {runtime.loss_scale}, allowed: a number above 0"
+        yield Problem(
+            "loss_scale",
+            f"got {runtime.loss_scale}, allowed: a number above 0",
+            code="not-supported",
+        )
 
 
 def _inert_loss_scale(runtime: RuntimeConfig) -> Problems:
     if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
-        yield (
+        yield Problem(
             "loss_scale",
             "only float16 needs a loss scale, but mixed_precision_dtype is not float16",
+            code="no-effect",
         )
 
 
@@ -641,14 +712,20 @@ def _logical_replica_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     got = f"got {logical}"
     if runtime.traits.is_asynchronous:
-        yield (
+        yield Problem(
             "logical_replicas",
             f"{got}, but under `{strategy}`, no two workers share a batch\nallowed: 0",
+            code="not-supported",
         )
     elif not runtime.traits.logical_replicas:
-        yield "logical_replicas", f"{got}, but `{strategy}` itself divides the batches\nallowed: 0"
+        yield Problem(
+            "logical_replicas",
+            f"{got}, but `{strategy}` itself divides the batches\nallowed: 0",
+            code="not-supported",
+        )
     if runtime.run_eagerly:
-        yield (
+        yield Problem(
             "run_eagerly",
             f"got true, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\nallowed: false",
+            code="not-supported",
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
+from orbit_runner.errors import format_count
 
 
 @config_class
@@ -17,11 +19,11 @@ class Schedule(Config):
     keras_class: ClassVar[str] = ""
     name: str = field("", help="name of the schedule")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings in `needs` that are not set."""
         for name in self.needs:
             if getattr(self, name) is None:
-                yield name, "must be set for this schedule"
+                yield Problem(name, "must be set for this schedule", code="not-set")
 
 
 # The length of a schedule that follows the run.
@@ -62,18 +64,24 @@ class PiecewiseSchedule(Schedule):
     )
     offset: int = _offset()
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if boundaries and values do not match."""
         yield from super().problems()
         if self.boundaries is None or self.values is None:
             return
         if sorted(set(self.boundaries)) != list(self.boundaries):
-            yield "boundaries", f"got {list(self.boundaries)}, expected strictly increasing steps"
+            yield Problem(
+                "boundaries",
+                f"got {list(self.boundaries)}, expected strictly increasing steps",
+                code="wrong-type",
+            )
         if len(self.values) != len(self.boundaries) + self.extra_values:
-            yield (
+            yield Problem(
                 "values",
-                f"got {len(self.values)} values for {len(self.boundaries)} boundaries\n"
-                f"allowed: {len(self.boundaries) + self.extra_values} values",
+                f"got {format_count(len(self.values), 'value')}, but boundaries has "
+                f"{len(self.boundaries)}\n"
+                f"allowed: {format_count(len(self.boundaries) + self.extra_values, 'value')}",
+                code="wrong-type",
             )
 
 
@@ -95,11 +103,15 @@ class StepCosineLr(PiecewiseSchedule):
     extra_values = 0
     name: str = field("StepCosineDecayWithOffset", help="name of the schedule")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) also if there are fewer than two boundaries."""
         yield from super().problems()
         if self.boundaries is not None and len(self.boundaries) < 2:
-            yield "boundaries", f"got {list(self.boundaries)}, allowed: at least two"
+            yield Problem(
+                "boundaries",
+                f"got {list(self.boundaries)}, allowed: at least two",
+                code="out-of-range",
+            )
 
 
 @config_class

@@ -6,6 +6,7 @@ import abc
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.errors import DataError
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TASKS
@@ -38,7 +39,7 @@ class TaskData(abc.ABC):
             `file` or `path` are compared.
         """
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (setting, message) for problems with files and directories.
 
         Called after the config is resolved and before TensorFlow is imported, so that a missing
@@ -54,6 +55,16 @@ class TaskData(abc.ABC):
             epoch, though it decodes only its own examples; "" if it is not known.
         """
         return ""
+
+    def packages(self) -> Sequence[str]:
+        """Returns the packages that compute the inputs, besides those that every run uses.
+
+        Their versions are recorded with each checkpoint, because others may give other weights.
+
+        Returns:
+            Names of installed packages, as pip knows them. By default none.
+        """
+        return ()
 
     def shared_examples(self) -> Any:
         """Returns the validation examples that are also training examples.

@@ -7,6 +7,7 @@ import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.weights import (
@@ -47,10 +48,14 @@ class EarlyStopping(Config):
     )
     threshold: float | None = field(None, help="stop as soon as the metric reaches this value")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if no criterion is set."""
         if self.patience is None and self.threshold is None:
-            yield "patience", "neither patience nor threshold is set, so training never stops early"
+            yield Problem(
+                "patience",
+                "neither patience nor threshold is set, so training never stops early",
+                code="not-set",
+            )
 
 
 @config_class
@@ -65,30 +70,38 @@ class LayerRate(Config):
 
 @config_class
 class Unfreeze(Config):
-    """The step from which some frozen layers are trained."""
+    """The step after which some frozen layers are trained."""
 
-    step: int = field(1, ge=1, help="number of steps before the layers are trained")
+    step: int = field(1, ge=1, help="last step in which the layers are frozen")
     layers: list[str] = field((), help=_LAYER_PATTERNS)
 
 
 @config_class
 class FineTuning(Config):
-    """Which layers are trained, from which step on, and with which learning rate."""
+    """Which layers are trained, after which step, and with which learning rate."""
 
     freeze: list[str] = field((), help=f"layers that are not trained: {_LAYER_PATTERNS}")
-    unfreeze: list[Unfreeze] = field((), help="frozen layers that are trained from a step on")
+    unfreeze: list[Unfreeze] = field(
+        (), help="frozen layers, and the step after which they are trained"
+    )
     learning_rates: list[LayerRate] = field(
         (), help="factors of the learning rate; the first entry that matches a layer counts"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for entries without patterns and layers that never froze."""
         for name in ("unfreeze", "learning_rates"):
             for index, item in enumerate(getattr(self, name)):
                 if not item.layers:
-                    yield f"{name}[{index}].layers", f"is not set; it needs {_LAYER_PATTERNS}"
+                    yield Problem(
+                        f"{name}[{index}].layers",
+                        f"is not set; it needs {_LAYER_PATTERNS}",
+                        code="not-set",
+                    )
         if self.unfreeze and not self.freeze:
-            yield "unfreeze", "no layer is frozen, because freeze is not set"
+            yield Problem(
+                "unfreeze", "no layer is frozen, because freeze is not set", code="not-set"
+            )
 
 
 @config_class
@@ -366,20 +379,33 @@ class TrainerConfig(Config):
         ignored="summaries are written between loops, on the host",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
         if self.train_steps and self.train_epochs:
-            yield "train_epochs", f"train_steps is {self.train_steps}; set only one of them"
+            yield Problem(
+                "train_epochs",
+                f"train_steps is {self.train_steps}; set only one of them",
+                code="conflict",
+            )
         if self.train_tf_while_loop and not self.train_tf_function:
-            yield "train_tf_function", "train_tf_while_loop requires it; set both to false"
+            yield Problem(
+                "train_tf_function",
+                "train_tf_while_loop requires it; set both to false",
+                code="conflict",
+            )
         if self.eval_tf_while_loop and not self.eval_tf_function:
-            yield "eval_tf_function", "eval_tf_while_loop requires it; set both to false"
+            yield Problem(
+                "eval_tf_function",
+                "eval_tf_while_loop requires it; set both to false",
+                code="conflict",
+            )
         if self.watch_interval % self.summary_interval:
-            yield (
+            yield Problem(
                 "watch_interval",
                 f"got {self.watch_interval}, which is not a multiple of summary_interval "
                 f"({self.summary_interval}), and only records contain measurements\n"
                 f"nearest: {nearest_multiples(self.watch_interval, self.summary_interval)}",
+                code="not-divisible",
             )
         yield from self._profile_problems()
         yield from self._nonfinite_problems()
@@ -387,41 +413,46 @@ class TrainerConfig(Config):
         yield from self._checkpoint_problems()
         if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
-            yield (
+            yield Problem(
                 "best_checkpoint_export_subdir",
                 f"got {got!r}, which contains the other checkpoints",
+                code="conflict",
             )
         yield from self._export_problems()
 
-    def inert(self) -> Iterator[tuple[str, str]]:
+    def inert(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that have no effect without another one."""
         subdir = "best_checkpoint_export_subdir"
         metric = "best_checkpoint_eval_metric"
         for name, required in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)
             if value and not getattr(self, required):
-                yield (
+                yield Problem(
                     name,
                     f"got {value!r}, which has no effect without {required}\nset both or neither",
+                    code="no-effect",
                 )
 
         if self.best_checkpoints_to_keep > 1 and not self.best_checkpoint_export_subdir:
-            yield (
+            yield Problem(
                 "best_checkpoints_to_keep",
                 f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
                 f"set {subdir} and {metric}",
+                code="no-effect",
             )
         if self.max_skipped_steps != 10 and self.on_nonfinite != "skip":
-            yield (
+            yield Problem(
                 "max_skipped_steps",
                 f"got {self.max_skipped_steps}, which has no effect without on_nonfinite: skip",
+                code="no-effect",
             )
         for name in ("keep_checkpoint_interval", "keep_checkpoint_time_interval"):
             if getattr(self, name) and self.max_to_keep is None:
-                yield (
+                yield Problem(
                     name,
                     f"got {getattr(self, name)!r}, which has no effect, because max_to_keep is "
                     "null, which keeps all checkpoints",
+                    code="no-effect",
                 )
 
     @property
@@ -429,10 +460,12 @@ class TrainerConfig(Config):
         """Whether the number of training steps or epochs is set."""
         return bool(self.train_steps or self.train_epochs)
 
-    def length_problems(self) -> Iterator[tuple[str, str]]:
+    def length_problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) if a run could not train, because it has no steps."""
         if not self.has_length:
-            yield "trainer.train_steps", "is 0; set it, or trainer.train_epochs"
+            yield Problem(
+                "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
+            )
 
     @property
     def rolls_back(self) -> bool:
@@ -454,74 +487,102 @@ class TrainerConfig(Config):
         steps = self.steps_per_loop
         return steps if isinstance(steps, int) else self.summary_interval
 
-    def _profile_problems(self) -> Iterator[tuple[str, str]]:
+    def _profile_problems(self) -> Iterator[Problem]:
         steps = list(self.profile_steps)
         if steps and (len(steps) != 2 or steps[0] > steps[1]):
-            yield (
+            yield Problem(
                 "profile_steps",
                 f"got {steps}, allowed: the first and the last step, such as [101, 120], or []",
+                code="wrong-type",
             )
 
-    def _nonfinite_problems(self) -> Iterator[tuple[str, str]]:
+    def _nonfinite_problems(self) -> Iterator[Problem]:
         action = self.on_nonfinite
         trials = self.recovery_max_trials
         if action == "rollback" and not self.rolls_back:
-            yield (
+            yield Problem(
                 "on_nonfinite",
                 f"got 'rollback', but recovery_max_trials is {trials}\n"
                 "set trainer.recovery_max_trials to the maximum number of rollbacks",
+                code="conflict",
             )
         if action in ("stop", "skip") and self.rolls_back:
-            yield (
+            yield Problem(
                 "on_nonfinite",
                 f"got {action!r}, but recovery_max_trials is {trials}, which rolls back\n"
                 "set only one of them; allowed with recovery_max_trials: null, 'rollback'",
+                code="conflict",
             )
 
-    def _checkpoint_problems(self) -> Iterator[tuple[str, str]]:
+    def _checkpoint_problems(self) -> Iterator[Problem]:
         kept = self.keep_checkpoint_interval
         steps = self.checkpoint_steps
         if kept and not steps:
-            yield (
+            yield Problem(
                 "keep_checkpoint_interval",
                 f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
+                code="conflict",
             )
         elif kept and kept % steps:
-            yield (
+            yield Problem(
                 "keep_checkpoint_interval",
                 f"got {kept}, which is not a multiple of the steps between checkpoints ({steps})\n"
                 f"nearest: {nearest_multiples(kept, steps)}",
+                code="not-divisible",
             )
         if self.checkpoint_time_interval is not None and self.rolls_back:
-            yield (
+            yield Problem(
                 "checkpoint_time_interval",
                 f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
                 f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
                 "weights, would depend on the time\n"
                 "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
+                code="conflict",
             )
 
-    def _export_problems(self) -> Iterator[tuple[str, str]]:
+    def _export_problems(self) -> Iterator[Problem]:
         best = self.best_checkpoint_export_subdir
         ema = self.optimizer_config.ema
         if not self.export_subdir:
             for name in ("export_checkpoint", "export_weights", "export_formats"):
                 if getattr(self, name):
-                    yield "export_subdir", f"must be set, because {name} is set"
+                    yield Problem(
+                        "export_subdir", f"must be set, because {name} is set", code="not-set"
+                    )
             return
         if _is_same_directory(self.export_subdir, "checkpoints", best):
-            yield "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
+            yield Problem(
+                "export_subdir",
+                f"got {self.export_subdir!r}, which contains checkpoints",
+                code="conflict",
+            )
         for name in self.export_formats:
             if name not in EXPORT_FORMATS:
-                yield "export_formats", unknown_name_message("format", name, FORMAT_NAMES)
+                yield Problem(
+                    "export_formats",
+                    unknown_name_message("format", name, FORMAT_NAMES),
+                    code="not-allowed",
+                )
         if self.export_checkpoint == "best" and not best:
-            yield "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
+            yield Problem(
+                "export_checkpoint",
+                "got 'best', but best_checkpoint_export_subdir is not set",
+                code="not-set",
+            )
         if self.export_weights == "average" and ema is None:
-            yield "export_weights", "got 'average', but optimizer_config.ema is not set"
+            yield Problem(
+                "export_weights",
+                "got 'average', but optimizer_config.ema is not set",
+                code="not-set",
+            )
         if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
-            yield "export_weights", "got 'plain', but the best checkpoint contains averaged weights"
+            yield Problem(
+                "export_weights",
+                "got 'plain', but the best checkpoint contains averaged weights",
+                code="conflict",
+            )
 
-    def _schedule_problems(self) -> Iterator[tuple[str, str]]:
+    def _schedule_problems(self) -> Iterator[Problem]:
         rate = self.optimizer_config.learning_rate
         pieces = rate.step_cosine_with_offset
         if rate.type != "step_cosine_with_offset" or not pieces.boundaries:
@@ -529,7 +590,11 @@ class TrainerConfig(Config):
         end = pieces.boundaries[-1] + pieces.offset
         if self.train_steps > end:
             path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
-            yield path, f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}"
+            yield Problem(
+                path,
+                f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}",
+                code="out-of-range",
+            )
 
 
 def _is_same_directory(path: str, *others: str) -> bool:

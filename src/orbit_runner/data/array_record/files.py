@@ -67,6 +67,7 @@ class ArrayRecordFiles:
                     f"{self.paths[file]}: record {record}: cannot be read: "
                     f"{first_line(record_error)}",
                     field="input_path",
+                    code="unreadable-file",
                 )
         return _unreadable_error(self.paths[file], error)
 
@@ -99,7 +100,9 @@ def _open_reader(path: Path) -> ArrayRecordReader:
 
 def _unreadable_error(path: Path, error: Exception) -> DataError:
     return DataError(
-        f"{path}: cannot be read as an ArrayRecord file: {first_line(error)}", field="input_path"
+        f"{path}: cannot be read as an ArrayRecord file: {first_line(error)}",
+        field="input_path",
+        code="damaged-file",
     )
 
 
@@ -113,5 +116,6 @@ def _reader_class() -> type[ArrayRecordReader]:
             f"array_record: cannot import the package array_record: {first_line(error)}\n"
             "install it: pip install array_record",
             field="source",
+            code="missing-package",
         ) from None
     return ArrayRecordReader

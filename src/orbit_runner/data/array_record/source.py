@@ -191,12 +191,14 @@ def load(
         raise DataError(
             f"array_record: got split {split!r}, expected none: input_path specifies the files",
             field="split",
+            code="unknown-part",
         )
     files = named_files("array_record", data_dir, input_path)
     if not files:
         raise DataError(
             "array_record: no files are specified; set input_path, for example to train-*",
             field="input_path",
+            code="not-set",
         )
     records = ArrayRecordFiles(files)
     return ArrayRecordSource(
@@ -221,7 +223,9 @@ def first_shape(
         first = records.paths[0]
         count = len(records.paths)
         raise DataError(
-            f"{name}: no records found (files: {count}, such as {first})", field="input_path"
+            f"{name}: no records found (files: {count}, such as {first})",
+            field="input_path",
+            code="empty-data",
         )
     where = f"{records.paths[file]}: record 0"
     return shape_of_record(where, records.read(file, [0])[0], *keys, any_size)

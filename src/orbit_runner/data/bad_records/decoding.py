@@ -114,6 +114,7 @@ def find_undecodable(request: Mapping[str, object], what: str, total: int) -> di
                 f"{what} cannot be checked: the process that decodes them ended with code "
                 f"{child.returncode}\n{''.join(last)}",
                 field="max_bad_records",
+                code="server-failed",
             )
     return problems
 

@@ -27,10 +27,13 @@ def check_bad_records(
             f"{source}: {len(problems):,} of {total:,} {what} cannot be read, more than "
             f"max_bad_records={limit}\n{lines}",
             field="max_bad_records",
+            code="too-many-bad-records",
         )
     if len(problems) == total:
         raise DataError(
-            f"{source}: none of the {total:,} {what} can be read\n{lines}", field="input_path"
+            f"{source}: none of the {total:,} {what} can be read\n{lines}",
+            field="input_path",
+            code="empty-data",
         )
     note(
         f"warning: {source}: {len(problems):,} of {total:,} {what} cannot be read and are left "

@@ -28,7 +28,9 @@ def key_of(paths: Sequence[str | Path], what: Sequence[str]) -> Key:
     try:
         status = [os.stat(name) for name in names]
     except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise DataError(
+            f"{error.filename}: cannot be read ({error.strerror})", code="unreadable-file"
+        ) from None
     sizes_and_times = json.dumps(
         [[file_status.st_size, file_status.st_mtime_ns] for file_status in status]
     )

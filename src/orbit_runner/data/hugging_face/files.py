@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.data.files import data_folder, named_files, read_json_object
 from orbit_runner.data.tables.arrow_types import read_error_scope
-from orbit_runner.errors import DataError, unknown_name_message
+from orbit_runner.errors import DataError, format_choices, unknown_name_message
 
 if TYPE_CHECKING:
     import pyarrow
@@ -87,6 +87,7 @@ def open_dataset(
                 f"{NAME}: got hugging_face_split {split!r}, expected none: input_path specifies "
                 "the files",
                 field="hugging_face_split",
+                code="unknown-part",
             )
         files = tuple(named_files(NAME, data_dir, input_path))
         return SavedDataset(files, _features_of_schema(files[0]))
@@ -98,10 +99,11 @@ def open_dataset(
             f"{NAME}: got hugging_face_split {split!r}, but {directory} is one dataset, not a "
             "DatasetDict\nremove the setting; to split a dataset, set task.split",
             field="hugging_face_split",
+            code="unknown-part",
         )
     state = directory / "state.json"
     if not state.is_file():
-        raise DataError(f"{NAME}: {directory} has no state.json; {_HINT}")
+        raise DataError(f"{NAME}: {directory} has no state.json; {_HINT}", code="missing-file")
     files = _data_files(state)
     info = directory / "dataset_info.json"
     if not info.is_file():
@@ -112,17 +114,24 @@ def open_dataset(
 def _choose_split(path: Path, split: str, default_splits: Sequence[str]) -> str:
     names = read_json_object(path, "data_dir").get("splits")
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-        raise DataError(f"{path}: got splits {names!r}, expected their names", field="data_dir")
+        raise DataError(
+            f"{path}: got splits {names!r}, expected their names",
+            field="data_dir",
+            code="damaged-file",
+        )
     chosen = split or next((name for name in default_splits if name in names), "")
     if chosen in names:
         return chosen
     if not split:
-        wanted = " or ".join(default_splits)
+        wanted = format_choices(default_splits)
         raise DataError(
             f"{path}: has no part {wanted}; set hugging_face_split to one of {', '.join(names)}",
             field="hugging_face_split",
+            code="unknown-part",
         )
-    raise DataError(unknown_name_message("part", split, names), field="hugging_face_split")
+    raise DataError(
+        unknown_name_message("part", split, names), field="hugging_face_split", code="unknown-part"
+    )
 
 
 def _data_files(path: Path) -> tuple[Path, ...]:
@@ -132,18 +141,21 @@ def _data_files(path: Path) -> tuple[Path, ...]:
             f"{path}: the rows are in the order of an indices mapping, which is not supported\n"
             "save them in their order: dataset.flatten_indices().save_to_disk(…)",
             field="data_dir",
+            code="not-supported",
         )
     try:
         files = tuple(path.parent / str(entry["filename"]) for entry in state["_data_files"])
     except (KeyError, TypeError):
         raise DataError(
-            f"{path}: has no list of Arrow files, `_data_files`", field="data_dir"
+            f"{path}: has no list of Arrow files, `_data_files`",
+            field="data_dir",
+            code="damaged-file",
         ) from None
     if not files:
-        raise DataError(f"{path}: there are no rows", field="data_dir")
+        raise DataError(f"{path}: there are no rows", field="data_dir", code="empty-data")
     missing = next((file for file in files if not os.path.isfile(file)), None)
     if missing is not None:
-        raise DataError(f"{missing}: file not found", field="data_dir")
+        raise DataError(f"{missing}: file not found", field="data_dir", code="missing-file")
     return files
 
 
@@ -161,7 +173,9 @@ def _features_of_schema(path: Path) -> dict[str, JsonObject]:
 def _parse_features(path: Path, info: JsonObject) -> dict[str, JsonObject]:
     features = info.get("features") or {}
     if not isinstance(features, dict):
-        raise DataError(f"{path}: got features {features!r:.80}, expected them by name")
+        raise DataError(
+            f"{path}: got features {features!r:.80}, expected them by name", code="damaged-file"
+        )
     # Lists of features are lists.
     return {name: f if isinstance(f, dict) else {} for name, f in features.items()}
 

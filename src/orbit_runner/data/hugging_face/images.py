@@ -178,7 +178,9 @@ class HuggingFaceImages(EncodedImages):
     def split_column(self, name: str, kind: str) -> Column:
         """Returns a column of the images, to split them by."""
         if name not in self.table.kinds:
-            raise DataError(unknown_name_message("column", name, [*self.table.kinds]))
+            raise DataError(
+                unknown_name_message("column", name, [*self.table.kinds]), code="unknown-column"
+            )
         return TablePart(read_table(self.table, {name: kind}), self.listed.rows).column(name)
 
     def join(self, datasets: Sequence[HuggingFaceImages]) -> HuggingFaceImages:
@@ -256,13 +258,16 @@ def _choose_columns(table: HuggingFaceTable, image: str, label: str) -> tuple[st
         name = given or (candidates[0] if len(candidates) == 1 else "")
         if given and given not in schema.names:
             raise DataError(
-                f"{path}: {unknown_name_message('column', given, schema.names)}", field=setting
+                f"{path}: {unknown_name_message('column', given, schema.names)}",
+                field=setting,
+                code="unknown-column",
             )
         if not name or name not in schema.names:
             raise DataError(
                 f"{path}: got columns {', '.join(schema.names)}, expected {expected}; "
                 f"set {setting}",
                 field=setting,
+                code="unknown-column",
             )
         names.append(name)
     return names[0], names[1]
@@ -287,6 +292,7 @@ def _map_images(path: Path, column: str) -> list[pyarrow.Array]:
                     f"{path}: is compressed, so that images cannot be read by index\n"
                     "write it without compression",
                     field="input_path",
+                    code="not-supported",
                 )
             arrays.append(array)
             first += batch.num_rows
@@ -307,17 +313,22 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
     array.validate()
     encoded = array.field("bytes") if _has_bytes(array.type) else array
     if types.is_string(encoded.type):
-        raise DataError(f"{where.format(row=first)} has only paths\n{_EMBED}", field="image_column")
+        raise DataError(
+            f"{where.format(row=first)} has only paths\n{_EMBED}",
+            field="image_column",
+            code="bad-record",
+        )
     if not (types.is_binary(encoded.type) or types.is_large_binary(encoded.type)):
         raise DataError(
             f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files",
             field="image_column",
+            code="bad-record",
         )
     try:
         encoded.validate(full=True)
     except pyarrow.ArrowInvalid as error:
         raise DataError(
-            f"{path}: column {column!r} is damaged: {error}", field="input_path"
+            f"{path}: column {column!r} is damaged: {error}", field="input_path", code="bad-record"
         ) from None
     missing = encoded.is_null().to_numpy(zero_copy_only=False)
     missing = missing | array.is_null().to_numpy(zero_copy_only=False)
@@ -326,7 +337,9 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
         value = array[row].as_py()
         name = value.get("path") if isinstance(value, Mapping) else None
         got = f"has no bytes, only the path {name!r}\n{_EMBED}" if name else "has no image"
-        raise DataError(f"{where.format(row=first + row)} {got}", field="image_column")
+        raise DataError(
+            f"{where.format(row=first + row)} {got}", field="image_column", code="bad-record"
+        )
     return encoded
 
 
@@ -343,6 +356,7 @@ def _class_numbers(
             f"{listed.row_location(int(missing.argmax()))}: column {name!r} has no class; leave "
             "such rows out of the dataset",
             field="label_column",
+            code="bad-record",
         )
     names = table.classes.get(name)
     if names is None and not types.is_integer(read_schema(table.saved.files[0]).field(name).type):
@@ -355,6 +369,7 @@ def _class_numbers(
             f"{listed.row_location(row)}: column {name!r}: got class {numbers[row]}, expected 0 or "
             "more",
             field="label_column",
+            code="bad-record",
         )
     return numbers.astype(np.int32), names
 
@@ -369,6 +384,7 @@ def _first_shape(images: MappedImages, listed: TablePart, any_size: bool) -> tup
         raise DataError(
             f"{listed.row_location(0)}: got {error}, expected a PNG or JPEG image",
             field="data_dir",
+            code="bad-record",
         ) from None
 
 
@@ -378,6 +394,7 @@ def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
             f"{NAME}: got split {section.split!r}, expected none: hugging_face_split chooses a "
             "part of a DatasetDict, and task.split divides a dataset",
             field="split",
+            code="unknown-part",
         )
     return {
         "data_dir": section.data_dir,

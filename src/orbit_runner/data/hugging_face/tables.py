@@ -118,7 +118,7 @@ def check_array(path: Path, name: str, array: pyarrow.Array) -> None:
         array.validate(full=not types.is_string_view(kind))
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         raise DataError(
-            f"{path}: column {name!r} is damaged: {error}", field="input_path"
+            f"{path}: column {name!r} is damaged: {error}", field="input_path", code="damaged-file"
         ) from None
 
 
@@ -140,5 +140,6 @@ def _to_classes(
             f"{path}, row {row}: column {name!r}: got class {largest}, expected 0 to "
             f"{len(classes) - 1}",
             field="data_dir",
+            code="bad-record",
         )
     return pyarrow.array(classes, pyarrow.string()).take(numbers)

@@ -40,6 +40,7 @@ def rand_augment(
         raise DataError(
             f"got {unknown[0]!r} in exclude_ops of randaug; allowed: {known}",
             field="aug_type",
+            code="unknown-name",
         )
     augmenter = augment.RandAugment(
         num_layers=num_layers,

@@ -84,6 +84,7 @@ def load(
             f"{files[-1]}: column {labels_in!r} has the classes {same[0]!r} and {same[1]!r}, which "
             "are the same number\nwrite it in one way",
             field="classes_file" if classes_file else "labels_file",
+            code="bad-data",
         )
     if row_split is not None and not row_split.hash_of:
         row_split = dataclasses.replace(row_split, hash_of=(paths_in,))
@@ -107,6 +108,7 @@ def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
         raise DataError(
             f"{_NAME}: got input_path {list(input_path)}, expected one directory",
             field="input_path",
+            code="not-allowed",
         )
     return data_folder(_NAME, os.path.join(data_dir, *input_path), _HINT)
 
@@ -123,7 +125,7 @@ def _convert_error(error: DataError, field: str) -> DataError:
     message = str(error)
     if message.startswith("csv: "):
         message = f"{_NAME}: {message.removeprefix('csv: ')}"
-    return DataError(message, field=field)
+    return DataError(message, field=field, code="bad-record")
 
 
 def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
@@ -133,12 +135,17 @@ def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
     columns = []
     for place, (field, name) in enumerate(zip(_FIELDS, given, strict=True)):
         if name and name not in known:
-            raise DataError(f"{file}: {unknown_name_message('column', name, known)}", field=field)
+            raise DataError(
+                f"{file}: {unknown_name_message('column', name, known)}",
+                field=field,
+                code="unknown-column",
+            )
         if not name and place >= len(known):
             raise DataError(
                 f"{file}: got only the column {known[0]!r}, expected a column with paths and one "
                 "with labels",
                 field="labels_file",
+                code="unknown-column",
             )
         columns.append(name or known[place])
     if columns[0] == columns[1]:
@@ -146,6 +153,7 @@ def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
             f"{file}: got column {columns[0]!r} for both the paths and the labels; "
             f"columns: {', '.join(known)}",
             field=_FIELDS[1 if given[1] else 0],
+            code="conflict",
         )
     return columns[0], columns[1]
 
@@ -166,7 +174,7 @@ def _read_columns(
         if name not in reader.kinds:
             problem = unknown_name_message("column", name, [*reader.kinds, DIRECTORY])
             field = "split.column" if kind == CATEGORY else "split.hash_of"
-            raise DataError(f"{reader.files[0]}: {problem}", field=field)
+            raise DataError(f"{reader.files[0]}: {problem}", field=field, code="unknown-column")
     kinds |= dict.fromkeys(columns, CATEGORY)
     if row_split is not None:
         kinds |= {row_split.column: CATEGORY} if row_split.column else {}
@@ -180,7 +188,9 @@ def _read_columns(
 def _read_classes(reader: TableDataset, column: str) -> tuple[str, ...]:
     if column not in reader.kinds:
         problem = unknown_name_message("column", column, list(reader.kinds))
-        raise DataError(f"{reader.files[0]}: {problem}", field="classes_file")
+        raise DataError(
+            f"{reader.files[0]}: {problem}", field="classes_file", code="unknown-column"
+        )
     return read_table(reader, {column: CATEGORY}).columns[column].vocabulary
 
 
@@ -215,6 +225,7 @@ def _check_duplicates(table: TableSource, name: str, paths: Sequence[str]) -> No
         f"{table.row_location(row)}: column {name!r}: {column.text(row)!r} is also in "
         f"{table.row_location(before)}{format_others(len(again))}\nlist each image once",
         field="labels_file",
+        code="conflict",
     )
 
 
@@ -252,6 +263,7 @@ def _check_values(listed: TablePart, name: str, wrong: np.ndarray, problem: str)
         f"{listed.row_location(row)}: column {name!r}: {got}{problem}"
         f"{format_others(int(wrong.sum()))}",
         field="labels_file",
+        code="bad-record",
     )
 
 

@@ -134,10 +134,12 @@ class ImageDataset(Dataset):
         if input_size is not None:
             return shape_tuple(input_size), "uint8"
         if not self.image_shape[0]:
+            place = self.place(0).names
             raise DataError(
-                f"{self.name}: the first image is corrupt, so the image size is unknown; "
-                "set model.input_size",
+                f"{place.get('file') or place.get('place') or self.name}: the first image is "
+                "corrupt, so the image size is unknown; set model.input_size",
                 field="source",
+                code="bad-record",
             )
         return self.image_shape, "uint8"
 
@@ -160,7 +162,11 @@ class ImageDataset(Dataset):
 
         Raises `DataError` if the images cannot be read in any order.
         """
-        raise DataError(f"{self.name}: images {self.stored} cannot be split", field="source")
+        raise DataError(
+            f"{self.name}: images {self.stored} cannot be split",
+            field="source",
+            code="not-supported",
+        )
 
     def split_hashes(self) -> np.ndarray:
         """Returns the hash of each image that decides on its part, uint64 [n].
@@ -174,7 +180,10 @@ class ImageDataset(Dataset):
 
         Raises `DataError` if there are none of that name.
         """
-        raise DataError(f"{self.name}: got {name!r}, but the images have no columns, expected none")
+        raise DataError(
+            f"{self.name}: got {name!r}, but the images have no columns, expected none",
+            code="unknown-column",
+        )
 
     def untrained_class(self, train: ImageDataset) -> str:
         """Returns a message about images of a class that no training image has, or ""."""
@@ -261,6 +270,7 @@ def join_images(datasets: tuple[ImageDataset, ...], *, resized: bool) -> ImageDa
                 f"{dataset.name} cannot be mixed with {first.name} of mixture[0]: the images of "
                 f"one are {dataset.stored}, and those of the other {first.stored}",
                 field=f"mixture[{number}].source",
+                code="data-mismatch",
             )
     if not (resized or first.is_in_memory):  # Arrays are compared when they are joined.
         _check_sizes(datasets)
@@ -277,6 +287,7 @@ def _check_sizes(datasets: Sequence[ImageDataset]) -> None:
                 f"{dataset.name}: got images {list(shape)}, expected {list(first)} as in "
                 f"mixture[0], {datasets[0].name}; set model.input_size to resize them",
                 field=f"mixture[{number}]",
+                code="data-mismatch",
             )
 
 
@@ -351,6 +362,7 @@ class ImageArrays(ArraySource, ImageDataset):
             raise DataError(
                 f"{self.name}: got arrays {names}, expected `image` [n, height, width, channels]",
                 field="source",
+                code="wrong-type",
             )
         if input_size is None or tuple(input_size) == image.shape[1:]:
             return shape_tuple(image.shape[1:]), image.dtype.name
@@ -359,6 +371,7 @@ class ImageArrays(ArraySource, ImageDataset):
                 f"{self.name}: got images {list(image.shape[1:])} of {image.dtype}, expected uint8 "
                 f"images with 1 or 3 channels, to resize to {list(input_size)}",
                 field="source",
+                code="wrong-type",
             )
         return shape_tuple(input_size), "uint8"
 
@@ -380,7 +393,7 @@ class ImageArrays(ArraySource, ImageDataset):
             if not finite.all():
                 problem = f"got pixels that are not finite in example {finite.argmin()}"
         if problem:
-            raise DataError(f"{self.name}: {problem}", field="source")
+            raise DataError(f"{self.name}: {problem}", field="source", code="bad-data")
 
 
 def as_images(source: ArraySource | ImageDataset) -> ImageDataset:

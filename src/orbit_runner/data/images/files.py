@@ -37,7 +37,7 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.data.tfrecord.example import image_shape
-from orbit_runner.errors import DataError, unknown_name_message
+from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message
 from orbit_runner.utils.log import detail, note
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -123,8 +123,9 @@ class FileSource(ImageDataset):
             yield find_row(text, parts, rows, first=1, id_help=self.id_help)
 
     def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the ends of all paths."""
-        return (path[-len(text) :] for path in self.paths)
+        """Yields the ends of all paths, with as many directories as the text has."""
+        parts = text.count("/") + 1
+        return ("/".join(path.split("/")[-parts:]) for path in self.paths)
 
     @functools.cached_property
     def _numbers_by_name(self) -> dict[str, list[int]]:
@@ -176,7 +177,10 @@ class FileSource(ImageDataset):
         if self.listed is not None and name in self.listed.source.columns:
             return self.listed.column(name)
         if name != DIRECTORY:
-            raise DataError(f"{self.name}: {unknown_name_message('column', name, [DIRECTORY])}")
+            raise DataError(
+                f"{self.name}: {unknown_name_message('column', name, [DIRECTORY])}",
+                code="unknown-column",
+            )
         names = (path[self._name_start :].rpartition("/")[0] for path in self.paths)
         return Column(name, KEY, _hash_names(names))
 
@@ -254,13 +258,16 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         raise DataError(
             f"image_folder: got input_path {list(input_path)}, expected none; {_HINT}",
             field="input_path",
+            code="not-allowed",
         )
     root = data_folder("image_folder", data_dir, _HINT)
     every, chosen = _split_folders(root, split)
     classes = {above: [path.name for path in _subfolders(above)] for above in every}
     labels = tuple(sorted({name for names in classes.values() for name in names}))
     if not labels:
-        raise DataError(f"image_folder: no class directories in {root}; {_HINT}")
+        raise DataError(
+            f"image_folder: no class directories in {root}; {_HINT}", code="missing-file"
+        )
     _check_names(root, labels)
     listing = _ImageLister()
     numbers = {name: number for number, name in enumerate(labels)}
@@ -301,8 +308,9 @@ def _split_folders(root: Path, split: str) -> tuple[list[Path], list[Path]]:
     wanted = every if split == "all" else [split_directories[split]]
     if None in wanted:
         raise DataError(
-            f"image_folder: no directory {' or '.join(_SPLITS[split])} with class directories in "
-            f"{root}"
+            f"image_folder: no directory {format_choices(_SPLITS[split])} with class directories "
+            f"in {root}",
+            code="missing-file",
         )
     return every, [path for path in wanted if path is not None]
 
@@ -333,7 +341,9 @@ def _scan_scope(directory: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
         with os.scandir(directory) as entries:
             yield entries
     except OSError as error:
-        raise DataError(f"image_folder: {directory}: cannot be read ({error.strerror})") from None
+        raise DataError(
+            f"image_folder: {directory}: cannot be read ({error.strerror})", code="unreadable-file"
+        ) from None
 
 
 def _check_names(root: Path, labels: Sequence[str]) -> None:
@@ -343,7 +353,8 @@ def _check_names(root: Path, labels: Sequence[str]) -> None:
         except UnicodeEncodeError:
             raise DataError(
                 f"image_folder: {os.fsencode(name)!r} in {root}: the name of a class "
-                "directory must be valid UTF-8"
+                "directory must be valid UTF-8",
+                code="bad-path",
             ) from None
 
 
@@ -392,7 +403,9 @@ class _ImageLister:
                         self._hidden.append(entry.path)
         self._report_progress()
         if not paths:
-            raise DataError(f"image_folder: no {', '.join(SUFFIXES)} files in {directory}")
+            raise DataError(
+                f"image_folder: no {', '.join(SUFFIXES)} files in {directory}", code="empty-data"
+            )
         return sorted(paths)
 
     def _add_entry(self, entry: os.DirEntry[str], paths: list[str]) -> None:
@@ -402,7 +415,7 @@ class _ImageLister:
             paths.append(entry.path)
         else:
             kind = "a broken link" if entry.is_symlink() else "not a regular file"
-            raise DataError(f"image_folder: {entry.path}: is {kind}")
+            raise DataError(f"image_folder: {entry.path}: is {kind}", code="wrong-file-type")
 
     def _report_progress(self) -> None:
         self._folders += 1
@@ -444,7 +457,7 @@ def first_image_shape(path: str) -> tuple[int, int, int]:
         with open(path, "rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error})") from None
+        raise DataError(f"{path}: cannot be read ({error})", code="unreadable-file") from None
     try:
         return image_shape(head)
     except ValueError:
@@ -477,7 +490,7 @@ def _size_of_file(path: str) -> tuple[int, int] | None:
 def format_others(count: int) -> str:
     """Returns how many rows there are besides the one that a message names."""
     more = count - 1
-    return f" (and {more:,} other row{'s' if more > 1 else ''})" if more else ""
+    return f" (and {format_count(more, 'other row')})" if more else ""
 
 
 IMAGES = Reader(load, place_arguments)

@@ -20,7 +20,7 @@ from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import count_eval_steps, replica_slices
 from orbit_runner.data.service import apply_on_services
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_count
 
 if TYPE_CHECKING:
     from orbit_runner.data.images.readers import Columns
@@ -119,9 +119,10 @@ def train_images(
     _check_services(reader, options)
     if mixing is not None and slices.batch_size % 2:
         raise DataError(
-            f"got {slices.batch_size} examples per replica, expected an even number: "
-            "mixup_and_cutmix mixes pairs",
+            f"got {format_count(slices.batch_size, 'example')} per replica, expected an even "
+            "number: mixup_and_cutmix mixes pairs",
             field="global_batch_size",
+            code="not-divisible",
         )
     make = _make_image_decoder(reader, shape, resize, seed, preprocessing)
     mixer = None if mixing is None else Mixer(mixing, seed)
@@ -204,6 +205,7 @@ def _check_services(reader: ImageReader[ImageDataset], options: PipelineOptions)
             f"{reader.dataset.name}: a tf.data service cannot read images {reader.dataset.stored}, "
             "which need Python; remove the service, or use TFRecord files",
             field="enable_tf_data_service",
+            code="not-supported",
         )
 
 

@@ -28,7 +28,7 @@ def part_of_images(dataset: ImageDataset, split: RowSplit, part: str) -> ImageDa
             columns.append(dataset.split_column(name, kind))
         except DataError as error:
             field = "split.column" if split.column else "split.hash_of"
-            raise DataError(str(error), field=field) from None
+            raise DataError(str(error), field=field, code=error.code) from None
     if split.column:
         return dataset.select(rows_with_value(columns[0], part))
     places = positions(hash_rows(columns) if columns else dataset.split_hashes(), split.seed)
@@ -39,6 +39,7 @@ def part_of_images(dataset: ImageDataset, split: RowSplit, part: str) -> ImageDa
                 f"{dataset.name}: the labels are in the records, so classes cannot be counted "
                 "before training; remove the setting",
                 field="split.stratified",
+                code="not-supported",
             )
         places = ranks(places, classes)
     return dataset.select(rows_of_fraction(places, dict(split.fractions), part))

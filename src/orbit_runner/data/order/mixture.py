@@ -196,13 +196,16 @@ def make_mixture(
     kept = [number for number, weight in enumerate(weights) if weight]
     for number in kept:
         if not counts[number]:
-            raise DataError(f"{names[number]}: has a weight, but no training examples")
+            raise DataError(
+                f"{names[number]}: has a weight, but no training examples", code="empty-data"
+            )
     edges = _share_edges([weights[number] for number in kept])
     for place, number in enumerate(kept):
         if edges[place] == edges[place + 1]:
             raise DataError(
                 f"{names[number]}: got the weight {weights[number]:g}, expected at least a "
-                f"{_LARGEST_WHOLE:,}th of all weights"
+                f"{_LARGEST_WHOLE:,}th of all weights",
+                code="out-of-range",
             )
     order = np.argsort(groups, kind="stable")
     chosen = used & np.isin(groups, kept)

@@ -60,10 +60,13 @@ def replica_slices(
     replicas = context.num_replicas_in_sync
     pipelines = context.num_input_pipelines
     if global_batch_size < 1 or global_batch_size % replicas:
+        expected = (
+            f"a multiple of {replicas}, the number of replicas" if replicas > 1 else "1 or more"
+        )
         raise DataError(
-            f"got a global batch size of {global_batch_size}, expected a multiple of "
-            f"{replicas}, the number of replicas",
+            f"got a global batch size of {global_batch_size}, expected {expected}",
             field="global_batch_size",
+            code="not-divisible",
         )
     if replicas < pipelines:
         return ReplicaSlices(
@@ -94,5 +97,6 @@ def count_eval_steps(name: str, size: int, global_batch_size: int, drop_remainde
             f"{name}: got {size} examples, expected at least {global_batch_size}, the global "
             "batch size, because the last, partial batch is dropped",
             field="drop_remainder",
+            code="out-of-range",
         )
     return steps

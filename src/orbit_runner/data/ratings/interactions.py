@@ -92,6 +92,7 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
             f"{latest.name}: got {len(counts):,} users with at most {counts.max():,} interactions "
             f"each, expected some with at least {min_interactions}",
             field="min_interactions",
+            code="empty-data",
         )
     user_ids, users = _number_ids(latest.users[kept])
     item_ids, items = _number_ids(latest.items[kept])

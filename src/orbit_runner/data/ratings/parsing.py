@@ -109,9 +109,13 @@ def parse_ratings(
                 parts.append(_parse(path, chunk, layout, line, field, bad))
                 line += chunk.count(b"\n")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
+        raise DataError(
+            f"{path}: cannot be read: {error.strerror}", field=field, code="unreadable-file"
+        ) from None
     if not parts[1:]:
-        raise DataError(f"{path}: contains no ratings, expected one per line", field=field)
+        raise DataError(
+            f"{path}: contains no ratings, expected one per line", field=field, code="empty-data"
+        )
     return np.concatenate(parts, axis=1)
 
 
@@ -130,6 +134,7 @@ def _strip_header(path: Path, chunk: bytes, layout: Layout, field: str) -> bytes
             f"{path}:1: got {_format_line(first)}, expected the header "
             f"{_format_line(layout.header)}",
             field=field,
+            code="bad-record",
         )
     return rest
 
@@ -153,7 +158,7 @@ def _parse(
             f"{separator}: {', '.join(_FIELDS)}"
         )
         if bad is None:
-            raise DataError(problem, field=field)
+            raise DataError(problem, field=field, code="bad-record")
         bad[number] = problem
     rest = b"".join(text + b"\n" for text in good)
     ratings = (

@@ -94,6 +94,7 @@ class FunctionTable(ArrayTable):
                     f"arrays: got {field} {value!r}, expected none: the function finds its own "
                     "files",
                     field=field,
+                    code="not-allowed",
                 )
         arrays = _import_function(options.function)()
         if not hasattr(arrays, "items"):
@@ -101,6 +102,7 @@ class FunctionTable(ArrayTable):
                 f"arrays: {options.function} returned {type(arrays).__name__}, expected arrays by "
                 "name",
                 field="function",
+                code="bad-data",
             )
         columns = flatten_columns("arrays", dict(arrays.items()))
         super().__init__([(options.function, columns)], options=options)
@@ -129,6 +131,7 @@ def flatten_columns(where: str, arrays: Mapping[str, object]) -> dict[str, np.nd
                 f"{where}: array {name!r} has shape {list(array.shape)}, expected [rows] or "
                 "[rows, columns]",
                 field="source",
+                code="bad-data",
             )
         columns = [(str(name), array)]
         if array.ndim == 2:
@@ -139,6 +142,7 @@ def flatten_columns(where: str, arrays: Mapping[str, object]) -> dict[str, np.nd
         raise DataError(
             f"{where}: got arrays of sizes {sizes}, expected equal sizes, at least 1",
             field="source",
+            code="bad-data",
         )
     return flat_columns
 
@@ -155,18 +159,22 @@ def _to_arrow(where: str, name: str, array: np.ndarray) -> pyarrow.Array:
         problem = "has a text that is not valid Unicode"
     except pyarrow.ArrowException as error:
         problem = first_line(error)
-    raise DataError(f"{where}: column {name!r}: {problem}", field="source")
+    raise DataError(f"{where}: column {name!r}: {problem}", field="source", code="bad-data")
 
 
 def _import_function(reference: str) -> Callable[[], object]:
     module, _, name = reference.partition(":")
     if not module or not name:
         raise DataError(
-            f"arrays: got function {reference!r}, expected `module:function`", field="function"
+            f"arrays: got function {reference!r}, expected `module:function`",
+            field="function",
+            code="wrong-type",
         )
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise DataError(
-            f"arrays: cannot load {reference}: {first_line(error)}", field="function"
+            f"arrays: cannot load {reference}: {first_line(error)}",
+            field="function",
+            code="import-failed",
         ) from None

@@ -76,5 +76,7 @@ def read_error_scope(path: Path, what: str) -> Iterator[None]:
         yield
     except (pyarrow.ArrowException, OSError, EOFError, zlib.error, UnicodeError) as error:
         raise DataError(
-            f"{path}: cannot be read as {what}: {first_line(error)}", field="input_path"
+            f"{path}: cannot be read as {what}: {first_line(error)}",
+            field="input_path",
+            code="damaged-file",
         ) from None

@@ -30,7 +30,7 @@ from orbit_runner.utils.cache import cache_directory, write_shared_file
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
-_FORMAT = 3
+_FORMAT = 4
 # Tables that were read faster are not worth the space.
 _KEPT_SECONDS = 1.0
 _ALIGNED = 64
@@ -69,7 +69,9 @@ def read_table(
                 entries[name] = _read(keys[name]) or entries[name]
     parts = next(iter(entries.values()))[1]
     if any(other != parts for _, other, _ in entries.values()):
-        raise DataError(f"{dataset.name}: the files changed while they were read")
+        raise DataError(
+            f"{dataset.name}: the files changed while they were read", code="data-changed"
+        )
     bad = {row: problem for *_, rows in entries.values() for row, problem in rows.items()}
     total = sum(rows for _, rows in parts)
     check_bad_records(dataset.name, bad, dataset.options.max_bad_records, total, "rows")
@@ -88,7 +90,9 @@ def _cache_key(dataset: TableDataset, name: str, kind: str) -> JsonObject:
     try:
         status = [os.stat(path) for path in paths]
     except OSError as error:
-        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
+        raise DataError(
+            f"{error.filename}: cannot be read ({error.strerror})", code="unreadable-file"
+        ) from None
     return {
         "format": _FORMAT,
         "source": dataset.name,
@@ -120,7 +124,7 @@ def _read(key: JsonObject) -> _CachedColumn | None:
         if zlib.crc32(values.data) != header["crc32"]:
             return None
         kind = NUMBER if key["kind"] == INTEGER else key["kind"]
-        column = Column(key["column"], kind, values, tuple(header["vocabulary"]))
+        column = Column(key["column"], kind, values, tuple(header["vocabulary"]), header["rounded"])
         parts = [(str(name), int(rows)) for name, rows in header["parts"]]
         return column, parts, {int(row): str(problem) for row, problem in header["bad"]}
     except (OSError, ValueError, KeyError, TypeError):
@@ -137,6 +141,7 @@ def _write(key: JsonObject, column: Column, parts: Parts, bad: BadRows) -> None:
         "rows": len(values),
         "crc32": zlib.crc32(values.data),
         "vocabulary": column.vocabulary,
+        "rounded": column.rounded,
         "offset": 0,
     }
     # The offset is part of the line whose length it depends on; 20 characters are enough for it.

@@ -38,12 +38,15 @@ class Column:
             missing. Keys are uint64 hashes of the texts.
         vocabulary: The different texts of a category: in the order that the files declare, if they
             do; else sorted, by value if all are integers.
+        rounded: File, row and value of a whole number that float32 rounds, as in `a.csv, row 3:
+            16777217`, if all numbers are whole; "" if none is rounded.
     """
 
     name: str
     kind: str
     values: np.ndarray
     vocabulary: tuple[str, ...] = ()
+    rounded: str = ""
 
     def is_missing(self) -> np.ndarray:
         """Returns which values are missing, bool [n]."""
@@ -175,7 +178,9 @@ class TablePart(Dataset):
 def _join_columns(columns: Sequence[Column]) -> Column:
     first = columns[0]
     if first.kind != CATEGORY:
-        return Column(first.name, first.kind, np.concatenate([column.values for column in columns]))
+        values = np.concatenate([column.values for column in columns])
+        rounded = next((column.rounded for column in columns if column.rounded), "")
+        return Column(first.name, first.kind, values, rounded=rounded)
     texts = [*first.vocabulary]
     if any(column.vocabulary != first.vocabulary for column in columns):
         texts = sort_texts([*{text: None for column in columns for text in column.vocabulary}])
@@ -185,8 +190,8 @@ def _join_columns(columns: Sequence[Column]) -> Column:
         np.array([*(codes[text] for text in column.vocabulary), MISSING], np.int32)
         for column in columns
     ]
-    values = [table[column.values] for table, column in zip(tables, columns, strict=True)]
-    return Column(first.name, CATEGORY, np.concatenate(values), tuple(texts))
+    codes_of_rows = [table[column.values] for table, column in zip(tables, columns, strict=True)]
+    return Column(first.name, CATEGORY, np.concatenate(codes_of_rows), tuple(texts))
 
 
 def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Sequence[str]) -> None:
@@ -194,7 +199,7 @@ def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Seque
     for name in wanted:
         if name not in known:
             message = unknown_name_message("column", name, known)
-            raise DataError(f"{source}: {message}", field="columns")
+            raise DataError(f"{source}: {message}", field="columns", code="unknown-column")
 
 
 def sort_texts(texts: Sequence[str]) -> list[str]:

@@ -90,6 +90,7 @@ class CsvTable(TableFiles):
                 f"{path}, row {first - 1}: has a quotation mark without an end, so that the lines "
                 "after it are part of the cell",
                 field="input_path",
+                code="bad-record",
             )
 
 
@@ -170,7 +171,9 @@ def _csv_error_scope(path: Path) -> Iterator[None]:
         problem = next(problems, "")
         if not problem:
             raise
-        raise DataError(f"{problem}\nsave the file as UTF-8", field="input_path") from None
+        raise DataError(
+            f"{problem}\nsave the file as UTF-8", field="input_path", code="damaged-file"
+        ) from None
 
 
 def _open_csv(

@@ -239,7 +239,7 @@ def table_files(
     They are in the order of their names. Raises `DataError` if there are none.
     """
     if not data_dir and not input_path:
-        raise DataError(f"{source}: no files are set; {_HINT}")
+        raise DataError(f"{source}: no files are set; {_HINT}", code="not-set")
     return named_files(source, data_dir, input_path or (default_pattern,))
 
 
@@ -272,6 +272,7 @@ def compare_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> 
                 f"{path}: has no column {lacking[0]!r}, which {files[0].name} has\n"
                 f"columns: {', '.join(names)}",
                 field="input_path",
+                code="unknown-column",
             )
         for name in names:
             if name not in first:
@@ -283,4 +284,4 @@ def check_different_names(path: Path, names: Sequence[str]) -> None:
     """Raises `DataError` if two columns of a file have the same name."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"{path}: has two columns {twice!r}", field="input_path")
+        raise DataError(f"{path}: has two columns {twice!r}", field="input_path", code="set-twice")

@@ -71,7 +71,10 @@ class JsonlTable(TableFiles):
 
     def read_kinds(self) -> Mapping[str, str]:
         """Returns the kind of each column in all files."""
-        return _load_or_infer_kinds(self.files, self._skips, self.options.missing_values)
+        kinds = _load_or_infer_kinds(self.files, self._skips, self.options.missing_values)
+        if not kinds:
+            raise DataError(f"{self.files[0]}: has no rows", field="input_path", code="empty-data")
+        return kinds
 
     def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of a file as texts."""
@@ -110,13 +113,14 @@ def parse_object(text: str, where: str) -> JsonObject:
     try:
         value = json.loads(text, object_pairs_hook=make_object)
     except DuplicateKeyError as error:
-        raise DataError(f"{where}: {error}", field="input_path") from None
+        raise DataError(f"{where}: {error}", field="input_path", code="bad-record") from None
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise DataError(
             f"{where}: got {shorten(text.strip(), 80)!r}, expected a JSON object",
             field="input_path",
+            code="bad-record",
         )
     return value
 
@@ -211,7 +215,9 @@ def _read_rows(path: Path, skips: bool) -> Iterator[_Row]:
                 yield _Row(number, parse_line(line, f"{path}, row {number}"))
             except DataError as error:
                 if not skips:
-                    raise DataError(f"{error}\n{SKIP_HINT}", field=error.field) from None
+                    raise DataError(
+                        f"{error}\n{SKIP_HINT}", field=error.field, code=error.code
+                    ) from None
                 yield _Row(number, {}, str(error))
 
 
@@ -231,7 +237,7 @@ def parse_line(line: str, where: str) -> JsonObject:
     """Returns the JSON object in a line. Raises `DataError` if there is none, or no UTF-8."""
     values = parse_object(line, where)
     if not (line.isascii() or is_utf8(line)):
-        raise DataError(f"{where}: is not valid UTF-8", field="input_path")
+        raise DataError(f"{where}: is not valid UTF-8", field="input_path", code="bad-record")
     return values
 
 
@@ -269,7 +275,9 @@ def _column_texts(
                 f"{path}, row {row.number}: column {name!r}: got {got}, expected a single value"
             )
             if bad is None:
-                raise DataError(f"{problem}\n{SKIP_HINT}", field="input_path") from None
+                raise DataError(
+                    f"{problem}\n{SKIP_HINT}", field="input_path", code="bad-record"
+                ) from None
             bad.setdefault(place, problem)
             text = None
         texts.append(text)

@@ -45,6 +45,7 @@ class ArrowTypedFiles(TableFiles):
                 f"{path}: column {name!r} is a {first}, and in {other.name} a {second}\n"
                 "write it with the same type in all files",
                 field="input_path",
+                code="data-mismatch",
             )
         return next(iter(files), CATEGORY)
 
@@ -96,6 +97,7 @@ def check_utf8(path: Path, first: int, name: str, array: pyarrow.Array) -> None:
         raise DataError(
             f"{path}, row {first + bad[0]}: column {name!r} is not valid UTF-8",
             field="input_path",
+            code="bad-record",
         ) from None
 
 

@@ -61,6 +61,7 @@ def part_of_table(source: TableSource, split: RowSplit | None, part: str) -> Tab
         raise DataError(
             f"{source.name}: none of the {len(every):,} rows of this part can be read",
             field="input_path",
+            code="empty-data",
         )
     return TablePart(source, good)
 
@@ -79,7 +80,7 @@ def rows_with_value(column: Column, value: str) -> np.ndarray:
         problem = unknown_name_message(
             f"value of column {column.name!r}:", value, column.vocabulary[:20]
         )
-        raise DataError(problem, field="split")
+        raise DataError(problem, field="split", code="unknown-part")
     return np.flatnonzero(column.values == column.vocabulary.index(value))
 
 
@@ -98,7 +99,9 @@ def rows_of_fraction(places: np.ndarray, fractions: Mapping[str, float], part: s
         DataError: There is no such part, or it has no rows.
     """
     if part not in fractions:
-        raise DataError(unknown_name_message("part", part, list(fractions)), field="split")
+        raise DataError(
+            unknown_name_message("part", part, list(fractions)), field="split", code="unknown-part"
+        )
     names = list(fractions)
     bounds = np.cumsum([0.0, *fractions.values()])
     index = names.index(part)
@@ -106,7 +109,9 @@ def rows_of_fraction(places: np.ndarray, fractions: Mapping[str, float], part: s
     end = np.inf if index == len(names) - 1 and bounds[-1] > 1 - 1e-9 else bounds[index + 1]
     rows = np.flatnonzero((places >= bounds[index]) & (places < end))
     if not len(rows):
-        raise DataError(f"part {part!r} has no rows of {len(places):,}", field="split")
+        raise DataError(
+            f"part {part!r} has no rows of {len(places):,}", field="split", code="empty-data"
+        )
     return rows
 
 

@@ -31,6 +31,7 @@ class TextTable(TableDataset):
                 f"{self.name}: got input_path {list(input_path)}, expected none: list the files of "
                 "each class in `files`",
                 field="input_path",
+                code="not-allowed",
             )
         self._labels = [
             (label, path)
@@ -41,7 +42,9 @@ class TextTable(TableDataset):
         self.files = tuple(path for _, path in self._labels)
         twice = next((path for path in self.files if self.files.count(path) > 1), None)
         if twice is not None:
-            raise DataError(f"{self.name}: {twice} is listed twice", field="files")
+            raise DataError(
+                f"{self.name}: {twice} is listed twice", field="files", code="set-twice"
+            )
         self.kinds = {TEXT: CATEGORY, LABEL: CATEGORY}
         self.options = options
 
@@ -58,7 +61,9 @@ def _find_files(source: str, data_dir: str, name: str) -> list[Path]:
         try:
             return named_files(source, data_dir, [f"{name}.gz"])
         except DataError:
-            raise DataError(f"{error}, plain or with .gz", field="files") from None
+            raise DataError(
+                f"{error}, plain or with .gz", field="files", code="missing-file"
+            ) from None
 
 
 def _read_blocks(path: Path, label: str, names: Sequence[str], skips: bool) -> Iterator[Block]:

@@ -139,6 +139,7 @@ def count_batch_rows(*, batch_tokens: int, max_length: int, rows_multiple: int =
             f"{max_length * rows_multiple:,}: {rows_multiple} sentences "
             f"(batch_rows_multiple) of up to {max_length} tokens (the longest sentence)",
             field="batch_tokens",
+            code="out-of-range",
         )
     return rows
 

@@ -18,7 +18,9 @@ def limit_lengths(source: PairSource, max_length: int, *, is_training: bool) -> 
     field `max_length` if no pair is left.
     """
     if max_length < 2:
-        raise DataError(f"got {max_length}, expected at least 2 tokens", field="max_length")
+        raise DataError(
+            f"got {max_length}, expected at least 2 tokens", field="max_length", code="out-of-range"
+        )
     long = source.lengths > max_length
     if not is_training:
         _report_counts(source, {f"longer than {max_length} tokens": int(long.sum())}, "truncated")
@@ -34,6 +36,7 @@ def limit_lengths(source: PairSource, max_length: int, *, is_training: bool) -> 
         raise DataError(
             f"{source.name}: no pair is left: {_format_counts(source, left_out)}",
             field="max_length",
+            code="empty-data",
         )
     _report_counts(source, left_out, "skipped")
     return _select_pairs(source, keep, left_out)

@@ -213,4 +213,4 @@ def _open_scope(path: Path) -> Iterator[BinaryIO]:
 
 
 def _error(message: str) -> DataError:
-    return DataError(message, field="input_path")
+    return DataError(message, field="input_path", code="bad-record")

@@ -21,7 +21,7 @@ from orbit_runner.data.text.lines import count_lines, find_bad_lines, lines_dige
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.token_cache import encode_files
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_count
 
 _NAME = "parallel_text"
 _HINT = (
@@ -109,14 +109,16 @@ def find_files(
                 raise DataError(
                     "is not set; file names are <split>.<language>, such as train.en",
                     field=field,
+                    code="not-set",
                 )
         source, target = (_find_file(directory, split, language) for language in languages)
         return [source], [target]
     if len(input_path) != 2:
         raise DataError(
-            f"{_NAME}: got {len(input_path)} names, expected 2: one for the sources and one for "
-            "the targets; for several files, use a pattern such as news-*.en",
+            f"{_NAME}: got {format_count(len(input_path), 'name')}, expected 2: one for the "
+            "sources and one for the targets; for several files, use a pattern such as news-*.en",
             field="input_path",
+            code="not-allowed",
         )
     sources, targets = (named_files(_NAME, data_dir, [name]) for name in input_path)
     return sources, targets
@@ -201,7 +203,9 @@ def _find_file(directory: Path, split: str, language: str) -> Path:
     others = sorted(path.name for path in directory.iterdir() if path.is_file())
     listing = f"found: {', '.join(others[:8])}" if others else "it contains no files"
     raise DataError(
-        f"{_NAME}: no {names[0]} or {names[1]} in {directory}; {listing}", field="split"
+        f"{_NAME}: no {names[0]} or {names[1]} in {directory}; {listing}",
+        field="split",
+        code="missing-file",
     )
 
 
@@ -220,6 +224,7 @@ def count_pairs(
             f"{_format_paths(targets)}, expected as many in both: line n of one is the "
             "translation of line n of the other",
             field="input_path",
+            code="data-mismatch",
         )
     return source_lines, source, target
 

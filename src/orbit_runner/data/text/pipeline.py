@@ -71,6 +71,7 @@ class PairReader:
                 f"{source.name}: got {width} tokens, expected at least {longest}, the length "
                 "of the longest sentence",
                 field="max_length",
+                code="out-of-range",
             )
         self._order = order
         self._width = width
@@ -291,6 +292,7 @@ def _train_slices(
         raise DataError(
             f"got {multiple}, expected a multiple of {replicas}, the number of replicas",
             field="batch_rows_multiple",
+            code="not-divisible",
         )
     return replica_slices(multiple if rows is None else rows, context)
 

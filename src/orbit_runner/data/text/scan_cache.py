@@ -36,7 +36,9 @@ def load_or_count(
     try:
         status = path.stat()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error})", field="input_path") from None
+        raise DataError(
+            f"{path}: cannot be read ({error})", field="input_path", code="unreadable-file"
+        ) from None
     return _load_or_count(path, status.st_size, status.st_mtime_ns, count, suffix)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_count
 
 PAD, EOS, UNKNOWN = 0, 1, 2
 
@@ -82,8 +82,10 @@ class PairSource:
     def __post_init__(self) -> None:
         if self.sources.size != self.targets.size or not self.sources.size:
             raise DataError(
-                f"{self.name}: got {self.sources.size} sources and {self.targets.size} targets, "
-                "expected the same number of both, at least 1"
+                f"{self.name}: got {format_count(self.sources.size, 'source')} and "
+                f"{format_count(self.targets.size, 'target')}, "
+                "expected the same number of both, at least 1",
+                code="data-mismatch",
             )
 
     @property

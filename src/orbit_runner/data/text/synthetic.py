@@ -73,7 +73,11 @@ def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:
 def _check(num_examples: int, vocab_size: int, max_length: int, kind: str) -> None:
     if kind not in _KINDS:
         expected = f"one of {', '.join(_KINDS)}"
-        raise DataError(f"synthetic: kind: got {kind!r}, expected {expected}", field="synthetic")
+        raise DataError(
+            f"synthetic: kind: got {kind!r}, expected {expected}",
+            field="synthetic",
+            code="out-of-range",
+        )
     least = {
         "num_examples": (num_examples, 1, "synthetic"),
         "vocab_size": (vocab_size, _FIRST + 1, "vocab_size"),
@@ -81,4 +85,8 @@ def _check(num_examples: int, vocab_size: int, max_length: int, kind: str) -> No
     }
     for name, (got, low, field) in least.items():
         if got < low:
-            raise DataError(f"synthetic: {name}: got {got}, expected {low} or more", field=field)
+            raise DataError(
+                f"synthetic: {name}: got {got}, expected {low} or more",
+                field=field,
+                code="out-of-range",
+            )

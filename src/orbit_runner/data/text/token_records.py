@@ -91,18 +91,21 @@ def load(
         raise DataError(
             f"{_NAME}: got split {split!r}, expected none: input_path specifies the files",
             field="split",
+            code="unknown-part",
         )
     files = named_files(_NAME, data_dir, input_path)
     if not files:
         raise DataError(
             f"{_NAME}: no files are specified; set input_path, for example to train-*",
             field="input_path",
+            code="not-set",
         )
     indexes = index_files(files)
     if not any(index.records for index in indexes):
         raise DataError(
             f"{_NAME}: no records found (files: {len(files)}, such as {files[0]})",
             field="input_path",
+            code="empty-data",
         )
     sources, targets = load_or_encode(_cache_key(files), lambda: _read_sides(files, indexes))
     for side, rows in zip(SIDES, (sources, targets), strict=True):
@@ -139,7 +142,11 @@ def _read_records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
     except OSError as error:
         raise unreadable_error(path, error) from None
     if len(content) != index.offsets[-1]:
-        raise DataError(f"{path}: has changed since its records were counted", field="input_path")
+        raise DataError(
+            f"{path}: has changed since its records were counted",
+            field="input_path",
+            code="data-changed",
+        )
     starts = [0]
     while starts[-1] < len(content):
         length = int.from_bytes(content[starts[-1] : starts[-1] + 8], "little")
@@ -150,6 +157,7 @@ def _read_records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
             f"{path}: record {damaged} at byte {starts[damaged]}: the data do not match their "
             "checksum; the file is corrupted",
             field="input_path",
+            code="bad-record",
         )
     for start, end in itertools.pairwise(starts):
         yield start, content[start + HEAD_BYTES : end - TAIL_BYTES]
@@ -166,6 +174,7 @@ def _parse_lists(place: str, record: bytes) -> list[bytes]:
     raise DataError(
         f"{place}: got {got}, expected a tf.Example with the int64 lists {' and '.join(SIDES)}",
         field="input_path",
+        code="bad-record",
     )
 
 
@@ -181,6 +190,7 @@ def _check_ids(
             f"{_record_location(row, files, indexes)}: {side}: got id {rows.values[place]}, "
             f"expected {EOS} to {vocab_size - 1}",
             field="vocab_size" if rows.values[place] > PAD else "input_path",
+            code="bad-record",
         )
     ends = np.zeros(rows.size, bool)
     filled = rows.lengths > 0
@@ -191,6 +201,7 @@ def _check_ids(
             f"{_record_location(row, files, indexes)}: {side}: got a list that does not end with "
             f"{EOS}, the end-of-sentence id",
             field="input_path",
+            code="bad-record",
         )
 
 

@@ -49,6 +49,7 @@ class PreparedSplit:
                 f"tfds: got {count:,} records in {self.folder}, expected {self.records:,} "
                 "according to its dataset_info.json",
                 field="tfds_data_dir",
+                code="damaged-file",
             )
 
 
@@ -61,7 +62,9 @@ def version_folder(name: str, data_dir: str = "") -> Path:
     asked = _NAME.fullmatch(name)
     if asked is None:
         raise DataError(
-            f"tfds: got {name!r}, expected name, name/config or name:version", field="tfds_name"
+            f"tfds: got {name!r}, expected name, name/config or name:version",
+            field="tfds_name",
+            code="wrong-type",
         )
     given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
     above = Path(given).expanduser() / asked["name"] / (asked["config"] or "")
@@ -73,6 +76,7 @@ def version_folder(name: str, data_dir: str = "") -> Path:
             f"{_format_versions(above)}; prepare it with TensorFlow Datasets: tfds build {name} "
             f"--data_dir={given}",
             field="tfds_name" if Path(given).expanduser().is_dir() else "tfds_data_dir",
+            code="missing-file",
         )
     return max(versions, key=lambda path: [int(part) for part in path.name.split(".") if part])
 
@@ -109,6 +113,7 @@ def read_split(
             f"tfds: got split {split!r}, expected {', '.join(sorted(splits)) or '(none)'}, or a "
             "slice such as train[:90%] or train[1000:2000]",
             field="tfds_split",
+            code="unknown-part",
         )
     with description_error_scope(path):
         kind = _file_format(directory, info)
@@ -127,6 +132,7 @@ def description_error_scope(path: Path) -> Iterator[None]:
             f"{path}: is not in the format of TensorFlow Datasets "
             f"({type(error).__name__}: {reason})",
             field="tfds_data_dir",
+            code="damaged-file",
         ) from None
 
 
@@ -153,16 +159,30 @@ def _flat_features(description: JsonObject, prefix: str) -> Iterator[tuple[str, 
             yield f"{prefix}{name}", feature
 
 
-def class_names(directory: Path, feature: str) -> tuple[str, ...] | None:
-    """Returns the names of the classes of a feature, or None if they are unknown."""
+def class_names(directory: Path, feature: str, description: JsonObject) -> tuple[str, ...] | None:
+    """Returns the names of the classes of a feature, or None if they are unknown.
+
+    `description` is that of the feature in `features.json`. Raises `DataError` if it has another
+    number of classes.
+    """
     path = directory / f"{feature.replace('/', '-')}.labels.txt"
     if not path.is_file():
         return None
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
-    return tuple(line.strip() for line in lines if line.strip()) or None
+        raise DataError(
+            f"{path}: cannot be read ({error})", field="tfds_data_dir", code="unreadable-file"
+        ) from None
+    names = tuple(line.strip() for line in lines if line.strip())
+    count = str((description.get("classLabel") or {}).get("numClasses", len(names)))
+    if count != str(len(names)):
+        raise DataError(
+            f"{path}: got {len(names):,} names, expected {count} according to features.json",
+            field="tfds_data_dir",
+            code="bad-data",
+        )
+    return names or None
 
 
 def _file_format(directory: Path, info: JsonObject) -> str:
@@ -172,6 +192,7 @@ def _file_format(directory: Path, info: JsonObject) -> str:
             f"tfds: got files of format {kind} in {directory}, expected {TFRECORD} or "
             f"{ARRAY_RECORD}; prepare the dataset with --file_format={TFRECORD}",
             field="tfds_name",
+            code="not-supported",
         )
     return kind
 
@@ -191,7 +212,7 @@ def _split_files(
         paths.append(directory / named.replace("{FILEFORMAT}", kind))
     missing = next((path for path in paths if not os.path.isfile(path)), None)
     if missing is not None:
-        raise DataError(f"{missing}: file not found", field="tfds_data_dir")
+        raise DataError(f"{missing}: file not found", field="tfds_data_dir", code="missing-file")
     return tuple(paths), sum(lengths)
 
 
@@ -204,6 +225,7 @@ def _parse_slice(asked: re.Match[str], size: int) -> tuple[int, int] | None:
         raise DataError(
             f"tfds: got split {asked[0]!r}, which contains none of the {size:,} records",
             field="tfds_split",
+            code="unknown-part",
         )
     return start, stop
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.data import DataConfig
+    from orbit_runner.utils.types import JsonObject
 
 _KEYS = ("image", "label")
 _CLASSES = ("Image", "ClassLabel")
@@ -54,9 +55,11 @@ def load(
     """
     directory = version_folder(tfds_name, data_dir)
     name = f"tfds {tfds_name}"
-    keys = _find_keys(directory)
+    path = directory / "features.json"
+    features = read_features(directory) if path.is_file() else {key: {} for key in _KEYS}
+    keys = _find_keys(path, features)
     prepared = read_split(directory, split, default_splits)
-    labels = class_names(directory, keys[1])
+    labels = class_names(directory, keys[1], features.get(keys[1], {}))
     if prepared.file_format == ARRAY_RECORD:
         records = ArrayRecordFiles(prepared.files)
         prepared.check_records(sum(records.counts))
@@ -83,12 +86,8 @@ def load(
     )
 
 
-def _find_keys(directory: Path) -> tuple[str, str]:
+def _find_keys(path: Path, features: Mapping[str, JsonObject]) -> tuple[str, str]:
     """Returns the features of the image and of the label."""
-    path = directory / "features.json"
-    if not path.is_file():
-        return _KEYS
-    features = read_features(directory)
     kinds = {name: str(feature.get("pythonClassName", "")) for name, feature in features.items()}
     keys = []
     for key, kind in zip(_KEYS, _CLASSES, strict=True):
@@ -100,6 +99,7 @@ def _find_keys(directory: Path) -> tuple[str, str]:
                 f"{path}: got features {', '.join(sorted(features)) or '(none)'}, expected image "
                 "and label, or one Image and one ClassLabel",
                 field="tfds_name",
+                code="bad-data",
             )
         keys += named
     return keys[0], keys[1]

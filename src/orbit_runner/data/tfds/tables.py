@@ -53,6 +53,7 @@ class TfdsTable(TableDataset):
                 f"tfds: got input_path {list(input_path)}, expected none: tfds_split names the "
                 "files",
                 field="input_path",
+                code="not-allowed",
             )
         directory = version_folder(options.tfds_name, options.tfds_data_dir)
         self._split = read_split(directory, options.tfds_split, ("validation", "test"))
@@ -61,6 +62,7 @@ class TfdsTable(TableDataset):
                 f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
                 "rows of a table, set task.split",
                 field="tfds_split",
+                code="unknown-part",
             )
         features = read_features(directory)
         self.kinds = {name: _column_kind(feature) for name, feature in features.items()}
@@ -123,7 +125,7 @@ def _column_kind(feature: JsonObject) -> str:
 def _make_converter(directory: Path, name: str, feature: JsonObject) -> _Converter:
     """Returns the function from a stored value to that of the column; None is a missing value."""
     if _class_of(feature) == "ClassLabel":
-        classes = class_names(directory, name) or ()
+        classes = class_names(directory, name, feature) or ()
         # A label of -1 is unknown, as in the test sets of competitions.
         return lambda value: (
             None if value < 0 else (classes[value] if value < len(classes) else str(value))
@@ -157,15 +159,27 @@ def _convert_row(
         features = features_of(record)
         values = []
     except ValueError as error:
-        raise DataError(f"{path}, row {number}: {error}", field="tfds_name") from None
+        raise DataError(
+            f"{path}, row {number}: {error}", field="tfds_name", code="bad-record"
+        ) from None
     for name, convert in columns.items():
         try:
-            values.append(convert(value_of(features[name])))
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            reason = "is missing" if isinstance(error, KeyError) else shorten(str(error), 80)
+            values.append(_convert_value(features, name, convert))
+        except ValueError as error:
             raise DataError(
-                f"{path}, row {number}: column {name!r}: {reason}, expected one value as "
+                f"{path}, row {number}: column {name!r}: {error}, expected one value as "
                 "features.json describes it",
                 field="tfds_name",
+                code="bad-record",
             ) from None
     return values
+
+
+def _convert_value(features: Mapping[str, bytes], name: str, convert: _Converter) -> object:
+    if name not in features:
+        raise ValueError("is missing")
+    value = value_of(features[name])
+    try:
+        return convert(value)
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f"got {shorten(repr(value), 80)}") from None

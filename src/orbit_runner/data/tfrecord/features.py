@@ -34,7 +34,9 @@ class ExampleFiles:
         self._shapes = shapes
         are_indexed = {ARRAY_RECORD in path.name for path in paths}
         if len(are_indexed) > 1:
-            raise DataError("got TFRecord and ArrayRecord files", field="input_path")
+            raise DataError(
+                "got TFRecord and ArrayRecord files", field="input_path", code="bad-data"
+            )
         self._files = ArrayRecordFiles(paths) if True in are_indexed else None
         self._offsets = [] if self._files else record_offsets(paths)
         counts = self._files.counts if self._files else [len(o) - 1 for o in self._offsets]
@@ -53,7 +55,7 @@ class ExampleFiles:
             return {key: self._shaped(key, values_of(value)) for key, value in features.items()}
         except ValueError as error:
             reason = str(error) if "feature" in str(error) else "is not a tf.Example"
-            raise DataError(f"{name}: {reason}", field="input_path") from None
+            raise DataError(f"{name}: {reason}", field="input_path", code="bad-record") from None
 
     def _record(self, file: int, row: int) -> bytes:
         if self._files is not None:

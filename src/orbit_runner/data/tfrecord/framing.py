@@ -161,7 +161,9 @@ def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
 
 def unreadable_error(path: Path, error: OSError) -> DataError:
     """Returns the error for a file that cannot be read."""
-    return DataError(f"{path}: cannot be read ({error})", field="input_path")
+    return DataError(
+        f"{path}: cannot be read ({error})", field="input_path", code="unreadable-file"
+    )
 
 
 def _read_block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int], bytes]:
@@ -184,6 +186,7 @@ def _read_block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list
             f"{path}: got {size} bytes, expected at least {starts[-1]}: the record that starts at "
             f"byte {starts[-2]} is truncated",
             field="input_path",
+            code="damaged-file",
         )
     frames = b"".join(head + tail for head, tail in zip(heads, tails, strict=True))
     return starts, frames
@@ -201,6 +204,7 @@ def _check_lengths(path: Path, starts: list[int], heads: list[bytes]) -> None:
             f"{path}: no valid record at byte {start}: the length does not match its "
             f"checksum{hint}",
             field="input_path",
+            code="damaged-file",
         )
 
 

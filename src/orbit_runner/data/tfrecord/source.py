@@ -247,6 +247,7 @@ class RecordSource(RecordDataset):
             "them; use ArrayRecord files, or name other files or another tfds_split in each "
             "section",
             field="source",
+            code="not-supported",
         )
 
     def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
@@ -375,12 +376,14 @@ def load(
         raise DataError(
             f"tfrecord: got split {split!r}, expected none: input_path specifies the files",
             field="split",
+            code="unknown-part",
         )
     files = named_files("tfrecord", data_dir, input_path)
     if not files:
         raise DataError(
             "tfrecord: no files are specified; set input_path, for example to train-*",
             field="input_path",
+            code="not-set",
         )
     indexes = index_files(files)
     keys = (image_key, label_key)
@@ -420,6 +423,7 @@ def first_shape(
         raise DataError(
             f"{name}: no records found (files: {len(files)}, such as {files[0]})",
             field="input_path",
+            code="empty-data",
         )
     path = filled[0]
     return shape_of_record(f"{path}: record 0 at byte 0", first_record(path), *keys, any_size)
@@ -519,7 +523,7 @@ def shape_of_record(
         raise _mismatch_error(where, got, image, label)
     problem = example_problem(record, {label: "int64"})
     if problem:
-        raise DataError(f"{where}: {problem}", field="input_path")
+        raise DataError(f"{where}: {problem}", field="input_path", code="bad-record")
     try:
         encoded = bytes_of(features[image])
     except ValueError as error:
@@ -536,6 +540,7 @@ def _mismatch_error(where: str, got: str, image: str, label: str) -> DataError:
     return DataError(
         f"{where}: got {got}, expected a tf.Example with {image} (a PNG or JPEG image) and {label}",
         field="input_path",
+        code="bad-record",
     )
 
 

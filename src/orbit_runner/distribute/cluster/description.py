@@ -19,6 +19,8 @@ _SHOWN = 4
 class ClusterError(RunnerError):
     """Raised if the description of a cluster is invalid or its members do not agree."""
 
+    code = "bad-cluster"
+
 
 def raise_problems(source: str, problems: Sequence[str]) -> None:
     """Raises `ClusterError` with the first few problems, if there are any.
@@ -27,10 +29,10 @@ def raise_problems(source: str, problems: Sequence[str]) -> None:
     """
     if not problems:
         return
-    lines = [f"{source}: {problem}" for problem in problems[:_SHOWN]]
+    others = [f"{source}: {problem}" for problem in problems[1:_SHOWN]]
     if problems[_SHOWN:]:
-        lines.append(f"… and {len(problems) - _SHOWN} more")
-    raise ClusterError("\n".join(lines))
+        others.append(f"… and {len(problems) - _SHOWN} more")
+    raise ClusterError("\n".join([problems[0], *others]), path=source)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,4 +146,5 @@ class MemberLost(RunnerError):
     this one for the user's program.
     """
 
+    code = "member-lost"
     exit_code = exit_codes.MEMBER_LOST

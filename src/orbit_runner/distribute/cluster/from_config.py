@@ -31,8 +31,9 @@ def from_config(runtime: RuntimeConfig) -> Cluster:
         role = "worker" if "worker" in jobs else "chief"
     if index < 0 and len(jobs.get(role, ())) > 1:
         raise ClusterError(
-            f"runtime.task_index: is not set, but {source} has {len(jobs[role])} members with the "
-            f"role {role}\nset it on each member: 0 to {len(jobs[role]) - 1}"
+            f"is not set, but {source} has {len(jobs[role])} members with the role {role}\n"
+            f"set it on each member: 0 to {len(jobs[role]) - 1}",
+            path="runtime.task_index",
         )
     return check_cluster(jobs, role, max(index, 0), source)
 
@@ -49,8 +50,9 @@ def parse_remote_cluster(
         role, equals, hosts = part.partition("=")
         if not equals or role.strip() in jobs:
             raise ClusterError(
-                f"{source}: got {part[:60]!r}, expected each role once, such as "
-                "worker=a:2222,b:2222;ps=c:2222"
+                f"got {part[:60]!r}, expected each role once, such as "
+                "worker=a:2222,b:2222;ps=c:2222",
+                path=source,
             )
         jobs[role.strip()] = _hosts(hosts)
     raise_problems(source, [*_remote_problems(jobs)])

@@ -43,7 +43,10 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
     if cluster is None:
         if needed:
             reason = "none is configured" if runtime.cluster_source != "none" else _TURNED_OFF
-            raise ClusterError(_MISSING.format(runtime.distribution_strategy, reason))
+            raise ClusterError(
+                _MISSING.format(runtime.distribution_strategy, reason),
+                path="runtime.distribution_strategy",
+            )
         return None
     raise_problems(cluster.source, [*_find_contradictions(runtime, cluster)])
     return cluster
@@ -51,7 +54,7 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
 
 _TURNED_OFF = "runtime.cluster_source is `none`"
 _MISSING = (
-    "runtime.distribution_strategy: `{}` requires a cluster, but {}\n"
+    "`{}` requires a cluster, but {}\n"
     "to try it on this machine, run `runner launch --workers=2 -- …`\n"
     "otherwise, set TF_CONFIG, or runtime.cluster with task_type and task_index, on each member"
 )
@@ -77,9 +80,11 @@ def _select_reader(
     if source == "auto":
         source = next((name for name, is_present in there.items() if is_present), "none")
     elif source == "tf_config" and not there[source]:
-        raise ClusterError(f"runtime.cluster_source: is `tf_config`, but {NAME} is not set")
+        raise ClusterError(f"is `tf_config`, but {NAME} is not set", path="runtime.cluster_source")
     elif source == "config" and not there[source]:
-        raise ClusterError("runtime.cluster_source: is `config`, but runtime.cluster is empty")
+        raise ClusterError(
+            "is `config`, but runtime.cluster is empty", path="runtime.cluster_source"
+        )
     return readers.get(source)
 
 

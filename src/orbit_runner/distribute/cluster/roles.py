@@ -46,6 +46,7 @@ def adapt_to_role(
             "trainer.early_stopping",
             "is not supported with an evaluator, because the workers do not receive its results\n"
             "unset trainer.early_stopping, or remove the evaluator from the cluster",
+            code="not-supported",
         )
     return config, "train"
 
@@ -79,7 +80,8 @@ def count_roles(runtime: RuntimeConfig, processes: int, source: str) -> RoleCoun
     if workers < 1:
         needed = ", ".join(f"{n} {role}" for role, n in counts.items() if n and role != "worker")
         raise ClusterError(
-            f"{source}: got {processes} processes, too few for a worker in addition to {needed}"
+            f"got {processes} processes, too few for a worker in addition to {needed}",
+            path=source,
         )
     return {role: count for role, count in counts.items() if count}
 

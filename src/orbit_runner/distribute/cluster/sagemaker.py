@@ -30,7 +30,7 @@ def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluste
     hosts = _read_hosts(environ)
     me = environ.get("SM_CURRENT_HOST", "")
     if me not in hosts:
-        raise ClusterError(f"{SOURCE}: SM_CURRENT_HOST is {me!r}, allowed: {', '.join(hosts)}")
+        raise ClusterError(f"SM_CURRENT_HOST is {me!r}, allowed: {', '.join(hosts)}", path=SOURCE)
     roles = count_roles(runtime, len(hosts), SOURCE)
     addresses = [f"{host}:{_PORT}" for host in hosts]
     role, index = role_of(roles, hosts.index(me))
@@ -47,8 +47,9 @@ def _read_hosts(environ: Mapping[str, str]) -> list[str]:
         hosts = None
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
         raise ClusterError(
-            f"{SOURCE}: SM_HOSTS is {text[:60]!r}, "
-            'expected a JSON list of hosts, such as ["algo-1", "algo-2"]'
+            f"SM_HOSTS is {text[:60]!r}, "
+            'expected a JSON list of hosts, such as ["algo-1", "algo-2"]',
+            path=SOURCE,
         )
     return sorted(hosts, key=_natural_sort_key)
 

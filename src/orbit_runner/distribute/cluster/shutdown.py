@@ -7,6 +7,7 @@ writes a file as well, and keeps running until the chief has saved.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -40,7 +41,8 @@ class ChiefShutdown:
 
         Must not be called if the chief will be started again and use the same servers.
         """
-        _write(self._folder / _ENDED, {"exit_code": code})
+        with contextlib.suppress(FileNotFoundError):  # The run directory was removed.
+            _write(self._folder / _ENDED, {"exit_code": code})
 
 
 class ServerShutdown:
@@ -49,12 +51,14 @@ class ServerShutdown:
     def __init__(self, model_dir: Path, me: Member) -> None:
         self._ended = model_dir / _FOLDER / _ENDED
         self._leaving = model_dir / _FOLDER / f"{_LEAVING}-{me.role}-{me.index}.json"
+        self._leaving.parent.mkdir(parents=True, exist_ok=True)
         self._leaving.unlink(missing_ok=True)
         self._old = _stamp(self._ended)  # Written by an earlier run.
 
     def announce(self) -> None:
         """Tells the chief that this server is about to exit."""
-        _write(self._leaving, {"pid": os.getpid()})
+        with contextlib.suppress(FileNotFoundError):  # The run directory was removed.
+            _write(self._leaving, {"pid": os.getpid()})
 
     def run_exit_code(self) -> int | None:
         """Returns the exit code that the run ended with; None while it is running."""
@@ -76,7 +80,6 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def _write(path: Path, content: dict[str, int]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(json.dumps(content) + "\n", encoding="utf-8")
     aside.replace(path)

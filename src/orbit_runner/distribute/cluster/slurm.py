@@ -35,8 +35,9 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     counts = expand_counts(_require_variable(environ, "SLURM_STEP_TASKS_PER_NODE"))
     if len(hosts) != len(counts):
         raise ClusterError(
-            f"{SOURCE}: SLURM_STEP_NODELIST has {len(hosts)} nodes, "
-            f"but SLURM_STEP_TASKS_PER_NODE has task counts for {len(counts)}"
+            f"SLURM_STEP_NODELIST has {len(hosts)} nodes, "
+            f"but SLURM_STEP_TASKS_PER_NODE has task counts for {len(counts)}",
+            path=SOURCE,
         )
     ports = _choose_ports(environ, max(counts))
     addresses = _addresses_by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
@@ -44,8 +45,8 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     rank = _read_number(environ, "SLURM_PROCID")
     if rank >= len(addresses):
         raise ClusterError(
-            f"{SOURCE}: SLURM_PROCID is {rank}, allowed: 0 to {len(addresses) - 1} "
-            f"({len(addresses)} tasks)"
+            f"SLURM_PROCID is {rank}, allowed: 0 to {len(addresses) - 1} ({len(addresses)} tasks)",
+            path=SOURCE,
         )
     return check_cluster(place_members(roles, addresses), *role_of(roles, rank), SOURCE)
 
@@ -53,8 +54,9 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
 def _require_variable(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
         raise ClusterError(
-            f"{SOURCE}: {name} is not set; start the tasks with `srun runner …`, "
-            "or describe the cluster in another way (runtime.cluster_source)"
+            f"{name} is not set; start the tasks with `srun runner …`, "
+            "or describe the cluster in another way (runtime.cluster_source)",
+            path=SOURCE,
         )
     return environ[name]
 
@@ -62,7 +64,7 @@ def _require_variable(environ: Mapping[str, str], name: str) -> str:
 def _read_number(environ: Mapping[str, str], name: str, default: str = "") -> int:
     text = environ.get(name, default) or _require_variable(environ, name)
     if not _NUMBER.fullmatch(text):
-        raise ClusterError(f"{SOURCE}: {name} is {text[:60]!r}, expected a number")
+        raise ClusterError(f"{name} is {text[:60]!r}, expected a number", path=SOURCE)
     return int(text)
 
 
@@ -76,14 +78,15 @@ def _choose_ports(environ: Mapping[str, str], most: int) -> list[int]:
         ]
         if len(ports) < most:
             raise ClusterError(
-                f"{SOURCE}: SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, but a node has {most} "
-                f"tasks\nreserve one port for each task: srun --resv-ports={most}"
+                f"SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, but a node has {most} "
+                f"tasks\nreserve one port for each task: srun --resv-ports={most}",
+                path=SOURCE,
             )
         return ports
     job, step = (_read_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     first = _FIRST_PORT + (job * 100 + step) % _PORTS
     if first + most > _MOST_PORTS:
-        raise ClusterError(f"{SOURCE}: a node has {most} tasks, more than the number of ports")
+        raise ClusterError(f"a node has {most} tasks, more than the number of ports", path=SOURCE)
     return [*range(first, first + most)]
 
 
@@ -100,8 +103,9 @@ def _addresses_by_rank(
         return [address for turn in rounds for address in turn if address is not None]
     if kind not in ("block", "*"):
         raise ClusterError(
-            f"{SOURCE}: tasks are distributed as {order[:60]!r}, allowed: block, cyclic "
-            "(srun --distribution)"
+            f"tasks are distributed as {order[:60]!r}, allowed: block, cyclic "
+            "(srun --distribution)",
+            path=SOURCE,
         )
     return [address for node in slots for address in node]
 
@@ -121,7 +125,7 @@ def expand_nodes(text: str) -> list[str]:
     """
     if not _NAMES.fullmatch(text):
         raise ClusterError(
-            f"{SOURCE}: got node list {text[:60]!r}, expected a list such as n[01-03,7],gpu1"
+            f"got node list {text[:60]!r}, expected a list such as n[01-03,7],gpu1", path=SOURCE
         )
     return [node for name in re.findall(_NAME, text) for node in _expand(name)]
 
@@ -145,7 +149,7 @@ def expand_numbers(text: str, what: str) -> Iterator[str]:
         match = _RANGE.fullmatch(part)
         low, high = (match[1], match[2] or match[1]) if match else ("1", "0")
         if int(low) > int(high):
-            raise ClusterError(f"{SOURCE}: got {what}, where {part[:60]!r} is not a valid range")
+            raise ClusterError(f"got {what}, where {part[:60]!r} is not a valid range", path=SOURCE)
         for number in range(int(low), int(high) + 1):
             yield f"{number:0{len(low)}d}"
 
@@ -160,7 +164,7 @@ def expand_counts(text: str) -> list[int]:
         match = re.fullmatch(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?", part.strip())
         if match is None:
             raise ClusterError(
-                f"{SOURCE}: got task counts {text[:60]!r}, expected a list such as 2(x3),1"
+                f"got task counts {text[:60]!r}, expected a list such as 2(x3),1", path=SOURCE
             )
         counts += [int(match[1])] * int(match[2] or 1)
     return counts

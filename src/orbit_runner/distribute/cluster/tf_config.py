@@ -24,15 +24,15 @@ def from_tf_config(text: str) -> Cluster:
         value = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
         raise ClusterError(
-            f"{NAME} is not valid JSON: {error}\nit begins with: {text[:60]!r}"
+            f"is not valid JSON: {error}\nit begins with: {text[:60]!r}", path=NAME
         ) from None
     if not isinstance(value, dict):
-        raise ClusterError(f"{NAME}: got {text[:60]!r}, {_FORM}")
+        raise ClusterError(f"got {text[:60]!r}, {_FORM}", path=NAME)
     cluster = value.get("cluster")
     task = value.get("task")
     if not isinstance(cluster, dict) or not isinstance(task, dict):
         lacking = "cluster" if not isinstance(cluster, dict) else "task"
-        raise ClusterError(f"{NAME}: `{lacking}` is missing or not a mapping; {_FORM}")
+        raise ClusterError(f"`{lacking}` is missing or not a mapping; {_FORM}", path=NAME)
     role = _parse_role(task.get("type"))
     index = _parse_index(task.get("index"))
     # Set by the Training Operator, Vertex AI and SageMaker, in whose clusters a host name is known
@@ -51,7 +51,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> JsonObject:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ClusterError(f"{NAME}: duplicate key {twice!r:.60}; keep one")
+        raise ClusterError(f"duplicate key {twice!r:.60}; keep one", path=NAME)
     return values
 
 
@@ -60,7 +60,7 @@ def _parse_jobs(cluster: JsonObject) -> dict[str, tuple[str, ...]]:
     for role, addresses in cluster.items():
         if not isinstance(addresses, list):
             raise ClusterError(
-                f"{NAME}: cluster.{role}: got {addresses!r:.60}, expected a list of host:port"
+                f"cluster.{role}: got {addresses!r:.60}, expected a list of host:port", path=NAME
             )
         name = _OLD_NAMES.get(role, role)
         if addresses:
@@ -70,7 +70,7 @@ def _parse_jobs(cluster: JsonObject) -> dict[str, tuple[str, ...]]:
 
 def _parse_role(name: object) -> str:
     if not isinstance(name, str):
-        raise ClusterError(f"{NAME}: task.type: got {name!r:.60}, expected the name of a role")
+        raise ClusterError(f"task.type: got {name!r:.60}, expected the name of a role", path=NAME)
     return _OLD_NAMES.get(name, name)
 
 
@@ -79,5 +79,5 @@ def _parse_index(value: object) -> int:
     if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ClusterError(f"{NAME}: task.index: got {value!r:.60}, expected an integer")
+        raise ClusterError(f"task.index: got {value!r:.60}, expected an integer", path=NAME)
     return value

@@ -117,7 +117,8 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
                 f"the checkpoint {path} does not fit this experiment "
                 f"(variables that fit: {match.format_counts() or 'none'}):\n{format_list(left)}\n"
                 "use another --model_dir, the config that created the checkpoint, or "
-                "--allow_partial to restore what fits"
+                "--allow_partial to restore what fits",
+                code="checkpoint-mismatch",
             )
         note(f"restored {match.format_counts()} from {path}; not restored:\n{format_list(left)}")
 
@@ -318,6 +319,7 @@ def build_garden_controller(
             "trainer.train_steps",
             f"got {settings.train_steps}; a custom trainer requires a number of steps and "
             "does not support trainer.train_epochs",
+            code="not-supported",
         )
     return controller_cls(
         strategy=run.strategy,
@@ -404,7 +406,9 @@ def _require_int(settings: TrainerConfig | hyperparams.Config, name: str) -> int
     value = getattr(settings, name)
     if isinstance(value, str):
         raise SettingError(
-            f"trainer.{name}", f"got {value!r}; a custom trainer requires a number of steps"
+            f"trainer.{name}",
+            f"got {value!r}; a custom trainer requires a number of steps",
+            code="not-supported",
         )
     return int(value)
 
@@ -419,7 +423,9 @@ def reject_settings(config: ExperimentConfig, names: Sequence[str], part: str) -
     """Raises `SettingError` for a setting of the trainer that a custom part does not implement."""
     for name in names:
         if getattr(config.trainer, name) != getattr(TrainerConfig, name):
-            raise SettingError(f"trainer.{name}", f"is not supported with a custom {part}")
+            raise SettingError(
+                f"trainer.{name}", f"is not supported with a custom {part}", code="not-supported"
+            )
 
 
 def check_custom_loop(
@@ -439,15 +445,19 @@ def check_custom_loop(
             "callbacks",
             "a custom trainer or controller does not call them or save their state\n"
             "use `train_actions` and `eval_actions` instead",
+            code="not-supported",
         )
     if make_tracking(config.trackers):
         raise SettingError(
             "trackers",
             "a custom trainer or controller passes records only to tensorboard\n"
             "remove the others, and use `train_actions` and `eval_actions` instead",
+            code="not-supported",
         )
     if stop_at_step is not None:
-        raise RunnerError("stop_at_step: is not supported with a custom controller")
+        raise RunnerError(
+            "stop_at_step: is not supported with a custom controller", code="not-supported"
+        )
     reject_settings(config, LOOP_SETTINGS, "trainer or controller")
     if not has_own_trainer:
         reject_settings(
@@ -464,4 +474,4 @@ def check_custom_trainer(settings: TrainerConfig) -> None:
     ):
         if is_set:
             reason = "is not supported by custom trainers; remove it"
-            raise SettingError(f"trainer.{name}", reason)
+            raise SettingError(f"trainer.{name}", reason, code="not-supported")

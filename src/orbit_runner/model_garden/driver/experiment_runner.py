@@ -126,7 +126,9 @@ class OrbitExperimentRunner:
         """
         check_mode(mode)
         if model_dir is None:
-            raise RunnerError("--model_dir: is not set; set it to the run directory")
+            raise RunnerError(
+                "is not set; set it to the run directory", path="--model_dir", code="not-set"
+            )
         self.strategy = distribution_strategy or tf.distribute.get_strategy()
         self._params = params
         self._model_dir = str(model_dir)
@@ -445,7 +447,8 @@ class OrbitExperimentRunner:
             if manager is None:
                 raise RunnerError(
                     "_maybe_build_checkpoint_manager returned None, but this runner needs one\n"
-                    "return super()._maybe_build_checkpoint_manager() or a custom manager"
+                    "return super()._maybe_build_checkpoint_manager() or a custom manager",
+                    code="missing-method",
                 )
             reject_settings(self._config, CHECKPOINT_MANAGER_SETTINGS, "checkpoint manager")
             checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
@@ -484,7 +487,11 @@ def build_gin_trainer(
     from official.core import train_utils
 
     if runtime.logical_replicas:
-        raise SettingError(LOGICAL_REPLICAS, "is not supported with a custom trainer; omit it")
+        raise SettingError(
+            LOGICAL_REPLICAS,
+            "is not supported with a custom trainer; omit it",
+            code="not-supported",
+        )
     phase("building the model")
     # As for this runner's own trainer, because deterministic random ops fail without a seed.
     seed_everything(runtime.seed, keep_objects=True)

@@ -298,7 +298,9 @@ class ManagedCheckpoints:
             with self._strategy.scope():
                 self._manager.checkpoint.restore(path)
         except tf.errors.OpError as error:
-            raise RunnerError(f"cannot read the checkpoint {path}: {error.message}") from error
+            raise RunnerError(
+                f"cannot read the checkpoint {path}: {error.message}", code="damaged-checkpoint"
+            ) from error
         self._saved = self._step
 
     def restore_latest(self) -> str | None:

@@ -45,7 +45,8 @@ class KerasFile(NetworkFormat):
             more = f" and {len(names) - _MOST_CLASSES} more" if len(names) > _MOST_CLASSES else ""
             raise RunnerError(
                 "the network cannot be a .keras file that Keras alone can load: its layers are "
-                f"of the classes {', '.join(names[:_MOST_CLASSES])}{more}"
+                f"of the classes {', '.join(names[:_MOST_CLASSES])}{more}",
+                code="export-failed",
             )
         try:
             with tempfile.TemporaryDirectory() as directory:
@@ -53,7 +54,9 @@ class KerasFile(NetworkFormat):
                 model.save(saved)
                 _copy_reproducibly(saved, path)
         except (NotImplementedError, TypeError, ValueError) as error:
-            raise RunnerError(f"the network cannot be saved: {first_line(error)}") from error
+            raise RunnerError(
+                f"the network cannot be saved: {first_line(error)}", code="export-failed"
+            ) from error
 
     def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> tf_keras.Model:
         """Loads a file with the Keras that wrote it."""

@@ -52,7 +52,8 @@ class LiteRT(NetworkFormat):
                 raise
             except Exception as error:  # The converter raises errors of several kinds.
                 raise RunnerError(
-                    f"the network cannot be converted: {_describe_error(error)}"
+                    f"the network cannot be converted: {_describe_error(error)}",
+                    code="export-failed",
                 ) from error
 
     def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:

@@ -38,7 +38,9 @@ class Onnx(NetworkFormat):
         except OSError:
             raise
         except Exception as error:  # The converter raises errors of several kinds.
-            raise RunnerError(f"the network cannot be converted: {first_line(error)}") from error
+            raise RunnerError(
+                f"the network cannot be converted: {first_line(error)}", code="export-failed"
+            ) from error
 
     def load(self, path: Path, inputs: Sequence[str], outputs: Sequence[str]) -> NumpyFunction:
         """Loads a file with ONNX Runtime on the CPU."""

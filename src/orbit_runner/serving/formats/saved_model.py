@@ -37,7 +37,7 @@ def write(model: tf_keras.Model, serving: Serving, path: Path) -> None:
         raise
     except Exception as error:  # The code of the model is traced, and may raise any error.
         raise RunnerError(
-            f"{SAVED_MODEL}: the model cannot be saved: {first_line(error)}"
+            f"{SAVED_MODEL}: the model cannot be saved: {first_line(error)}", code="export-failed"
         ) from error
 
 
@@ -52,7 +52,9 @@ def load_signatures(path: Path) -> dict[str, Callable[..., dict[str, tf.Tensor]]
     try:
         return dict(tf.saved_model.load(str(path)).signatures)
     except (OSError, ValueError, tf.errors.OpError) as error:
-        raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
+        raise RunnerError(
+            f"{path} cannot be loaded: {first_line(error)}", path="WHERE", code="export-failed"
+        ) from error
 
 
 def describe_signatures(

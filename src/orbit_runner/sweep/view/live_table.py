@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from orbit_runner.errors import format_count
 from orbit_runner.reporting.numbers import format_duration
 from orbit_runner.reporting.progress.factory import can_draw, make_progress
 from orbit_runner.reporting.progress.lines import JsonProgress
@@ -95,7 +96,7 @@ class TrialLines:
         }
         if self._ended is None:
             self._ended = set(ended)
-            count = f"{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
+            count = format_count(len(results.trials), "trial")
             self._progress.phase(f"training {count} of {results.experiment}")
             repeats = repeats_text(results)
             if repeats:

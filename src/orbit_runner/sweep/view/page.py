@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from orbit_runner.compare.statistics import estimate_text, interval_text
+from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Html, Part, Section, Table, Text
 from orbit_runner.reporting.html import Markup, explanation, page, tiles
 from orbit_runner.reporting.svg import line_chart
@@ -35,10 +36,9 @@ _LIGHT = ("#1e3a8a", "#2f55b0", "#5b7fcb", "#8ba7de", "#b3c5e8", "#cfd9ea")
 _DARK = ("#cfe0ff", "#9dbcf5", "#7195d8", "#5473ae", "#415680", "#36445f")
 
 _STYLE = """
-:root{LIGHT--best:#ea580c}
-@media (prefers-color-scheme:dark){:root{DARK--best:#fb923c}}
-.wide{overflow-x:auto}
-.wide svg text{paint-order:stroke;stroke:var(--card);stroke-width:4px;stroke-linejoin:round}
+:root{LIGHT--best:var(--c1)}
+@media (prefers-color-scheme:dark){:root{DARK}}
+svg .back{fill:var(--card)}
 svg .name{font-weight:600;fill:var(--ink)}
 svg .strand{fill:none;stroke:var(--q);stroke-width:1.4;opacity:.8}
 .many .strand{stroke-width:1.1;opacity:.5}
@@ -55,14 +55,19 @@ svg .rest{fill:var(--line)}
 svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
 .tiles.roomy{grid-template-columns:repeat(auto-fit,minmax(170px,1fr));margin-bottom:10px}
 .key-best{--c:var(--best)}
-.key-stopped{--c:var(--q3)}
+.key-stopped{--c:var(--q2)}
+.spot::before{width:9px;height:9px;border-radius:50%}
+.spot.key-stopped::before{background:none;border:1.5px solid var(--c)}
+.spot.key-lost::before{content:"×";width:auto;height:auto;background:none;color:var(--c);
+vertical-align:baseline;font-size:16px;line-height:1}
 .key-lost{--c:var(--bad)}
 .key-sofar{--c:var(--soft)}
 a{color:var(--c0)}
+@media (max-width:600px){svg.share{width:80px;min-width:80px}}
 td .mono{white-space:nowrap}
 .charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}
 KEYS
-@media print{svg .strand,.legend{print-color-adjust:exact}.wide svg{min-width:0!important}}
+@media print{svg .strand,.legend{print-color-adjust:exact}}
 """
 
 
@@ -72,7 +77,7 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
     sections = [
         Section("", _headline(results)),
         Section("Best trial", _best(directory, results)),
-        Section("Settings and objective", [Html(_coordinates(results))]),
+        Section("Settings and objective", [Html(parallel_coordinates(results))]),
         Section("Trials one by one", _trial_charts(directory, results)),
         Section("Importance of settings", _importance(results)),
         Section("Objective by setting", [_charts(_setting_charts(results))]),
@@ -107,7 +112,7 @@ def _headline(results: SweepResults) -> list[Part]:
     lines = (
         f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
         f"<b>{escape(results.metric)}</b> {escape(_when(results))}{search}{seeds}</p>"
-        f"<p>{count} trial{'' if count == 1 else 's'}{f': {counts}' if counts else ''}</p>"
+        f"<p>{format_count(count, 'trial')}{f': {counts}' if counts else ''}</p>"
     )
     return [Html(lines), *([explanation(repeats)] if repeats else [])]
 
@@ -153,43 +158,16 @@ def _best(directory: Path, results: SweepResults) -> list[Part]:
     ]
 
 
-def _coordinates(results: SweepResults) -> str:
-    chart = parallel_coordinates(results)
-    if not chart:
-        return ""
-    statuses = {trial.status for trial in results.trials}
-    lost = [("lost", "diverged or failed")] if statuses & {"diverged", "failed"} else []
-    return chart + _legend(
-        [
-            ("best", "best trial"),
-            ("q0", "best sixth"),
-            ("q5", "worst sixth"),
-            *lost,
-        ]
-    )
-
-
 def _trial_charts(directory: Path, results: SweepResults) -> list[Part]:
     by_number = trials_chart(results)
     by_step = line_chart(objective_curves(directory, results))
     if not by_number and not by_step:
         return []
-    statuses = {trial.status for trial in results.trials}
-    keys = [("best", "best trial"), ("q1", "finished")]
-    keys += [("stopped", "stopped by halving")] if "stopped" in statuses else []
-    keys += [("lost", "diverged or failed")] if statuses & {"diverged", "failed"} else []
-    keys += [("sofar", "best so far")]
     notes = ["a vertical line reaches from the worst to the best seed"] if results.seeds[1:] else []
     steps = ", ".join(f"{step:,}" for step in rungs(results))
     if steps:
         notes.append(f"successive halving stops trials at the dashed lines, steps {steps}")
-    legend = Html(_legend(keys) if by_number else "")
-    return [_charts([by_number, by_step]), legend, *map(explanation, notes)]
-
-
-def _legend(keys: list[tuple[str, str]]) -> str:
-    spans = "".join(f'<span class="key key-{kind}">{escape(text)}</span>' for kind, text in keys)
-    return f"<div class=legend>{spans}</div>"
+    return [_charts([by_number, by_step]), *map(explanation, notes)]
 
 
 def _importance(results: SweepResults) -> list[Part]:

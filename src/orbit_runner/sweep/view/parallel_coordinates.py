@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from orbit_runner.reporting.svg import format_tick, value_axis
+from orbit_runner.reporting.svg import LETTER, stretched, stretched_x, value_axis
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,
@@ -16,6 +16,7 @@ from orbit_runner.sweep.view.ranking import (
     rank_trials,
     settings_text,
 )
+from orbit_runner.sweep.view.scatter import legend_keys
 from orbit_runner.sweep.view.setting_axis import (
     SettingAxis,
     cut_middle,
@@ -24,10 +25,9 @@ from orbit_runner.sweep.view.setting_axis import (
 )
 
 SHADES = 6
-_SPACE = 150  # between two axes
-_LEAST_WIDTH = 760  # of the whole chart
-_TOP, _BOTTOM = 34, 290
-_HEIGHT = 330
+_SPACE = 150  # between two axes, at least
+_TOP, _BOTTOM = 26, 290
+_HEIGHT = 300  # without the place of trials that lack a value
 _LEFT, _RIGHT = 86, 70
 _NONE = 312  # Where lines of trials go that lack the setting or the objective.
 _MOST_LABEL = 11  # characters
@@ -49,29 +49,36 @@ def parallel_coordinates(results: SweepResults) -> str:
     settings = swept_settings(results)
     if not values or not settings:
         return ""
-    width = max(_LEAST_WIDTH, _LEFT + _RIGHT + _SPACE * len(settings))
-    space = (width - _LEFT - _RIGHT) / len(settings)
+    space = 100 / len(settings)
     axes = [SettingAxis(setting, drawn, _BOTTOM, _TOP) for setting in settings]
-    parts: list[str] = []
+    lines: list[str] = []
     places: list[list[float | None]] = [[axis.position(t) for axis in axes] for t in drawn]
     objective = _ObjectiveAxis(results, values)
-    for trial, ys in zip(drawn, places, strict=True):
-        ends = [*ys, objective.position(trial)]
-        points = [(_LEFT + space * n, _NONE if y is None else y) for n, y in enumerate(ends)]
-        parts.append(_line(trial, points, _kind(trial, results, objective), results))
+    ends = [[*ys, objective.position(trial)] for trial, ys in zip(drawn, places, strict=True)]
+    for trial, ys in zip(drawn, ends, strict=True):
+        points = [(stretched_x(space * n), _NONE if y is None else y) for n, y in enumerate(ys)]
+        lines.append(_line(trial, points, _kind(trial, results, objective), results))
+    height = _NONE + 12 if any(None in ys for ys in ends) else _HEIGHT
+    parts = [stretched(lines, height)]
     lacking = [any(ys[n] is None for ys in places) for n in range(len(settings))]
     for n, (setting, axis) in enumerate(zip(settings, axes, strict=True)):
         title = f"{setting.name} (log)" if setting.is_log else setting.name
         note = "not set" if lacking[n] else ""
-        parts += _axis(_LEFT + space * n, title, setting.path, axis.ticks(), note)
+        parts += _axis(space * n, title, setting.path, axis.ticks(), note)
     note = "no value" if any(objective_of(trial) is None for trial in drawn) else ""
     title = f"{results.objective_name} (log)" if objective.is_log else results.objective_name
-    parts += _axis(_LEFT + space * len(settings), title, results.metric, objective.ticks(), note)
+    parts += _axis(100, title, results.metric, objective.ticks(), note)
     kind = '"wide many"' if len(drawn) > _MANY else "wide"
+    keys = {"best": "best trial", "q0": "best sixth", "q5": "worst sixth"}
+    if any(trial.status in _FAILED for trial in drawn):
+        keys["lost"] = "diverged or failed"
+    least = _LEFT + _RIGHT + _SPACE * len(settings)
     return (
-        f'<figure class={kind}><svg viewBox="0 0 {width} {_HEIGHT}" style="min-width:{width}px" '
+        f"<figure><div class={kind}>"
+        f'<div style="padding:0 {_RIGHT}px 0 {_LEFT}px;min-width:{least}px">'
+        f'<svg style="height:{height}px;overflow:visible" '
         f'role="img" aria-label="Settings and objective of each trial">{"".join(parts)}</svg>'
-        "</figure>"
+        f"</div></div><div class=legend>{legend_keys(keys)}</div></figure>"
     )
 
 
@@ -79,24 +86,16 @@ class _ObjectiveAxis:
     """The last axis, and the shade of each value by its rank."""
 
     def __init__(self, results: SweepResults, values: Sequence[float]) -> None:
-        # The axis of a chart of another height, stretched to this one.
-        self._axis = value_axis(results.metric, values)
-        self._from = (self._axis.position(min(values)), self._axis.position(max(values)))
+        self._axis = value_axis(results.metric, values, _BOTTOM - _TOP)
         self._order = sorted(values, reverse=results.mode == "max")
         self.is_log = self._axis.log
 
     def position(self, trial: TrialResult) -> float | None:
         value = objective_of(trial)
-        return None if value is None else self._stretch(value)
-
-    def _stretch(self, value: float) -> float:
-        low, high = self._from
-        share = (self._axis.position(value) - low) / (high - low) if high != low else 0.5
-        return _BOTTOM + share * (_TOP - _BOTTOM)
+        return None if value is None else _TOP + self._axis.position(value)
 
     def ticks(self) -> list[tuple[float, str]]:
-        ticks = [(self._stretch(value), format_tick(value)) for value in self._axis.ticks()]
-        return [(y, text) for y, text in ticks if _TOP - 1 <= y <= _BOTTOM + 1]
+        return [(_TOP + y, text) for y, text in self._axis.ticks()]
 
     def shade(self, value: float) -> int:
         """Returns 0 for the best trials, up to `SHADES` - 1 for the worst."""
@@ -130,12 +129,20 @@ def _line(
 def _axis(
     x: float, title: str, path: str, ticks: Sequence[tuple[float, str]], note: str
 ) -> Iterator[str]:
-    yield f'<path class=axis d="M{x:.1f} {_TOP}V{_BOTTOM}"/>'
+    yield f'<svg x="{x:.4g}%" overflow=visible><path class=axis d="M0 {_TOP}V{_BOTTOM}"/>'
     yield (
-        f'<text x={x:.1f} y=16 class="mid name">{escape(cut_middle(title, _MOST_NAME))}'
+        f'<text y=12 class="mid name">{escape(cut_middle(title, _MOST_NAME))}'
         f"<title>{escape(path)}</title></text>"
     )
     for y, text in [*ticks, *([(float(_NONE), note)] if note else [])]:
-        yield f'<path class=axis d="M{x - 4:.1f} {y:.1f}h4"/>'
-        label = escape(cut_middle(text, _MOST_LABEL))
-        yield f"<text x={x - 7:.1f} y={y + 4:.1f} class=end>{label}</text>"
+        label = cut_middle(text, _MOST_LABEL)
+        width = LETTER * len(label)
+        if x == 100:  # There are no lines to the right of the last axis.
+            yield f'<path class=axis d="M4 {y:.1f}h-4"/>'
+            yield f"<text x=7 y={y + 4:.1f}>{escape(label)}</text>"
+            continue
+        yield f'<path class=axis d="M-4 {y:.1f}h4"/>'
+        # Lines of trials do not cross the label.
+        yield f'<rect class=back x="{-9 - width:.0f}" y="{y - 8:.1f}" width="{width + 4:.0f}" '
+        yield f'height="16"/><text x=-7 y={y + 4:.1f} class=end>{escape(label)}</text>'
+    yield "</svg>"

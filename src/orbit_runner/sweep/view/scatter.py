@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from html import escape
 
 from orbit_runner.reporting.svg import (
-    BOTTOM,
     HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
+    LETTER,
+    NARROW,
     Axis,
     cross,
+    figure,
+    left_room,
     step_labels,
+    stretched,
+    stretched_x,
     value_axis,
     value_grid,
     x_label,
@@ -35,8 +36,8 @@ from orbit_runner.sweep.view.setting_axis import (
     setting_names,
 )
 
-_INSET = 14  # Between the frame and the first and last point.
-_LETTER = 6.6  # The width of a letter of a label.
+_INSET = 4  # Between the frame and the first and last point, in percent.
+_MOST_TITLE = 36  # characters of the title of an axis
 
 
 def trials_chart(results: SweepResults) -> str:
@@ -47,14 +48,33 @@ def trials_chart(results: SweepResults) -> str:
     if not trials or not _values(trials):
         return ""
     numbers = [trial.number for trial in trials]
-    x_axis = Axis(min(numbers), max(numbers), LEFT + _INSET, WIDTH - RIGHT - _INSET)
+    x_axis = Axis(min(numbers), max(numbers), _INSET, 100 - _INSET)
     y_axis = value_axis(results.metric, _values(trials))
     parts = [*value_grid(y_axis), *step_labels(x_axis), x_title("trial")]
     best = best_so_far(results)
     if best:
         parts.append(_steps([*best, (max(numbers), best[-1][1])], x_axis, y_axis))
     parts += _points(results, trials, lambda trial: x_axis.position(trial.number), y_axis)
-    return _figure(_title(results, y_axis), "Objective by trial", parts)
+    title = f"{results.metric.replace('_', ' ')} by trial{' (log)' if y_axis.log else ''}"
+    keys = legend_keys(_kinds({trial.status for trial in trials}), "spot ")
+    keys += legend_keys({"sofar": "best so far"})
+    return figure(title, "Objective by trial", "".join(parts), left_room(y_axis), keys)
+
+
+def legend_keys(kinds: Mapping[str, str], mark: str = "") -> str:
+    """Returns the contents of a legend: a mark and its meaning for each kind."""
+    return "".join(
+        f'<span class="key {mark}key-{kind}">{escape(text)}</span>' for kind, text in kinds.items()
+    )
+
+
+def _kinds(statuses: Set[str]) -> dict[str, str]:
+    kinds = {"best": "best trial", "q1": "finished"}
+    if "stopped" in statuses:
+        kinds["stopped"] = "stopped by halving"
+    if statuses & {"diverged", "failed"}:
+        kinds["lost"] = "diverged or failed"
+    return kinds
 
 
 def setting_chart(results: SweepResults, setting: SweptSetting) -> str:
@@ -67,18 +87,24 @@ def setting_chart(results: SweepResults, setting: SweptSetting) -> str:
     ]
     if not _values(trials):
         return ""
-    axis = SettingAxis(setting, trials, LEFT + _INSET, WIDTH - RIGHT - _INSET)
+    axis = SettingAxis(setting, trials, _INSET, 100 - _INSET)
     y_axis = value_axis(results.metric, _values(trials))
-    room = int(axis.gap / _LETTER) if setting.categories else 12
-    labels = [x_label(x, cut_middle(text, max(3, room))) for x, text in axis.ticks()]
-    parts = [*value_grid(y_axis), *labels, x_title(setting.path)]
+    room = int(axis.gap / 100 * NARROW / LETTER) - 1 if setting.categories else 12
+    labels = [x_label(x, cut_middle(text, max(3, room)), text) for x, text in axis.ticks(NARROW)]
+    parts = [*value_grid(y_axis), *labels, x_title(_end(setting.path), setting.path)]
     parts += _points(results, trials, axis.position, y_axis)
     name = f"{setting.name} (log)" if setting.is_log else setting.name
-    return _figure(name, f"Objective by {setting.path}", parts)
+    label = f"Objective by {setting.path}"
+    return figure(name, label, "".join(parts), left_room(y_axis))
 
 
-def _title(results: SweepResults, y_axis: Axis) -> str:
-    return f"{results.metric.replace('_', ' ')} by trial{' (log)' if y_axis.log else ''}"
+def _end(path: str) -> str:
+    """Returns a path, or as many of its last names as fit."""
+    names = path.split(".")
+    while len(names) > 1 and len(path) > _MOST_TITLE:
+        del names[0]
+        path = f"…{'.'.join(names)}"
+    return cut_middle(path, _MOST_TITLE)
 
 
 def _values(trials: Sequence[TrialResult]) -> list[float]:
@@ -105,12 +131,13 @@ def _points(
             f"trial {trial.number}, {trial.status}: {text} {settings_text(trial.settings, names)}"
         )
         if value is None:
-            yield cross(x, HEIGHT - BOTTOM - 8, hint)
+            yield cross(x, HEIGHT - 8, hint)
             continue
         yield from _range(trial, x, y_axis)
         kind = "best" if trial is best else "stopped" if trial.status == "stopped" else "trial"
         radius = 5 if trial is best else 3
-        yield f"<circle class={kind} cx={x:.1f} cy={y_axis.position(value):.1f} r={radius}>"
+        y = y_axis.position(value)
+        yield f'<circle class={kind} cx="{x:.4g}%" cy="{y:.1f}" r="{radius}">'
         yield f"<title>{escape(hint)}</title></circle>"
 
 
@@ -118,21 +145,14 @@ def _range(trial: TrialResult, x: float, y_axis: Axis) -> Iterator[str]:
     """Yields a vertical line from the lowest to the highest objective of the seeds."""
     values = [value for value in trial.objectives if math.isfinite(value)]
     if len(values) > 1 and (not y_axis.log or min(values) > 0):
-        ends = (min(HEIGHT - BOTTOM, y_axis.position(min(values))), y_axis.position(max(values)))
-        yield f'<path class=range d="M{x:.1f} {ends[0]:.1f}V{max(TOP, ends[1]):.1f}"/>'
+        low = min(HEIGHT, y_axis.position(min(values)))
+        high = max(0.0, y_axis.position(max(values)))
+        yield f'<line class=range x1="{x:.4g}%" x2="{x:.4g}%" y1="{low:.1f}" y2="{high:.1f}"/>'
 
 
 def _steps(points: Sequence[tuple[int, float]], x_axis: Axis, y_axis: Axis) -> str:
     (first, value), *rest = points
-    path = f"M{x_axis.position(first):.1f} {y_axis.position(value):.1f}"
+    path = f"M{stretched_x(x_axis.position(first)):.1f} {y_axis.position(value):.1f}"
     for number, value in rest:
-        path += f"H{x_axis.position(number):.1f}V{y_axis.position(value):.1f}"
-    return f'<path class=sofar d="{path}"/>'
-
-
-def _figure(title: str, label: str, parts: Sequence[str]) -> str:
-    return (
-        f"<figure><figcaption>{escape(title)}</figcaption>"
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f"{''.join(parts)}</svg></figure>"
-    )
+        path += f"H{stretched_x(x_axis.position(number)):.1f}V{y_axis.position(value):.1f}"
+    return stretched([f'<path class=sofar d="{path}"/>'])

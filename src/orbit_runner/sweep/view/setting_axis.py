@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
-from orbit_runner.reporting.svg import Axis, format_tick
+from orbit_runner.reporting.svg import Axis
 from orbit_runner.sweep.results import SweepResults, TrialResult
 
 # Values of one category are drawn beside each other, at multiples of the golden ratio, so that
@@ -119,12 +120,13 @@ class SettingAxis:
         aside = (trial.number * _GOLDEN) % 1.0 - 0.5
         return self._center(self._categories.index(inline_yaml(value))) + aside * self.gap * 0.5
 
-    def ticks(self) -> list[tuple[float, str]]:
-        """Returns (coordinate, label) of round numbers, or of the categories."""
+    def ticks(self, room: float = math.inf) -> list[tuple[float, str]]:
+        """Returns (coordinate, label) of round numbers, or of the categories.
+
+        `room` is the width in pixels for the labels of numbers side by side.
+        """
         if self._axis is not None:
-            return [
-                (self._axis.position(value), format_tick(value)) for value in self._axis.ticks()
-            ]
+            return self._axis.ticks(room)
         stride = 1 + len(self._categories) // 16
         return [
             (self._center(index), value_text(value))

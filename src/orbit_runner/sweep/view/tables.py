@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.errors import format_count
 from orbit_runner.sweep.definition import new_sweep
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
@@ -97,7 +98,7 @@ def print_summary(directory: Path, results: SweepResults, *, as_json: bool = Fal
 def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterator[str]:
     """Yields the lines: counts, the ten best trials, how far the best is ahead, and what to do."""
     counts = status_counts(results)
-    trials = f"{len(results.trials)} trial{'' if len(results.trials) == 1 else 's'}"
+    trials = format_count(len(results.trials), "trial")
     yield f"{results.experiment}: {trials}{f': {counts}' if counts else ''}"
     yield from filter(None, [repeats_text(results)])
     shown = [trial for trial in rank_trials(results) if objective_of(trial) is not None][

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from orbit_runner.errors import format_count
 from orbit_runner.reporting.numbers import format_duration
 from orbit_runner.reporting.progress.live import LiveLines
 from orbit_runner.sweep.results import SweepResults, TrialResult
@@ -99,7 +100,7 @@ def table_lines(
         texts.append(Text(line, style=_style(results, trial, running)))
     hidden = len(results.trials) - len(shown)
     if hidden:
-        texts.append(Text(f"… and {hidden} more trial{'' if hidden == 1 else 's'}", style="dim"))
+        texts.append(Text(f"… and {format_count(hidden, 'more trial')}", style="dim"))
     return texts[:height]
 
 

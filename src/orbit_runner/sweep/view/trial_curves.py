@@ -14,7 +14,8 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import objective_of, rank_trials
 
-_COLORED = 5  # Trials that have a color; the others are gray.
+# Of the best trials; the others are gray. The best one is orange, as in the other charts.
+_COLORS = (1, 0, 2, 3, 4)
 _LOSS = "training_loss"
 Points = Mapping[int, float]
 
@@ -24,8 +25,11 @@ def objective_curves(directory: Path, results: SweepResults) -> Chart:
     order = [
         trial for trial in rank_trials(results) if trial.status not in ("repeated", "excluded")
     ]
-    best = [trial for trial in order[:_COLORED] if objective_of(trial) is not None]
-    colors = {trial.number: index for index, trial in enumerate(best)}
+    colors = {
+        trial.number: color
+        for trial, color in zip(order, _COLORS, strict=False)
+        if objective_of(trial) is not None
+    }
     lines = [
         Series(
             f"trial {trial.number}",

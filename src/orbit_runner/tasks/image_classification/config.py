@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
@@ -80,20 +81,21 @@ class ImageClassificationConfig(TaskConfig):
         "macro}], or classes",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
         yield from value_problems("class_weights", self.class_weights)
         yield from metric_problems(self.metrics, taken=("accuracy", f"top_{self.top_k}_accuracy"))
         if self.init_checkpoint and getattr(self.model, "weights", None):
-            yield (
+            yield Problem(
                 "init_checkpoint",
-                "is set, and so is model.weights\nremove either; init_checkpoint is for "
+                "is set, and so is model.weights\nremove one of them; init_checkpoint is for "
                 "the weights of a run, model.weights for published ones",
+                code="conflict",
             )
         if not self.model.name:
             known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
-            yield "model.name", f"is not set\nallowed: {known}"
+            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         for section in SECTIONS:
             data = getattr(self, section)
             known_sources = [entry.name for entry in SOURCES.entries()]
@@ -101,9 +103,10 @@ class ImageClassificationConfig(TaskConfig):
             yield from part_problems(section, data, self.split)
         source = self.train_data.source
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
-            yield (
+            yield Problem(
                 "model.num_classes",
                 f"is not set; `source: {source}` does not contain the number of classes",
+                code="not-set",
             )
         yield from self._split_problems()
         yield from self._augmentation_problems()
@@ -113,19 +116,20 @@ class ImageClassificationConfig(TaskConfig):
         """How images are split into parts, None if they are not."""
         return None if self.split is None else self.split.row_split()
 
-    def _split_problems(self) -> Iterator[tuple[str, str]]:
+    def _split_problems(self) -> Iterator[Problem]:
         names = ("source", "data_dir", "labels_file")
         train, validation = (getattr(self, section) for section in SECTIONS)
         same = [getattr(train, name) == getattr(validation, name) for name in names]
         differs = train.labels_split != validation.labels_split
         if "labels_split" in train.traits.settings and all(same) and differs:
-            yield (
+            yield Problem(
                 "validation_data.labels_split",
                 "differs from that of train_data, so that a row may be in both sections\n"
                 "set both to the same split",
+                code="conflict",
             )
 
-    def _augmentation_problems(self) -> Iterator[tuple[str, str]]:
+    def _augmentation_problems(self) -> Iterator[Problem]:
         data = self.train_data
         size = self.model.input_size
         fields = [name for name in enabled_augmentations(data) if name != "mixup_and_cutmix"]
@@ -133,6 +137,14 @@ class ImageClassificationConfig(TaskConfig):
             fields.append("augment")
         for name in fields:
             if size is None:
-                yield f"train_data.{name}", "requires model.input_size, which is not set"
+                yield Problem(
+                    f"train_data.{name}",
+                    "requires model.input_size, which is not set",
+                    code="not-set",
+                )
             elif name != "augment" and size[-1] != 3:
-                yield f"train_data.{name}", f"requires images with 3 channels, got {size[-1]}"
+                yield Problem(
+                    f"train_data.{name}",
+                    f"requires images with 3 channels, got {size[-1]}",
+                    code="not-supported",
+                )

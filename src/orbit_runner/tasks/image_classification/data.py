@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_images
+from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import SECTIONS
@@ -28,15 +30,6 @@ from orbit_runner.tasks.image_classification.trained_images import TrainedImages
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.utils.log import note_once
 
-# How to evaluate on other images, by source.
-_SEPARATE = {
-    "image_folder": "put the images of each class into train/ and val/ in data_dir, or set "
-    "task.split",
-    "image_csv": "set labels_split in both sections, or task.split",
-    "tfrecord": "name other files in validation_data",
-    "synthetic": "set another seed in validation_data",
-    "tfds": "set tfds_split in both sections, such as train[:90%] and train[90%:]",
-}
 _OTHER_DATA = "set task.split, or name other data in validation_data"
 
 
@@ -49,7 +42,11 @@ class ImageData(TaskData):
         """Returns the images of a section, loaded once per process."""
         return section_source(self.config, getattr(self.config, section))
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def packages(self) -> Sequence[str]:
+        """Returns SciPy for mixtures, which it computes the distribution of."""
+        return (SCIPY,) if self.config.train_data.mixup_and_cutmix else ()
+
+    def problems(self) -> Iterator[Problem]:
         """Yields problems with the files of the datasets."""
         model = self.config.model
         sources = {}
@@ -60,7 +57,7 @@ class ImageData(TaskData):
                 source.check()
                 sources[section] = source
             except DataError as error:
-                yield self.setting_of_error(section, error), str(error)
+                yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
         for section, lines in image_notes(sources, model.input_size).items():
             for line in lines:
                 note_once(f"note: {section}: {line}")
@@ -76,7 +73,7 @@ class ImageData(TaskData):
         shape = None if model.input_size else self.image_shape("train_data")
         problem = model.size_problem(shape) if shape else ""
         if problem:
-            yield "model.input_size", problem
+            yield Problem("model.input_size", problem, code="data-mismatch")
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections, and the weights that the run begins with."""
@@ -93,7 +90,7 @@ class ImageData(TaskData):
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation images that are also training images, or None."""
         train, validation = (self.source(section) for section in SECTIONS)
-        advice = _SEPARATE.get(self.config.validation_data.source, _OTHER_DATA)
+        advice = self.config.validation_data.traits.separation or _OTHER_DATA
         return shared_images(train, validation, advice, self.excluded_rows())
 
     def training_examples(self, section: ImageDataConfig, model_dir: str | None) -> ImageExamples:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
 from orbit_runner.config.schema.weights import NEVER
@@ -113,10 +114,14 @@ class MixupAndCutmix(Config):
         0.1, ge=0.0, le=1.0, help="fraction of each label that is spread over all classes"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields an error if both mixup and CutMix are off."""
         if not self.mixup_alpha and not self.cutmix_alpha:
-            yield "mixup_alpha", "got 0, and cutmix_alpha is also 0\nat least one must be above 0"
+            yield Problem(
+                "mixup_alpha",
+                "got 0, and cutmix_alpha is also 0\nat least one must be above 0",
+                code="conflict",
+            )
 
 
 @config_class
@@ -154,12 +159,16 @@ class ImageSplitConfig(TableSplitConfig):
         "class; then new images may move others",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that contradict each other or have no effect."""
         yield from super().problems()
         if self.stratified and (self.column or self.hash_of):
             other = "column" if self.column else "hash_of"
-            yield "stratified", f"cannot be combined with {other}, which may join classes"
+            yield Problem(
+                "stratified",
+                f"cannot be combined with {other}, which may join classes",
+                code="conflict",
+            )
 
     def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
         """Returns the split; by default, it depends on the name of each image."""
@@ -288,27 +297,41 @@ class ImageDataConfig(MixedDataConfig):
         "bilinear", allowed=_RESIZE_METHODS, help="interpolation method for resizing images"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that contradict each other or have no effect."""
         yield from super().problems()
         if len(self.crop_area_range) != 2 or self.crop_area_range[0] > self.crop_area_range[1]:
             got = list(self.crop_area_range)
-            yield "crop_area_range", f"got {got}, expected the minimum and maximum fraction"
+            yield Problem(
+                "crop_area_range",
+                f"got {got}, expected the minimum and maximum fraction",
+                code="wrong-type",
+            )
         if self.is_training is False:
             for name in enabled_augmentations(self):
-                yield name, "augments training images; remove it, because is_training is false"
+                yield Problem(
+                    name,
+                    "augments training images; remove it, because is_training is false",
+                    code="no-effect",
+                )
 
-    def _source_problems(self) -> Iterator[tuple[str, str]]:
+    def _source_problems(self) -> Iterator[Problem]:
         yield from super()._source_problems()
         yield from self._image_problems()
 
-    def _image_problems(self) -> Iterator[tuple[str, str]]:
+    def _image_problems(self) -> Iterator[Problem]:
         """Yields settings of images that contradict each other, and splits that do not exist."""
         if self.max_bad_images and self.max_bad_records:
-            yield "max_bad_records", "max_bad_images is set, too; remove one"
+            yield Problem(
+                "max_bad_records", "max_bad_images is set, too; remove one", code="conflict"
+            )
         mixes = all(section.traits.mixes_bad_records for section in self.sources)
         if self.max_bad_records and self.mixture and not mixes:
-            yield "max_bad_records", "not supported for a mixture of TFRecord files; remove one"
+            yield Problem(
+                "max_bad_records",
+                "not supported for a mixture of TFRecord files; remove one",
+                code="not-supported",
+            )
 
 
 _SPLITS = ("", "train", "test", "all")
@@ -316,20 +339,32 @@ _SPLITS = ("", "train", "test", "all")
 
 def part_problems(
     section: str, data: ImageDataConfig, split: ImageSplitConfig | None
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields a split or a part of a section that its source, or `split` of the task, lacks."""
     if data.traits.is_generated:
         return
     if split is not None and data.labels_split is not None:
-        yield f"{section}.labels_split", "task.split is set, too; remove one"
+        yield Problem(
+            f"{section}.labels_split", "task.split is set, too; remove one", code="conflict"
+        )
         return
     parts = split or data.labels_split
     if parts is None and "labels_split" in data.traits.settings and data.split:
-        yield f"{section}.split", f"got {data.split!r}, but labels_split is not set"
+        yield Problem(
+            f"{section}.split", f"got {data.split!r}, but labels_split is not set", code="not-set"
+        )
     elif parts is None and data.split not in _SPLITS:
-        yield f"{section}.split", unknown_name_message("value", data.split, _SPLITS[1:])
+        yield Problem(
+            f"{section}.split",
+            unknown_name_message("value", data.split, _SPLITS[1:]),
+            code="unknown-name",
+        )
     elif parts is not None and parts.parts and data.part not in parts.parts:
-        yield f"{section}.split", unknown_name_message("part", data.part, parts.parts)
+        yield Problem(
+            f"{section}.split",
+            unknown_name_message("part", data.part, parts.parts),
+            code="unknown-part",
+        )
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

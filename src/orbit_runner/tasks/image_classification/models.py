@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.published_weights import (
     APPLICATIONS,
@@ -33,16 +34,20 @@ class ImageModelConfig(Config):
         help="height, width and channels to convert images to; by default those of the dataset",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields an invalid input size, or one that the network does not accept."""
         if self.input_size is None:
             return
         if len(self.input_size) != 3:
-            yield "input_size", f"got {list(self.input_size)}, expected height, width and channels"
+            yield Problem(
+                "input_size",
+                f"got {list(self.input_size)}, expected height, width and channels",
+                code="wrong-type",
+            )
             return
         problem = self.size_problem(self.input_size)
         if problem:
-            yield "input_size", problem
+            yield Problem("input_size", problem, code="not-supported")
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why the network does not accept images of a size, or "" if it does.
@@ -109,15 +114,16 @@ class ResNetCifarConfig(ImageModelConfig):
     )
     dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate of the pooled features")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields a depth that the version does not have."""
         yield from super().problems()
         if not is_valid_depth(self.depth, self.version):
             rule = "6n+2" if self.version == 1 else "9n+2"
             near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
-            yield (
+            yield Problem(
                 "depth",
                 f"got {self.depth}, expected {rule} in version {self.version}\nnearest: {near}",
+                code="not-allowed",
             )
 
 
@@ -166,39 +172,48 @@ class ResNetConfig(ImageModelConfig):
         "imagenet: Model Garden's published weights; or the path of one of its checkpoints",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields `zero_init_last_bn` without such a layer, and weights that do not exist."""
         yield from super().problems()
         if self.version == 2.0 and self.zero_init_last_bn:
-            yield "zero_init_last_bn", "blocks of version 2 do not end in batch normalization"
+            yield Problem(
+                "zero_init_last_bn",
+                "blocks of version 2 do not end in batch normalization",
+                code="not-supported",
+            )
         if self.weights is None:
             return
         if self.version != 1.5:
-            yield (
+            yield Problem(
                 "weights",
                 f"got {self.weights!r} with version {self.version:g}, but Model Garden's networks "
                 "are of version 1.5\nset version: 1.5, or task.init_checkpoint to the directory of "
                 "a run of yours",
+                code="not-allowed",
             )
         elif self.weights.endswith(KERAS_SUFFIXES):
-            yield (
+            yield Problem(
                 "weights",
                 f"got {self.weights!r}, expected a checkpoint of Model Garden\n"
                 "for weights files of Keras, use `name: application`",
+                code="not-allowed",
             )
         elif self.weights == IMAGENET and self.published_weights() is None:
             depths = ", ".join(map(str, RESNETS))
-            yield (
+            yield Problem(
                 "weights",
                 f"none are published for depth {self.depth}\nallowed: depth {depths}, or the path "
                 "of a checkpoint; `name: application` has more networks",
+                code="not-allowed",
             )
 
-    def inert(self) -> Iterator[tuple[str, str]]:
+    def inert(self) -> Iterator[Problem]:
         """Yields `zero_init_last_bn` if the weights are loaded."""
         yield from super().inert()
         if self.weights is not None and self.zero_init_last_bn:
-            yield "zero_init_last_bn", "has no effect with weights\nremove it"
+            yield Problem(
+                "zero_init_last_bn", "has no effect with weights\nremove it", code="no-effect"
+            )
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why published weights do not fit images of a size, or "" if they do."""
@@ -235,15 +250,16 @@ class ApplicationConfig(ImageModelConfig):
     )
     dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields a path that is not that of a weights file of Keras."""
         yield from super().problems()
         if self.weights not in (None, IMAGENET) and not self.weights.endswith(KERAS_SUFFIXES):
             endings = ", ".join(KERAS_SUFFIXES)
-            yield (
+            yield Problem(
                 "weights",
                 f"got {self.weights!r}\nallowed: {IMAGENET}, or the path of a file that ends with "
                 f"{endings}",
+                code="not-allowed",
             )
 
     def size_problem(self, shape: Sequence[int]) -> str:

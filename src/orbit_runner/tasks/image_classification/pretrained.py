@@ -45,6 +45,7 @@ def initial_weights(model: ImageModelConfig, assets: Assets) -> Path | None:
             SETTING,
             f"{first}: the contents differ from those that the run began with: {names or 'files'}\n"
             "restore the file, or use another --model_dir",
+            code="other-assets",
         )
     return first.with_suffix("") if first.suffix == _INDEX else first
 
@@ -79,7 +80,7 @@ def get_weights(model: ImageModelConfig) -> Mapping[Path, str]:
         return _published_files(published)
     files = own_files(model)
     if not files:
-        raise SettingError(SETTING, _missing_message(weights))
+        raise SettingError(SETTING, _missing_message(weights), code="missing-file")
     return {path: content_digest(path) for path in files}
 
 
@@ -90,10 +91,11 @@ def _published_files(published: PublishedWeights) -> Mapping[Path, str]:
     except DownloadError as error:
         urls = "\n".join(f"  {file.url}{_stated(file.digest)}" for file in published.files)
         raise DownloadError(
-            f"{SETTING}: {error}\nto use copies from elsewhere, put them into {directory}:\n{urls}"
+            f"{SETTING}: {error}\nto use copies from elsewhere, put them into {directory}:\n{urls}",
+            code=error.code,
         ) from None
     except RunnerError as error:
-        raise RunnerError(f"{SETTING}: {error}") from None
+        raise RunnerError(f"{SETTING}: {error}", code=error.code) from None
 
 
 def _stated(digest: str) -> str:

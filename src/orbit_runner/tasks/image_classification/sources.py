@@ -7,8 +7,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import source_registry
-from orbit_runner.data.dataset import Reader
+from orbit_runner.data.dataset import Reader, class_difference
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
@@ -62,7 +63,9 @@ def load_source(
         return join_images(tuple(parts), resized=input_size is not None)
     except MemoryError as error:
         raise DataError(
-            f"{config.source}: does not fit in memory: {first_line(error)}", field="source"
+            f"{config.source}: does not fit in memory: {first_line(error)}",
+            field="source",
+            code="out-of-memory",
         ) from None
 
 
@@ -88,7 +91,9 @@ def _load_mixed(
     try:
         return _load(config, input_size, num_classes, split)
     except DataError as error:
-        raise DataError(str(error), field=setting_of_source(number, error.field)) from error
+        raise DataError(
+            str(error), field=setting_of_source(number, error.field), code=error.code
+        ) from error
 
 
 def _load(
@@ -141,7 +146,7 @@ def pixel_statistics(
 
 def mismatch_problems(
     sources: Mapping[str, ImageDataset], num_classes: int | None, input_size: Size = None
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields (field, message) for datasets that do not match each other or the network.
 
     `sources` are the datasets by section, training first. `num_classes` is the number of classes
@@ -150,9 +155,10 @@ def mismatch_problems(
     for section, source in sources.items():
         classes = source.known_classes() if num_classes else None
         if num_classes and classes and classes > num_classes:
-            yield (
+            yield Problem(
                 "model.num_classes",
                 f"got {num_classes}, expected at least {classes}, the classes of {section}",
+                code="data-mismatch",
             )
             break
     channels = next(iter(sources.values())).spec(input_size)[0][2] if sources else 0
@@ -163,26 +169,28 @@ def mismatch_problems(
     for section, shape, dtype in specs[1:]:
         first, *expected = specs[0]
         if [shape, dtype] != expected:
-            yield (
+            yield Problem(
                 f"{section}.source",
                 f"got images {list(shape)} of {dtype}, expected {list(expected[0])} of "
                 f"{expected[1]} as in {first}",
+                code="data-mismatch",
             )
     yield from label_problems(sources)
     if sources:
         yield from _untrained_class_problems(sources)
 
 
-def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[tuple[str, str]]:
+def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
     """Yields an error if images have different sizes, although they are not resized."""
     for section, source in sources.items():
         survey = source.survey
         if survey is not None and survey.smallest != survey.largest:
             small, large = (f"{h} × {w}" for h, w in (survey.smallest, survey.largest))
-            yield (
+            yield Problem(
                 "model.input_size",
                 f"is not set, but the images of {section} have from {small} to {large} pixels\n"
                 "set it to height, width and channels to resize all images to",
+                code="data-mismatch",
             )
             return
 
@@ -221,28 +229,27 @@ def image_rows(
     return rows
 
 
-def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[tuple[str, str]]:
+def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
     """Yields (field, message) for sections with other classes than the first."""
     named = [(section, s.labels) for section, s in sources.items() if s.labels is not None]
     for section, labels in named[1:]:
         first, expected = named[0]
         if labels != expected:
-            odd = sorted(set(labels) ^ set(expected))
             hint = ""
             if sources[section].name == sources[first].name == "image_csv":
                 hint = f"\nset {section}.classes_file to the labels_file of {first}"
-            yield (
+            yield Problem(
                 f"{section}.source",
-                f"got {len(labels)} classes, expected the {len(expected)} of {first}; "
-                f"they differ in {', '.join(odd[:5]) or 'their order'}{hint}",
+                f"{class_difference(labels, expected, first)}{hint}",
+                code="unknown-class",
             )
 
 
-def _untrained_class_problems(sources: Mapping[str, ImageDataset]) -> Iterator[tuple[str, str]]:
+def _untrained_class_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
     (_, train), *others = sources.items()
     for section, source in others:
         if problem := source.untrained_class(train):
-            yield f"{section}.labels_file", problem
+            yield Problem(f"{section}.labels_file", problem, code="unknown-class")
 
 
 def training_classes(dataset: ImageDataset, num_classes: int | None = None) -> Classes:
@@ -258,6 +265,7 @@ def training_classes(dataset: ImageDataset, num_classes: int | None = None) -> C
         f"{dataset.name}: the labels are in the records, so classes cannot be counted before "
         "training; use image files or arrays, or set class_weights to a weight for each class",
         field="source",
+        code="not-supported",
     )
 
 

@@ -280,8 +280,15 @@ class ImageClassificationTask(Task):
 
     def report_examples(self, model: tf_keras.Model, batches: Iterable[Tensors]) -> ReportExamples:
         """Returns the confusion matrix and the worst mistakes."""
-        total = self.num_examples(self.task_config.validation_data)
-        return classification_examples(model, batches, names=self.class_names, total=total)
+        data = self.task_config.validation_data
+        source = section_source(self.task_config, data)
+        return classification_examples(
+            model,
+            batches,
+            names=self.class_names,
+            total=self.num_examples(data),
+            place=lambda number: source.place(number).names,
+        )
 
     def _check_images(self, params: ImageDataConfig) -> None:
         section = "train_data" if params.is_training else "validation_data"

@@ -65,6 +65,7 @@ class TrainedImages:
             raise SettingError(
                 f"task.{section}.source",
                 f"{problem}\nuse data like those of the training, or another --model_dir",
+                code="data-mismatch",
             )
 
 
@@ -77,7 +78,7 @@ def trained_images(config: ImageClassificationConfig, assets: Assets) -> Trained
     try:
         return _decode(content)
     except (KeyError, TypeError, ValueError) as error:
-        raise assets.damaged(IMAGES_FILE, repr(error)) from None
+        raise assets.damaged(IMAGES_FILE, error) from None
 
 
 def _describe(config: ImageClassificationConfig) -> TrainedImages:
@@ -87,10 +88,10 @@ def _describe(config: ImageClassificationConfig) -> TrainedImages:
         shape, dtype = source.spec(model.input_size)
     except DataError as error:
         setting = setting_of_error("train_data", error)
-        raise SettingError(f"task.{setting}", str(error)) from error
+        raise SettingError(f"task.{setting}", str(error), code=error.code) from error
     classes = model.num_classes or source.known_classes()
     if classes is None:
-        raise SettingError("task.model.num_classes", "is not set")
+        raise SettingError("task.model.num_classes", "is not set", code="not-set")
     mean, std = pixel_statistics(source, model.input_size)
     return TrainedImages(
         shape=shape,

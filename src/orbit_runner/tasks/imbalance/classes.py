@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.data.arrays import stored_rows
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_mixture
@@ -53,7 +54,8 @@ def classes_of_labels(
     whole = rows.ndim == 1 and rows.dtype.kind in "iufb" and np.array_equal(rows, rows // 1)
     if not whole or rows.min() < 0:
         raise DataError(
-            "the labels are not classes: expected integers from 0, one for each example"
+            "the labels are not classes: expected integers from 0, one for each example",
+            code="bad-data",
         )
     numbers = rows.astype(np.int64)
     if repeats:
@@ -123,8 +125,8 @@ def training_mixture(
     if not data.class_sampling:
         return None
     example_classes = classes()
-    for _, message in class_problems("", data.class_sampling, example_classes.names):
-        raise DataError(message, field="class_sampling")
+    for problem in class_problems("", data.class_sampling, example_classes.names):
+        raise DataError(problem.message, field="class_sampling", code=problem.code)
     shares = [float(count > 0) for count in example_classes.counts(excluded)]
     if isinstance(data.class_sampling, Mapping):
         given = {str(name): float(weight) for name, weight in data.class_sampling.items()}
@@ -136,7 +138,7 @@ def training_mixture(
 
 def imbalance_problems(
     config: Any, origins: np.ndarray | None, classes: Callable[[], Classes]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields (field, message) for weights and shares that do not fit the training data.
 
     `config` is that of the task. For the other arguments, see `training_mixture`.
@@ -146,12 +148,12 @@ def imbalance_problems(
         if config.class_weights:
             yield from class_problems("class_weights", config.class_weights, classes().names)
     except DataError as error:
-        yield "class_weights", str(error)
+        yield Problem("class_weights", str(error), code=error.code)
     try:
         training_mixture(data, origins, classes)
     except DataError as error:
         name = error.field if error.field in ("mixture", "class_sampling") else "class_sampling"
-        yield f"train_data.{name}", str(error)
+        yield Problem(f"train_data.{name}", str(error), code=error.code)
 
 
 def _make_mixture(
@@ -164,7 +166,7 @@ def _make_mixture(
     try:
         return make_mixture(groups, weights, names, excluded)
     except DataError as error:
-        raise DataError(str(error), field=setting) from error
+        raise DataError(str(error), field=setting, code=error.code) from error
 
 
 def _are_one_hot(rows: np.ndarray) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import FLOAT_MAX, Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
@@ -55,24 +56,28 @@ class MixedDataConfig(DataConfig):
         "{no: 1, yes: 3}; by default that in the dataset",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields mixtures that cannot be drawn from."""
         yield from super().problems()
         yield from value_problems("class_sampling", self.class_sampling)
         for name in ("mixture", "class_sampling"):
             if self.is_training is False and getattr(self, name):
-                yield name, "draws training examples; set it in train_data"
+                yield Problem(
+                    name, "draws training examples; set it in train_data", code="not-allowed"
+                )
         if self.mixture and self.class_sampling:
-            yield "class_sampling", "mixture is set, too; remove one"
+            yield Problem("class_sampling", "mixture is set, too; remove one", code="conflict")
         if len(self.mixture) == 1:
-            yield "mixture", "got one source, expected two or more"
+            yield Problem("mixture", "got one source, expected two or more", code="out-of-range")
         elif self.mixture and not any(source.weight for source in self.mixture):
-            yield "mixture", "all weights are 0"
+            yield Problem("mixture", "all weights are 0", code="out-of-range")
         known = {class_field.name for class_field in dataclasses.fields(self)}
         for number, source in enumerate(self.mixture):
             for name in _SOURCE_SETTINGS:
                 if getattr(source, name) and name not in known:
-                    yield f"mixture[{number}].{name}", "is not read by this task"
+                    yield Problem(
+                        f"mixture[{number}].{name}", "is not read by this task", code="no-effect"
+                    )
 
     @property
     def part(self) -> str:
@@ -98,28 +103,40 @@ def setting_of_source(number: int, name: str) -> str:
     return f"mixture[{number}].{name}" if name in _SOURCE_SETTINGS else name
 
 
-def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[Problem]:
     """Yields (field, message) for a value that is neither `balanced` nor weights by class."""
     if isinstance(weights, str):
         if weights not in ("", BALANCED):
             hint = nearest_name_hint(weights, [BALANCED])
-            yield name, f"got {weights!r}{hint}\nallowed: {BALANCED}, or a weight for each class"
+            yield Problem(
+                name,
+                f"got {weights!r}{hint}\nallowed: {BALANCED}, or a weight for each class",
+                code="not-allowed",
+            )
         return
     for key, value in weights.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not value >= 0:
-            yield f"{name}.{key}", f"got {value!r}, expected a number of at least 0"
+            yield Problem(
+                f"{name}.{key}",
+                f"got {value!r}, expected a number of at least 0",
+                code="out-of-range",
+            )
             return
         if value > FLOAT_MAX:
-            yield f"{name}.{key}", f"got {shorten(repr(value))}, allowed: at most {FLOAT_MAX:g}"
+            yield Problem(
+                f"{name}.{key}",
+                f"got {shorten(repr(value))}, allowed: at most {FLOAT_MAX:g}",
+                code="out-of-range",
+            )
             return
     if not any(weights.values()):
-        yield name, "all weights are 0"
+        yield Problem(name, "all weights are 0", code="out-of-range")
 
 
 def class_problems(
     name: str, weights: str | Mapping[str, object], classes: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields (field, message) for weights of unknown classes, and for classes without weight.
 
     `classes` are the names of all classes.
@@ -130,21 +147,33 @@ def class_problems(
     known = ", ".join(classes[:20]) + (", …" if len(classes) > 20 else "")
     for key in keys:
         if key not in classes:
-            yield name, f"unknown class {key!r}{nearest_name_hint(key, classes)}\nclasses: {known}"
+            yield Problem(
+                name,
+                f"unknown class {key!r}{nearest_name_hint(key, classes)}\nclasses: {known}",
+                code="unknown-class",
+            )
             return
     lacking = [class_name for class_name in classes if class_name not in keys]
     if lacking:
         more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
-        yield name, f"has no weight for class {lacking[0]!r}{more}\nclasses: {known}"
+        yield Problem(
+            name,
+            f"has no weight for class {lacking[0]!r}{more}\nclasses: {known}",
+            code="unknown-class",
+        )
 
 
-def source_problems(
-    section: str, data: MixedDataConfig, known: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+def source_problems(section: str, data: MixedDataConfig, known: Sequence[str]) -> Iterator[Problem]:
     """Yields (field, message) for unknown data sources of a section and of its mixture."""
     if data.source not in known:
-        yield f"{section}.source", unknown_name_message("data source", data.source, known)
+        yield Problem(
+            f"{section}.source",
+            unknown_name_message("data source", data.source, known),
+            code="not-allowed",
+        )
     for number, source in enumerate(data.mixture):
         if source.source and source.source not in known:
             place = f"{section}.mixture[{number}].source"
-            yield place, unknown_name_message("data source", source.source, known)
+            yield Problem(
+                place, unknown_name_message("data source", source.source, known), code="not-allowed"
+            )

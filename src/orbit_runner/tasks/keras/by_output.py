@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import FLOAT_MAX, is_finite_number
-from orbit_runner.errors import SettingError, nearest_name_hint, shorten
+from orbit_runner.errors import SettingError, format_count, nearest_name_hint, shorten
 from orbit_runner.tasks.keras.keras_names import (
     NAME,
     Item,
@@ -65,11 +66,14 @@ class ByOutput(Generic[_T]):
                 self.setting,
                 "has values for several outputs, but the model returns a single tensor\n"
                 "set one value",
+                code="model-mismatch",
             )
         if numbers and len(numbers) != len(names):
             raise SettingError(
                 self.setting,
-                f"got {len(numbers)} values, expected one for each output of the model: {shown}",
+                f"got {format_count(len(numbers), 'value')}, expected one for each output of the "
+                f"model: {shown}",
+                code="wrong-type",
             )
         for key in keys:
             if isinstance(key, str) and key not in names:
@@ -77,6 +81,7 @@ class ByOutput(Generic[_T]):
                     self.path(key),
                     f"the model has no output {key!r}{nearest_name_hint(key, names)}\n"
                     f"allowed: {shown}",
+                    code="unknown-name",
                 )
 
 
@@ -122,38 +127,47 @@ def _is_list(value: object) -> bool:
     return isinstance(value, (list, tuple))
 
 
-def loss_problems(setting: LossSetting) -> Iterator[tuple[str, str]]:
+def loss_problems(setting: LossSetting) -> Iterator[Problem]:
     """Yields (field, message) for losses that do not exist, or have wrong arguments."""
     losses = losses_by_output(setting, "loss")
     for key, item in losses.values.items():
         if isinstance(item, (str, Mapping)) and item:
-            for message in item_problems("losses", item):
-                yield losses.path(key), message
+            for problem in item_problems("losses", item):
+                yield dataclasses.replace(problem, path=losses.path(key))
         elif item is not None:
             got = f"got {shorten(repr(item))}, {_LOSS}"
             if isinstance(setting, Mapping):
                 got += f"\na mapping without the key {NAME!r} has a loss for each output"
-            yield losses.path(key), got
+            yield Problem(losses.path(key), got, code="wrong-type")
 
 
-def weight_problems(setting: Sequence[float] | Mapping[str, float]) -> Iterator[tuple[str, str]]:
+def weight_problems(setting: Sequence[float] | Mapping[str, float]) -> Iterator[Problem]:
     """Yields (field, message) for weights of losses that are not numbers."""
     weights = weights_by_output(setting, "loss_weights")
     for key, value in weights.values.items():
         if not is_finite_number(value) or abs(value) > FLOAT_MAX:
-            yield weights.path(key), f"got {shorten(repr(value))}, expected a number"
+            yield Problem(
+                weights.path(key),
+                f"got {shorten(repr(value))}, expected a number",
+                code="wrong-type",
+            )
 
 
-def output_metric_problems(setting: MetricsSetting) -> Iterator[tuple[str, str]]:
+def output_metric_problems(setting: MetricsSetting) -> Iterator[Problem]:
     """Yields (field, message) for metrics that do not exist, or have the name of another one."""
     metrics = metrics_by_output(setting, "metrics")
     for key, items in metrics.values.items():
         for item in items:
             if not isinstance(item, (str, Mapping)):
-                yield metrics.path(key), f"got {shorten(repr(item))}, expected a metric or a list"
+                yield Problem(
+                    metrics.path(key),
+                    f"got {shorten(repr(item))}, expected a metric or a list",
+                    code="wrong-type",
+                )
                 return
-        for path, message in metric_problems(items):
-            yield path.replace("metrics", metrics.path(key), 1), message
+        for problem in metric_problems(items):
+            path = problem.path.replace("metrics", metrics.path(key), 1)
+            yield dataclasses.replace(problem, path=path)
 
 
 def named_items(loss: LossSetting, metrics: MetricsSetting) -> Iterator[tuple[str, str]]:

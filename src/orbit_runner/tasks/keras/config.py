@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import (
     NO_ARGUMENTS,
     Config,
@@ -14,7 +16,7 @@ from orbit_runner.config.schema.base import (
     config_class,
     field,
 )
-from orbit_runner.config.schema.data import SyntheticConfig, default_setting, source_field
+from orbit_runner.config.schema.data import SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, METRICS
 from orbit_runner.config.signatures import (
@@ -117,46 +119,53 @@ class KerasModelConfig(Config):
             filled = FrozenMapping({**literal_defaults(signature), **self.arguments})
             object.__setattr__(self, "arguments", filled)
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for a model that is missing or defined twice."""
         given = [name for name in ("build", "file", "digest", "layers") if getattr(self, name)]
         if self.layers is not None and (self.build or self.arguments):
-            yield "layers", f"{'build' if self.build else 'arguments'} is set, too; remove one"
+            yield Problem(
+                "layers",
+                f"{'build' if self.build else 'arguments'} is set, too; remove one",
+                code="conflict",
+            )
         elif len(given) > 1:
-            yield given[1], f"{given[0]} is set, too; remove one"
+            yield Problem(given[1], f"{given[0]} is set, too; remove one", code="conflict")
         elif self.custom_objects and not self.file:
-            yield "custom_objects", "has no effect without file; remove it"
+            yield Problem(
+                "custom_objects", "has no effect without file; remove it", code="no-effect"
+            )
         elif self.file or self.digest:
             yield from self._given_problems()
         elif self.layers is not None:
             if not self.layers:
-                yield "layers", "got [], expected at least one layer"
+                yield Problem("layers", "got [], expected at least one layer", code="out-of-range")
             for index, layer in enumerate(self.layers):
-                for message in layer_problems(layer):
-                    yield f"layers[{index}]", message
+                for problem in layer_problems(layer):
+                    yield dataclasses.replace(problem, path=f"layers[{index}]")
         elif not self.build:
-            yield "build", "is not set; set it, file or layers"
-        elif problem := reference_problem(self.build, "my_package.nets:build"):
-            yield "build", problem
+            yield Problem("build", "is not set; set it, file or layers", code="not-set")
+        elif message := reference_problem(self.build, "my_package.nets:build"):
+            yield Problem("build", message, code="import-failed")
 
-    def _given_problems(self) -> Iterator[tuple[str, str]]:
+    def _given_problems(self) -> Iterator[Problem]:
         if self.arguments:
-            yield "arguments", "has no effect without build; remove it"
+            yield Problem("arguments", "has no effect without build; remove it", code="no-effect")
         if self.file and not self.file.endswith(_FILE_SUFFIX):
-            yield (
+            yield Problem(
                 "file",
                 f"got {self.file!r}, expected a .keras file\nload the model with Keras, and save "
                 "it with model.save('model.keras')",
+                code="wrong-type",
             )
         for name, reference in self.custom_objects.items():
             if problem := reference_problem(str(reference), "my_package.layers:MyLayer"):
-                yield f"custom_objects.{name}", problem
+                yield Problem(f"custom_objects.{name}", problem, code="import-failed")
 
-    def preflight(self) -> Iterator[tuple[str, str]]:
+    def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) for a function or file that does not exist, wrong arguments."""
         yield from _call_problems(self.build, self.arguments, "build")
         if self.file and "://" not in self.file and not Path(self.file).expanduser().is_file():
-            yield "file", f"there is no file {self.file!r}"
+            yield Problem("file", f"there is no file {self.file!r}", code="missing-file")
 
 
 @adds_settings_of(ImageDataConfig, TableDataConfig, except_of=MixedDataConfig)
@@ -198,27 +207,43 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
         factory=SyntheticConfig, help="synthetic dataset", unsupported=_NO_SYNTHETIC
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or without effect."""
         yield from super().problems()
         known = [entry.name for entry in ARRAY_SOURCES.entries()]
         if self.source and self.source not in known:
-            yield "source", unknown_name_message("data source", self.source, known)
+            yield Problem(
+                "source",
+                unknown_name_message("data source", self.source, known),
+                code="not-allowed",
+            )
             return
         known.remove("memory")  # Its arrays are not named by a setting of a mixture.
         for number, source in enumerate(self.mixture):
             name = source.source or self.source
             if name not in known:
-                yield f"mixture[{number}].source", unknown_name_message("data source", name, known)
+                yield Problem(
+                    f"mixture[{number}].source",
+                    unknown_name_message("data source", name, known),
+                    code="not-allowed",
+                )
         kinds = {section.kind for section in self.sources if section.source in known}
         if len(kinds) > 1:
-            yield "mixture", f"got {' and '.join(sorted(kinds))}, expected sources of one kind"
+            yield Problem(
+                "mixture",
+                f"got {' and '.join(sorted(kinds))}, expected sources of one kind",
+                code="conflict",
+            )
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
-            yield "function", problem
+            yield Problem("function", problem, code="import-failed")
         for name, shape in self.feature_shapes.items():
             sizes = shape if isinstance(shape, (list, tuple)) else [None]
             if not all(type(size) is int and size > 0 for size in sizes):
-                yield f"feature_shapes.{name}", f"got {shape!r}, expected a list such as [28, 28]"
+                yield Problem(
+                    f"feature_shapes.{name}",
+                    f"got {shape!r}, expected a list such as [28, 28]",
+                    code="wrong-type",
+                )
 
     @property
     def kind(self) -> str:
@@ -231,19 +256,19 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
                 return kind
         return ARRAYS
 
-    def _source_problems(self) -> Iterator[tuple[str, str]]:
+    def _source_problems(self) -> Iterator[Problem]:
         yield from MixedDataConfig._source_problems(self)
-        if not self._is_source_known:
-            return
-        if self.kind == IMAGES:
+        if self._is_source_known and self.kind == IMAGES:
             yield from self._image_problems()
-            return
-        for name in _OF_IMAGES:
-            default = default_setting(self, name)
-            if getattr(self, name) != default:
-                yield name, f"is for images, and `source: {self.source}` has {self.kind}"
 
-    def preflight(self) -> Iterator[tuple[str, str]]:
+    def unread(self) -> Iterator[Problem]:
+        """Yields settings that the source does not read, or that are for images."""
+        yield from super().unread()
+        if self._is_source_known and self.kind != IMAGES:
+            message = f"is for images, and `source: {self.source}` has {self.kind}"
+            yield from (Problem(name, message, code="no-effect") for name in _OF_IMAGES)
+
+    def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) for a function that does not exist, or wrong arguments."""
         if self.kind == ARRAYS:
             yield from _call_problems(self.function, self.arguments, "function")
@@ -330,16 +355,24 @@ class KerasConfig(TaskConfig):
         )
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or contradict each other."""
         yield from super().problems()
         if not self.train_data.source:
             known = ", ".join(entry.name for entry in ARRAY_SOURCES.entries())
-            yield "train_data.source", f"is not set\nallowed: {known}"
+            yield Problem("train_data.source", f"is not set\nallowed: {known}", code="not-set")
         if self.validation_split and self.validation_data.source:
-            yield "validation_split", "validation_data.source is set, too; remove one"
+            yield Problem(
+                "validation_split",
+                "validation_data.source is set, too; remove one",
+                code="conflict",
+            )
         elif self.validation_split and not self.validation_data.global_batch_size:
-            yield "validation_data.global_batch_size", "got 0, allowed: at least 1"
+            yield Problem(
+                "validation_data.global_batch_size",
+                "got 0, allowed: at least 1",
+                code="out-of-range",
+            )
         yield from self._split_problems()
         yield from self._column_problems()
         yield from loss_problems(self.loss)
@@ -398,6 +431,11 @@ class KerasConfig(TaskConfig):
         return RowSplit(fractions=tuple(self.fractions.items()), hash_of=tuple(hash_of))
 
     @property
+    def shared_data_settings(self) -> Sequence[str]:
+        """Names in `train_data` that say what the validation data are, too: of a part of it."""
+        return PLACES if self._validates_on_part else ()
+
+    @property
     def _validates_on_part(self) -> bool:
         """Whether the validation data are a part of the training data."""
         data = self.validation_data
@@ -407,18 +445,24 @@ class KerasConfig(TaskConfig):
         is_test = data.split == "test" and bool(self.test_split)
         return is_test or (not data.source and data.part in self.fractions)
 
-    def _split_problems(self) -> Iterator[tuple[str, str]]:
+    def _split_problems(self) -> Iterator[Problem]:
         if self.validation_split + self.test_split >= 1:
             got = f"{self.validation_split:g} and test_split {self.test_split:g}"
-            yield "validation_split", f"got {got}, expected a sum below 1"
+            yield Problem(
+                "validation_split", f"got {got}, expected a sum below 1", code="out-of-range"
+            )
         if self.split is not None and self.fractions:
             name = "validation_split" if self.validation_split else "test_split"
-            yield "split", f"{name} is set, too; remove one"
+            yield Problem("split", f"{name} is set, too; remove one", code="conflict")
         if self.kind in (ARRAYS, EXAMPLES) and self.split is not None:
-            yield "split", "is for tables and images; set validation_split and test_split"
+            yield Problem(
+                "split",
+                "is for tables and images; set validation_split and test_split",
+                code="not-supported",
+            )
             return
         if self.kind == TABLE and self.split is not None and self.split.stratified:
-            yield "split.stratified", "is for images"
+            yield Problem("split.stratified", "is for images", code="not-supported")
         if self.kind == IMAGES and not self.fractions:
             for name in SECTIONS:
                 if (data := self.section(name)) is not None:
@@ -427,29 +471,51 @@ class KerasConfig(TaskConfig):
         for name in SECTIONS:
             split = getattr(self, name).split
             if split and self.split is None and not self.fractions:
-                yield f"{name}.split", f"got {split!r}, but {_NO_PARTS}"
+                yield Problem(
+                    f"{name}.split", f"got {split!r}, but {_NO_PARTS}", code="not-supported"
+                )
             elif split and self.parts and split not in self.parts:
-                yield f"{name}.split", unknown_name_message("part", split, self.parts)
+                yield Problem(
+                    f"{name}.split",
+                    unknown_name_message("part", split, self.parts),
+                    code="unknown-part",
+                )
 
-    def _column_problems(self) -> Iterator[tuple[str, str]]:
+    def _column_problems(self) -> Iterator[Problem]:
         """Yields columns that are not given as they must be, and settings without effect."""
         if self.kind in (TABLE, EXAMPLES):
             if not self.outputs:
-                yield "outputs", "is not set; set it to the column or feature to predict"
+                yield Problem(
+                    "outputs",
+                    "is not set; set it to the column or feature to predict",
+                    code="not-set",
+                )
             for name in ("inputs", "outputs"):
                 try:
                     if setting := getattr(self, name):
                         columns_of(setting)
                 except ValueError as error:
-                    yield name, str(error)
+                    yield Problem(name, str(error), code="wrong-type")
         else:
             for name in ("inputs", "outputs", "weight_column"):
                 if getattr(self, name):
-                    yield name, f"is for tables, and train_data has {self.kind or 'no source'}"
+                    yield Problem(
+                        name,
+                        f"is for tables, and train_data has {self.kind or 'no source'}",
+                        code="no-effect",
+                    )
         if self.image_size is not None and self.kind != IMAGES:
-            yield "image_size", f"is for images, and train_data has {self.kind or 'no source'}"
+            yield Problem(
+                "image_size",
+                f"is for images, and train_data has {self.kind or 'no source'}",
+                code="no-effect",
+            )
         elif self.image_size is not None and len(self.image_size) not in (2, 3):
-            yield "image_size", f"got {[*self.image_size]}, expected height, width and channels"
+            yield Problem(
+                "image_size",
+                f"got {[*self.image_size]}, expected height, width and channels",
+                code="wrong-type",
+            )
 
     @property
     def input_size(self) -> tuple[int, int, int] | None:
@@ -516,12 +582,10 @@ def _signature_of(reference: str) -> Signature | str | None:
     return script_problem(reference) or declared_parameters(reference)
 
 
-def _call_problems(
-    reference: str, arguments: Mapping[str, object], name: str
-) -> Iterator[tuple[str, str]]:
+def _call_problems(reference: str, arguments: Mapping[str, object], name: str) -> Iterator[Problem]:
     signature = _signature_of(reference)
     if isinstance(signature, str):
-        yield name, signature
+        yield Problem(name, signature, code="import-failed")
     elif signature is not None:
-        for argument, message in argument_problems(signature, arguments, reference):
-            yield f"arguments.{argument}", message
+        for problem in argument_problems(signature, arguments, reference):
+            yield problem.below("arguments")

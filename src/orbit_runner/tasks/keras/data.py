@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import ImageDataset
@@ -45,17 +47,16 @@ class KerasData(TaskData):
 
     excludes_examples = True
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields problems with the functions, the arrays and the files."""
-        for name, message in self.config.model.preflight():
-            yield f"model.{name}", message
+        yield from (problem.below("model") for problem in self.config.model.preflight())
         sources: dict[str, Examples] = {}
         for section in SECTIONS:
             if section != SECTIONS[0] and not self._own_source(section) and not sources:
                 break  # It is a part of the training data.
             data = getattr(self.config, section)
             problems = list(data.preflight()) if self._own_source(section) else []
-            yield from ((f"{section}.{name}", message) for name, message in problems)
+            yield from (problem.below(section) for problem in problems)
             if problems:
                 continue
             try:
@@ -66,7 +67,7 @@ class KerasData(TaskData):
                     specs_of(source, self.config.input_size)
                     sources[section] = source
             except DataError as error:
-                yield self.setting_of_error(section, error), str(error)
+                yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
         yield from self._image_problems(sources)
         specs = [specs_of(source, self.config.input_size) for source in sources.values()]
         if len(sources) == len(SECTIONS):
@@ -79,13 +80,14 @@ class KerasData(TaskData):
                 self.config, train.origins, lambda: example_classes(train)
             )
 
-    def _stream_problems(self) -> Iterator[tuple[str, str]]:
+    def _stream_problems(self) -> Iterator[Problem]:
         """Yields settings that need examples by index."""
         for name in ("exclude", "class_sampling"):
             if getattr(self.config.train_data, name):
-                yield (
+                yield Problem(
                     f"train_data.{name}",
                     "is not supported for a tf.data dataset, whose examples have no index",
+                    code="not-supported",
                 )
 
     def _own_source(self, section: str) -> bool:
@@ -101,7 +103,7 @@ class KerasData(TaskData):
                     images[section] = source
         return images
 
-    def _image_problems(self, sources: Mapping[str, Examples]) -> Iterator[tuple[str, str]]:
+    def _image_problems(self, sources: Mapping[str, Examples]) -> Iterator[Problem]:
         images = {
             section: source
             for section, source in sources.items()
@@ -111,10 +113,9 @@ class KerasData(TaskData):
             for line in lines:
                 note_once(f"note: {section}: {line}")
         if self.config.input_size is None:
-            yield from (
-                (place, message.replace("model.input_size", "image_size"))
-                for place, message in size_problems(images)
-            )
+            for problem in size_problems(images):
+                message = problem.message.replace("model.input_size", "image_size")
+                yield dataclasses.replace(problem, message=message)
         named = {section: source.labels for section, source in images.items()}
         if len(named) == len(SECTIONS) and None not in named.values():
             yield from label_problems(images)

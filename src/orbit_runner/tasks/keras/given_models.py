@@ -20,7 +20,12 @@ from orbit_runner.storage.staging import local_file
 from orbit_runner.tasks.keras.by_output import losses_by_output
 from orbit_runner.tasks.keras.keras_3 import is_keras_3_model, keras_3_inputs
 from orbit_runner.tasks.keras.keras_names import split_item
-from orbit_runner.tasks.keras.keras_objects import loss_settings, output_metric_settings
+from orbit_runner.tasks.keras.keras_objects import (
+    is_same_optimizer,
+    loss_settings,
+    optimizer_setting,
+    output_metric_settings,
+)
 from orbit_runner.tasks.keras.outputs import call_error, reason_of
 from orbit_runner.tasks.keras.passed_objects import MODELS, load_function
 from orbit_runner.tf_internals import all_layers, compile_arguments, is_compiled, is_functional
@@ -28,6 +33,7 @@ from orbit_runner.tf_internals import all_layers, compile_arguments, is_compiled
 if TYPE_CHECKING:
     import keras
 
+    from orbit_runner.config.schema.optimizers import Optimization
     from orbit_runner.tasks.keras.config import KerasConfig, KerasModelConfig
     from orbit_runner.utils.types import Tensors
 
@@ -47,12 +53,15 @@ class CompiledSettings:
         loss_weights: The setting `loss_weights`.
         metrics: The setting `metrics`.
         optimizer: The name of the class of the optimizer; "" if the model has none.
+        optimizer_config: The section `trainer.optimizer_config` of this optimizer; None if no
+            setting describes it.
     """
 
     loss: Any = ""
     loss_weights: Any = ()
     metrics: Any = ()
     optimizer: str = ""
+    optimizer_config: Mapping[str, object] | None = None
 
     def complete(self, config: KerasConfig) -> KerasConfig:
         """Returns the config with these settings in place of those that it does not set."""
@@ -61,6 +70,13 @@ class CompiledSettings:
             loss_weights=config.loss_weights or self.loss_weights,
             metrics=config.metrics or self.metrics,
         )
+
+    def has_other_optimizer(self, config: Optimization) -> bool:
+        """Returns whether the optimizer of a config is another one, or has another rate."""
+        if not self.optimizer:
+            return False
+        setting = self.optimizer_config
+        return setting is None or not is_same_optimizer(setting, config)
 
     @property
     def ignores_classes(self) -> bool:
@@ -79,7 +95,8 @@ def compiled_settings(model: tf_keras.Model | keras.Model) -> CompiledSettings |
     arguments = compile_arguments(model)
     if arguments.get("weighted_metrics"):
         raise RunnerError(
-            "weighted_metrics: metrics are not weighted here\npass them as metrics of compile()"
+            "weighted_metrics: metrics are not weighted here\npass them as metrics of compile()",
+            code="bad-model",
         )
     weights = arguments.get("loss_weights")
     if isinstance(weights, (int, float)):
@@ -90,7 +107,15 @@ def compiled_settings(model: tf_keras.Model | keras.Model) -> CompiledSettings |
         loss_weights=dict(weights) if isinstance(weights, Mapping) else tuple(weights or ()),
         metrics=output_metric_settings(arguments.get("metrics") or ()),
         optimizer="" if optimizer is None else type(optimizer).__name__,
+        optimizer_config=None if optimizer is None else _described_optimizer(optimizer),
     )
+
+
+def _described_optimizer(optimizer: object) -> Mapping[str, object] | None:
+    try:
+        return optimizer_setting(optimizer)
+    except RunnerError:
+        return None
 
 
 def register_model(model: tf_keras.Model | keras.Model) -> str:
@@ -101,7 +126,7 @@ def register_model(model: tf_keras.Model | keras.Model) -> str:
     try:
         layers = json.dumps(model.get_config(), sort_keys=True, default=_stable_text)
     except Exception as error:  # The code of the model may raise any error.
-        raise RunnerError(_cloning_problem(model, error)) from error
+        raise RunnerError(_cloning_problem(model, error), code="bad-model") from error
     hashed = hashlib.sha256(_OBJECT_ID.sub("", layers).encode())
     hashed.update(type(model).__qualname__.encode())
     for weight in _weights_of(model):
@@ -129,6 +154,7 @@ def clone_passed_model(digest: str, inputs: Tensors) -> tf_keras.Model | keras.M
             "the model was passed to orbit_runner.run, and this process does not have it\n"
             "run the Python program again; it resumes the run. To export it, set "
             "trainer.export_subdir there",
+            code="not-repeatable",
         )
     model = MODELS[digest]
     is_keras_3 = is_keras_3_model(model)
@@ -140,7 +166,7 @@ def clone_passed_model(digest: str, inputs: Tensors) -> tf_keras.Model | keras.M
         else:
             copy = tf_keras.models.clone_model(model)
     except Exception as error:  # The code of the model may raise any error.
-        raise SettingError(_MODEL, _cloning_problem(model, error)) from error
+        raise SettingError(_MODEL, _cloning_problem(model, error), code="bad-model") from error
     _copy_vocabularies(model, copy)
     weights = _weights_of(model)
     if weights and not (is_functional(copy) and copy.built):
@@ -176,7 +202,7 @@ def _copy_weights(model: object, weights: Sequence[Any], copies: Sequence[Any]) 
     shapes = [[tuple(weight.shape) for weight in side] for side in (weights, copies)]
     if shapes[0] != shapes[1]:
         error = ValueError(f"its copy has {len(copies)} other weights, not {len(weights)}")
-        raise SettingError(_MODEL, _cloning_problem(model, error))
+        raise SettingError(_MODEL, _cloning_problem(model, error), code="bad-model")
     for weight, copy in zip(weights, copies, strict=True):
         copy.assign(weight.numpy())
 
@@ -206,7 +232,7 @@ def load_model_file(config: KerasModelConfig) -> tf_keras.Model | keras.Model:
             version = str(json.loads(file.read(_METADATA))["keras_version"])
     except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
         reason = f"{path} is not a .keras file: {first_line(error)}"
-        raise SettingError(_FILE, reason) from error
+        raise SettingError(_FILE, reason, code="bad-model") from error
     try:
         with warnings.catch_warnings():  # The state of the optimizer is not used.
             warnings.filterwarnings("ignore", message="Skipping variable loading for optimizer")
@@ -216,7 +242,9 @@ def load_model_file(config: KerasModelConfig) -> tf_keras.Model | keras.Model:
                 return keras.models.load_model(path, custom_objects=objects, safe_mode=True)
             return tf_keras.models.load_model(path, custom_objects=objects, safe_mode=True)
     except Exception as error:  # Keras and the code of custom layers may raise any error.
-        raise SettingError(_FILE, f"{path} cannot be loaded: {_loading_problem(error)}") from error
+        raise SettingError(
+            _FILE, f"{path} cannot be loaded: {_loading_problem(error)}", code="bad-model"
+        ) from error
 
 
 def _loading_problem(error: Exception) -> str:

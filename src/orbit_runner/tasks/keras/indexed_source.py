@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.serialize import plain_value
-from orbit_runner.data.arrays import leaves, tree_of
+from orbit_runner.data.arrays import first_rounded, leaves, tree_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.indexed import ExampleReader, indexed_source
 from orbit_runner.data.source import ArraySource
@@ -21,6 +21,7 @@ from orbit_runner.data.tfrecord.features import ExampleFiles
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks.keras.config import Columns, KerasConfig, KerasDataConfig, columns_of
 from orbit_runner.tasks.keras.table_source import W, X, Y
+from orbit_runner.utils.log import note_once
 
 EXPECTED = (
     "expected (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
@@ -56,7 +57,9 @@ def _example_of(item: object, name: str) -> dict[str, Any]:
         }
     if not isinstance(item, Mapping) or Y not in item or len(item) < 2:
         got = f"keys {', '.join(map(str, item))}" if isinstance(item, Mapping) else type(item)
-        raise DataError(f"{name}: got an item of {got}, {EXPECTED}", field="function")
+        raise DataError(
+            f"{name}: got an item of {got}, {EXPECTED}", field="function", code="bad-record"
+        )
     rest = {key: value for key, value in item.items() if key not in (Y, W)}
     tree = {X: rest[X] if X in rest and len(rest) == 1 else rest, Y: item[Y]}
     if W in item:
@@ -70,7 +73,9 @@ def _example_array(value: object, path: str, name: str) -> np.ndarray:
         return array.astype(object)
     if array.dtype.kind not in "iufb" or array.dtype == object:
         raise DataError(
-            f"{name}: got {path} {array.dtype}, expected numbers or strings", field="function"
+            f"{name}: got {path} {array.dtype}, expected numbers or strings",
+            field="function",
+            code="bad-record",
         )
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
@@ -78,7 +83,11 @@ def _example_array(value: object, path: str, name: str) -> np.ndarray:
 def load_examples(config: KerasConfig, data: KerasDataConfig) -> ArraySource:
     """Returns the records of a section. The files are opened once per process."""
     if data.mixture:
-        raise DataError("records of tf.Example cannot be part of a mixture", field="mixture")
+        raise DataError(
+            "records of tf.Example cannot be part of a mixture",
+            field="mixture",
+            code="not-supported",
+        )
     settings = (config.inputs, config.outputs, config.weight_column, data.feature_shapes)
     texts = tuple(json.dumps(plain_value(setting), sort_keys=False) for setting in settings)
     return _open_examples(example_paths(data), *texts)
@@ -126,8 +135,21 @@ def _named_features(features: dict[str, np.ndarray], columns: Mapping[str, Colum
     values = {}
     for name, column in columns.items():
         parts = [_feature(features, feature) for feature in column.names]
-        values[name] = np.stack(parts).astype(np.float32) if column.is_list else parts[0]
+        values[name] = _join_numbers(column.names, parts) if column.is_list else parts[0]
     return values[""] if [*values] == [""] else values
+
+
+def _join_numbers(names: Sequence[str], parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns features of numbers in one array, float32."""
+    exact = np.stack(parts)
+    numbers = exact.astype(np.float32)
+    place = first_rounded(exact, numbers)
+    if place is not None and parts[part := place // parts[0].size].dtype.kind in "iu":
+        note_once(
+            f"warning: task.inputs: feature {names[part]!r} has whole numbers above 2^24, which "
+            "float32 rounds; if they are IDs, do not put it into a list with others"
+        )
+    return numbers
 
 
 def _feature(features: dict[str, np.ndarray], name: str) -> np.ndarray:
@@ -137,5 +159,6 @@ def _feature(features: dict[str, np.ndarray], name: str) -> np.ndarray:
             f"the records have no feature {name!r}{nearest_name_hint(name, list(features))}\n"
             f"features: {listed}",
             field="input_path",
+            code="unknown-column",
         )
     return features[name]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.signatures import (
     argument_problems,
     declared_parameters,
@@ -95,11 +96,11 @@ def split_item(item: str | Mapping[str, object]) -> tuple[str, dict[str, object]
     return str(arguments.pop(NAME, "")), arguments
 
 
-def item_problems(kind: str, item: str | Mapping[str, object]) -> Iterator[str]:
+def item_problems(kind: str, item: str | Mapping[str, object]) -> Iterator[Problem]:
     """Yields what is wrong with a loss or metric, as far as it is known without importing it."""
     name, arguments = split_item(item)
     if not name:
-        yield "has no name; write {name: …, ARGUMENT: …}"
+        yield Problem("", "has no name; write {name: …, ARGUMENT: …}", code="not-set")
         return
     if kind == "metrics":
         arguments.pop(ALIAS, None)
@@ -110,28 +111,32 @@ def item_problems(kind: str, item: str | Mapping[str, object]) -> Iterator[str]:
         return
     if kind == "metrics" and name in _ACCURACY:
         for argument in arguments:
-            yield f"accuracy: {unknown_name_message('argument', argument, ())}"
+            message = f"accuracy: {unknown_name_message('argument', argument, ())}"
+            yield Problem("", message, code="bad-arguments")
         return
     known = keras_classes(kind)
     reference = find_class(kind, name)
     if reference is None:
         if known:
-            yield unknown_name_message(_KINDS[kind], name, _names(kind))
+            message = unknown_name_message(_KINDS[kind], name, _names(kind))
+            yield Problem("", message, code="unknown-name")
         return
     yield from _argument_problems(kind, name, reference, arguments)
 
 
-def layer_problems(layer: str | Mapping[str, Any]) -> Iterator[str]:
+def layer_problems(layer: str | Mapping[str, Any]) -> Iterator[Problem]:
     """Yields what is wrong with a layer: `Flatten`, or `{Dense: {units: 32}}`."""
     if not isinstance(layer, str) and (
         len(layer) != 1 or not isinstance(next(iter(layer.values())), (Mapping, type(None)))
     ):
-        yield "expected a name, or one name with its arguments: {Dense: {units: 32}}"
+        message = "expected a name, or one name with its arguments: {Dense: {units: 32}}"
+        yield Problem("", message, code="wrong-type")
         return
     name, arguments = split_layer(layer)
     if find_class("layers", name) is None:
         if keras_classes("layers"):
-            yield unknown_name_message("layer", name, _names("layers"))
+            message = unknown_name_message("layer", name, _names("layers"))
+            yield Problem("", message, code="unknown-name")
         return
     yield from _argument_problems("layers", name, keras_classes("layers")[name], arguments)
 
@@ -152,10 +157,11 @@ def _names(kind: str) -> Sequence[str]:
 
 def _argument_problems(
     kind: str, name: str, reference: str, arguments: Mapping[str, object]
-) -> Iterator[str]:
+) -> Iterator[Problem]:
     for reserved in _RESERVED[kind]:
         if reserved in arguments:
-            yield f"{name}: {reserved} cannot be set; remove it"
+            message = f"{name}: {reserved} cannot be set; remove it"
+            yield Problem("", message, code="not-allowed")
             return
     signature = declared_parameters(reference)
     if signature is not None and not isinstance(signature, str):
@@ -163,24 +169,22 @@ def _argument_problems(
             parameter for parameter in signature.parameters if parameter.name not in _RESERVED[kind]
         )
         signature = dataclasses.replace(signature, parameters=tuple(settable))
-        for _, message in argument_problems(signature, arguments, name):
-            yield message
+        yield from argument_problems(signature, arguments, name)
 
 
 def _user_class_problems(
     reference: str, arguments: Mapping[str, object], example: str
-) -> Iterator[str]:
-    if problem := reference_problem(reference, example):
-        yield problem
+) -> Iterator[Problem]:
+    if message := reference_problem(reference, example):
+        yield Problem("", message, code="import-failed")
         return
     if is_passed_function(reference):
         return
     signature = declared_parameters(reference)
     if isinstance(signature, str):
-        yield signature
+        yield Problem("", signature, code="import-failed")
     elif signature is not None and not example.endswith("Loss"):
-        for _, message in argument_problems(signature, arguments, reference):
-            yield message
+        yield from argument_problems(signature, arguments, reference)
 
 
 def is_passed_function(reference: str) -> bool:
@@ -200,21 +204,22 @@ def numbered_items(
 def metric_problems(
     metrics: Sequence[str | Mapping[str, object]] | Mapping[int, str | Mapping[str, object]],
     taken: Sequence[str] = (),
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields (field, message) for metrics that do not exist or have the name of another one.
 
     `taken` are the names of the metrics that the task always has.
     """
     names = {"loss", *taken}
     for index, item in numbered_items(metrics):
-        for message in item_problems("metrics", item):
-            yield f"metrics[{index}]", message
+        for problem in item_problems("metrics", item):
+            yield dataclasses.replace(problem, path=f"metrics[{index}]")
         name, arguments = split_item(item)
         shown = str(arguments.get(ALIAS) or name)
         if shown in names:
-            yield (
+            yield Problem(
                 f"metrics[{index}]",
                 f"another metric is also named {shown!r}\nset a name: "
                 f"{{name: {name}, {ALIAS}: other_name, …}}",
+                code="set-twice",
             )
         names.add(shown)

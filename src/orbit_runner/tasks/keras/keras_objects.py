@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.base import OneOf
-from orbit_runner.config.schema.optimizers import OptimizerChoice
+from orbit_runner.config.schema.optimizers import Optimization, OptimizerChoice
 from orbit_runner.config.schema.schedules import LearningRate
 from orbit_runner.config.signatures import Signature, declared_parameters
 from orbit_runner.errors import RunnerError
@@ -64,8 +64,10 @@ def optimizer_setting(optimizer: Any) -> dict[str, Any]:
             f"legacy.{cls.__name__}" if f"legacy.{cls.__name__}" in names else ", ".join(names)
         )
         raise RunnerError(
-            f"optimizer: got {cls.__module__}.{cls.__name__}, which no setting describes\n"
-            f"use one of tf_keras.optimizers: {allowed}; or a name, or the section {_SECTION}"
+            f"got {cls.__module__}.{cls.__name__}, which no setting describes\n"
+            f"use one of tf_keras.optimizers: {allowed}; or a name, or the section {_SECTION}",
+            path="optimizer",
+            code="not-supported",
         )
     values = _config(optimizer)
     plain = _config(cls())
@@ -76,19 +78,63 @@ def optimizer_setting(optimizer: Any) -> dict[str, Any]:
             continue
         if name not in section:
             if value != plain.get(name):
-                raise _unsupported(f"optimizer: {cls.__name__}", name, value)
+                raise _unsupported(cls.__name__, name, value)
         elif value != section[name]:
             if value is None:
                 raise RunnerError(
-                    f"optimizer: {cls.__name__} has no {name}, which {_SECTION}.optimizer.{kind} "
+                    f"{cls.__name__} has no {name}, which {_SECTION}.optimizer.{kind} "
                     f"requires\npass it, such as {package}.optimizers.{cls.__name__}({name}="
-                    f"{section[name]!r})"
+                    f"{section[name]!r})",
+                    path="optimizer",
+                    code="not-supported",
                 )
             changes[name] = value
     return {
         "optimizer": {"type": kind, **({kind: changes} if changes else {})},
         "learning_rate": _learning_rate(values["learning_rate"]),
     }
+
+
+def is_same_optimizer(setting: Mapping[str, Any], config: Optimization) -> bool:
+    """Returns whether a config has the optimizer and the learning rate that a section describes.
+
+    `setting` is what `optimizer_setting` returns. The legacy class of an optimizer counts as the
+    same. A warmup and a moving average count as additions, which `compile` cannot describe.
+    """
+    return all(
+        _is_same_choice(setting[name], getattr(config, name))
+        for name in ("optimizer", "learning_rate")
+    )
+
+
+def _is_same_choice(setting: Mapping[str, Any], choice: OneOf) -> bool:
+    kind = setting["type"]
+    block = choice.get()
+    if block is None:
+        return False
+    described = getattr(type(choice)(), kind)
+    classes = {type(item).keras_class.removeprefix("legacy.") for item in (described, block)}
+    if kind != choice.type and (len(classes) > 1 or "" in classes):
+        return False
+    # A value that only one of two classes has, such as `decay`, must be the default.
+    defaults = {**described.as_dict(), **type(block)().as_dict()}
+    values = {**defaults, **setting.get(kind, {})}
+    own_values = {**defaults, **block.as_dict()}
+    ignored = _NOT_SETTINGS if isinstance(choice, OptimizerChoice) else ("name",)
+    return all(
+        _as_float32(values[name]) == _as_float32(own_values[name])
+        for name in defaults
+        if name not in ignored
+    )
+
+
+def _as_float32(value: object) -> object:
+    """Returns a value with the precision that Keras 3 keeps of numbers."""
+    if isinstance(value, (list, tuple)):
+        return [_as_float32(item) for item in value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(np.float32(value))
+    return value
 
 
 def _config(item: Any) -> dict[str, Any]:
@@ -116,8 +162,10 @@ def _learning_rate(value: float | Mapping[str, Any]) -> dict[str, Any]:
     kind = names.get(name)
     if kind is None or value.get("registered_name"):
         raise RunnerError(
-            f"optimizer: no setting describes the learning rate {name}\n"
-            f"allowed: a number, {', '.join(names)}; or {_SECTION}.learning_rate in overrides"
+            f"no setting describes the learning rate {name}\n"
+            f"allowed: a number, {', '.join(names)}; or {_SECTION}.learning_rate in overrides",
+            path="optimizer",
+            code="not-supported",
         )
     section = getattr(LearningRate(), kind).as_dict()
     changes = {}
@@ -125,13 +173,17 @@ def _learning_rate(value: float | Mapping[str, Any]) -> dict[str, Any]:
         if key in section and key != "name":
             changes[key] = item
         elif key != "name" and item:
-            raise _unsupported(f"optimizer: {name}", key, item)
+            raise _unsupported(name, key, item)
     return {"type": kind, kind: changes}
 
 
 def _unsupported(what: str, name: str, value: object) -> RunnerError:
     hint = f"\n{_HINTS[name]}" if name in _HINTS else ""
-    return RunnerError(f"{what} has {name}={value!r}, which no setting describes{hint}")
+    return RunnerError(
+        f"{what} has {name}={value!r}, which no setting describes{hint}",
+        path="optimizer",
+        code="not-supported",
+    )
 
 
 def loss_setting(loss: Any) -> Item:
@@ -140,8 +192,10 @@ def loss_setting(loss: Any) -> Item:
     config = _config(loss)
     if config.get("reduction") == "sum":
         raise RunnerError(
-            f"loss: {cls.__name__} adds the losses of a batch (reduction: sum), so that the loss "
-            "depends on the batch size; only means are supported"
+            f"{cls.__name__} adds the losses of a batch (reduction: sum), so that the loss "
+            "depends on the batch size; only means are supported",
+            path="loss",
+            code="not-supported",
         )
     item = _keras_item("losses", loss, config)
     if item is not None:
@@ -164,7 +218,8 @@ def item_setting(item: object, argument: str) -> Item:
     if not callable(item) or not hasattr(item, "__qualname__"):
         raise RunnerError(
             f"{argument}: got {type(item).__name__}, expected a name, a section such as "
-            "{'name': 'huber', 'delta': 0.5}, a function or a class"
+            "{'name': 'huber', 'delta': 0.5}, a function or a class",
+            code="wrong-type",
         )
     return register_function(item)
 
@@ -230,8 +285,10 @@ def _metric_setting(metric: Any) -> Item:
     problem = _constructor_problem(cls, arguments)
     if problem:
         raise RunnerError(
-            f"metrics: {cls.__name__} cannot be built again for each evaluation: {problem}\n"
-            "define get_config, which returns the arguments of the constructor, or pass the class"
+            f"{cls.__name__} cannot be built again for each evaluation: {problem}\n"
+            "define get_config, which returns the arguments of the constructor, or pass the class",
+            path="metrics",
+            code="not-supported",
         )
     item = _item(register_function(cls), arguments)
     is_default = _without_number(metric.name) == snake_case(cls.__name__)
@@ -274,8 +331,10 @@ def _check_module(cls: type, argument: str) -> None:
     """Raises `RunnerError` for classes of Keras that no setting names."""
     if cls.__module__.partition(".")[0] == "tf_keras":
         raise RunnerError(
-            f"{argument}: got {cls.__module__}.{cls.__name__}, which no setting describes\n"
-            "pass its name or a function"
+            f"got {cls.__module__}.{cls.__name__}, which no setting describes\n"
+            "pass its name or a function",
+            path=argument,
+            code="not-supported",
         )
 
 

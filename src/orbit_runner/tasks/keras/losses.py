@@ -90,7 +90,9 @@ class ExampleLoss:
         try:
             losses = self._values(labels, outputs)
         except CALL_ERRORS as error:
-            raise SettingError(self.path, f"{self.name}: {reason_of(error)}") from error
+            raise SettingError(
+                self.path, f"{self.name}: {reason_of(error)}", code="model-mismatch"
+            ) from error
         mask = _both(mask, keras_mask(losses))
         losses = tf.cast(losses, tf.float32)
         rank = losses.shape.rank
@@ -124,6 +126,7 @@ class ExampleLoss:
                 self.path,
                 f"{self.name} returns one number for the whole batch, which may have rows that are "
                 "no examples\nreturn one number per example, such as a mean over axis -1",
+                code="model-mismatch",
             )
         return tf.fill(tf.shape(outputs)[:1], loss)
 
@@ -135,6 +138,7 @@ class ExampleLoss:
                 self.path,
                 f"{self.name} returns values {losses.shape}, but the outputs of the model have a "
                 f"mask {mask.shape}\nreturn one value for each step of a sequence",
+                code="model-mismatch",
             )
         for _ in range(losses.shape.rank - rank):
             mask = mask[..., tf.newaxis]
@@ -196,7 +200,7 @@ def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
         if low < 0 or labels.high > 1:
             problem = f"got labels {labels}, expected 0 to 1"
     if problem:
-        raise SettingError(loss.path, f"{loss.name} does not fit: {problem}")
+        raise SettingError(loss.path, f"{loss.name} does not fit: {problem}", code="model-mismatch")
     if loss.kind and not loss.from_logits and outputs.activation == "linear":
         note(
             f"warning: {loss.path}: {loss.name} expects probabilities, but the last layer of the "
@@ -212,6 +216,7 @@ def _check_axis(name: str, arguments: Mapping[str, object], outputs: Outputs, pa
             path,
             f"{name}: got axis: {axis}, expected an axis of one example: outputs are {outputs}\n"
             f"allowed: 1 to {rank - 1}, -{rank - 1} to -1",
+            code="out-of-range",
         )
 
 
@@ -274,6 +279,7 @@ def _default_loss(labels: Labels, outputs: Outputs, path: str) -> str | dict[str
         path,
         f"is not set, and labels {labels} with outputs {outputs} do not determine it\n"
         f"candidates: {candidates}",
+        code="not-set",
     )
 
 
@@ -283,11 +289,11 @@ def _build_loss(name: str, arguments: Mapping[str, object], path: str) -> tf_ker
     reference = find_class("losses", name)
     cls = getattr(tf_keras.losses, (reference or "").partition(":")[2], None)
     if cls is None:
-        raise SettingError(path, f"unknown loss {name!r}")
+        raise SettingError(path, f"unknown loss {name!r}", code="unknown-name")
     try:
         return cls(**arguments, reduction="none")
     except (TypeError, ValueError) as error:
-        raise SettingError(path, f"{name}: {first_line(error)}") from error
+        raise SettingError(path, f"{name}: {first_line(error)}", code="model-mismatch") from error
 
 
 def _build_user_loss(
@@ -300,17 +306,22 @@ def _build_user_loss(
     elif not isinstance(loaded, type):
         return FunctionLoss(loaded, arguments)
     elif not issubclass(loaded, base_classes("losses", "Loss")):
-        raise SettingError(path, f"{reference} is not a subclass of keras.losses.Loss")
+        raise SettingError(
+            path, f"{reference} is not a subclass of keras.losses.Loss", code="import-failed"
+        )
     else:
         try:
             loss = loaded(**arguments)
         except TypeError as error:
-            raise SettingError(path, f"{reference}: {first_line(error)}") from error
+            raise SettingError(
+                path, f"{reference}: {first_line(error)}", code="model-mismatch"
+            ) from error
     if loss.reduction == "sum":
         raise SettingError(
             path,
             f"{reference} adds the losses of a batch (reduction: sum), so that the loss depends on "
             "the batch size; only means are supported\nleave its reduction at the default",
+            code="model-mismatch",
         )
     loss.reduction = "none"  # The task reduces, so that each example counts once.
     return loss

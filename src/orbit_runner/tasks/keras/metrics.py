@@ -73,6 +73,7 @@ class ConvertedMetric:
                 self._path,
                 f"{self.name} does not accept labels {_shown(labels)} and outputs "
                 f"{_shown(outputs)}: {reason_of(error)}",
+                code="model-mismatch",
             ) from error
 
     def _weights(
@@ -167,7 +168,9 @@ class _MetricFactory:
                 shape = tf.TensorShape([None, *self._outputs])
                 metric.build(shape, shape)
         except (TypeError, ValueError) as error:
-            raise SettingError(path, f"{name}: {first_line(error)}") from error
+            raise SettingError(
+                path, f"{name}: {first_line(error)}", code="model-mismatch"
+            ) from error
         takes_classes = cls.__name__ in _CLASS_NUMBER_METRICS and getattr(
             metric, "sparse_y_true", True
         )
@@ -202,7 +205,9 @@ class _MetricFactory:
         width = self._outputs[-1] if self._outputs else 1
         if name.startswith("sparse_") and width == 1:
             raise SettingError(
-                path, f"{name} needs one output per class, but the model has one output"
+                path,
+                f"{name} needs one output per class, but the model has one output",
+                code="model-mismatch",
             )
         if not hasattr(metric, "sparse_y_pred"):
             return  # It does not flatten what it compares.
@@ -212,6 +217,7 @@ class _MetricFactory:
                 path,
                 f"{name} compares class numbers, but the model returns one value per class\n"
                 "set sparse_y_pred: false, and sparse_y_true: false if labels are one-hot",
+                code="model-mismatch",
             )
         one_hot = self._kind == "sparse" and not takes_classes
         labels = self._outputs if one_hot else self._labels
@@ -228,6 +234,7 @@ class _MetricFactory:
                 f"{name} compares {sizes[0]} labels of an example with {sizes[1]} outputs{masks}\n"
                 "set sparse_y_true: false if labels have one value per class, and sparse_y_pred: "
                 "false if outputs have",
+                code="model-mismatch",
             )
 
     def _conversion(self, *, takes_classes: bool, keeps_logits: bool) -> _Convert:
@@ -269,7 +276,7 @@ def _keras_class(name: str, path: str) -> type[tf_keras.metrics.Metric]:
     reference = find_class("metrics", name)
     cls = getattr(tf_keras.metrics, (reference or "").partition(":")[2], None)
     if cls is None:
-        raise SettingError(path, f"unknown metric {name!r}")
+        raise SettingError(path, f"unknown metric {name!r}", code="unknown-name")
     return cls
 
 
@@ -278,11 +285,15 @@ def _build_user_metric(
 ) -> tf_keras.metrics.Metric:
     loaded = load_function(reference, path)
     if not isinstance(loaded, type) or not issubclass(loaded, base_classes("metrics", "Metric")):
-        raise SettingError(path, f"{reference} is not a subclass of keras.metrics.Metric")
+        raise SettingError(
+            path, f"{reference} is not a subclass of keras.metrics.Metric", code="import-failed"
+        )
     try:
         metric = loaded(**arguments)
     except TypeError as error:
-        raise SettingError(path, f"{reference}: {first_line(error)}") from error
+        raise SettingError(
+            path, f"{reference}: {first_line(error)}", code="model-mismatch"
+        ) from error
     rename_metric(metric, name)
     return metric
 
@@ -295,5 +306,6 @@ def _require_number(metric: ConvertedMetric, path: str) -> ConvertedMetric:
             path,
             f"{metric.name} returns {shape.as_list()} numbers, expected one\n"
             "set average: macro, micro or weighted if it has this argument",
+            code="wrong-type",
         )
     return metric

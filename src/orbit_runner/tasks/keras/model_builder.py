@@ -30,7 +30,6 @@ from orbit_runner.tasks.keras.keras_names import split_layer
 from orbit_runner.tasks.keras.outputs import OWN_METRICS, call_error
 from orbit_runner.tasks.keras.passed_objects import KERAS_BACKEND_ADVICE, load_function
 from orbit_runner.tf_internals import all_layers, is_functional, undo_compile
-from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     import keras
@@ -66,18 +65,15 @@ def build_model(
         model = _adapt_keras_3_model(model, inputs)
     elif not isinstance(model, tf_keras.Model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        raise SettingError(_BUILD, f"{config.build} returns {kind}, expected a Keras model")
+        raise SettingError(
+            _BUILD, f"{config.build} returns {kind}, expected a Keras model", code="wrong-type"
+        )
     try:
         compiled = compiled_settings(model)
     except RunnerError as error:
-        raise SettingError("task.model", f"compile(): {error}") from error
+        raise SettingError("task.model", f"compile(): {error}", code="bad-model") from error
     if compiled is not None and not isinstance(model, Keras3Model):
         undo_compile(model)  # A step would use its loss and its metrics, too.
-    if compiled is not None and compiled.optimizer:
-        note(
-            f"note: the model is compiled with the optimizer {compiled.optimizer}, which is not "
-            "used; trainer.optimizer_config has the optimizer of the run"
-        )
     _require_same_inputs(model, inputs)
     return model, compiled
 
@@ -87,8 +83,9 @@ def _call_function(config: KerasModelConfig) -> object:
     arguments = plain_value(config.arguments)
     signature = actual_parameters(function)
     if signature is not None:
-        for argument, message in argument_problems(signature, arguments, config.build):
-            raise SettingError(f"task.model.arguments.{argument}", message)
+        for problem in argument_problems(signature, arguments, config.build):
+            path = f"task.model.arguments.{problem.path}"
+            raise SettingError(path, problem.message, code=problem.code)
     return function(**arguments)
 
 
@@ -102,6 +99,7 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
             _BUILD,
             f"the model is one of Keras 3 with the backend {backend}, expected tensorflow\n"
             f"{KERAS_BACKEND_ADVICE}",
+            code="wrong-type",
         )
     if is_functional(model) and model.built:
         return Keras3Model(model)
@@ -124,6 +122,7 @@ def _require_no_own_steps(model: object) -> None:
                 f"{cls.__qualname__} defines {own[0]}, which a run does not call, because it "
                 "trains every model in the same way\nuse task.loss and add_loss; for another way, "
                 "such as that of a GAN, write a task of your own (docs/own_task.md)",
+                code="bad-model",
             )
 
 
@@ -143,17 +142,19 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
         unused = [name for name in given if name not in names]
         raise SettingError(
             "task.model",
-            f"the model has the inputs {', '.join(names)}, but the data has no "
-            f"{', '.join(missing)}, only {', '.join(given)}"
+            f"the model has the inputs {', '.join(names)}, but the data lacks "
+            f"{', '.join(missing)}; it has {', '.join(given)}"
             f"{nearest_name_hint(missing[0], unused)}\nthe keys of the dict of arrays must be the "
             "names of the inputs",
+            code="model-mismatch",
         )
     if unused := [name for name in given if name not in names]:
         raise SettingError(
             "task.model",
-            f"the data has the inputs {', '.join(given)}, but the model has no "
-            f"{', '.join(unused)}, only {', '.join(names)}\nremove them from the data, or add them "
-            "to the model",
+            f"the data has the inputs {', '.join(given)}, but the model lacks "
+            f"{', '.join(unused)}; it has {', '.join(names)}\nremove them from the data, or add "
+            "them to the model",
+            code="model-mismatch",
         )
 
 
@@ -162,6 +163,7 @@ def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Mod
         raise SettingError(
             "task.model.layers",
             f"the data has several inputs: {', '.join(inputs)}\nset task.model.build instead",
+            code="bad-model",
         )
     shape = tuple(inputs.shape[1:])
     stack = [tf_keras.layers.InputLayer(shape, dtype=inputs.dtype, name="x")]
@@ -171,11 +173,11 @@ def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Mod
         path = f"task.model.layers[{index}]"
         cls = getattr(tf_keras.layers, name, None)
         if cls is None:
-            raise SettingError(path, f"unknown layer {name!r}")
+            raise SettingError(path, f"unknown layer {name!r}", code="unknown-name")
         try:
             model.add(cls(**plain_value(arguments)))
         except (TypeError, ValueError) as error:
-            raise SettingError(path, f"{name}: {first_line(error)}") from error
+            raise SettingError(path, f"{name}: {first_line(error)}", code="bad-model") from error
     return model
 
 
@@ -194,6 +196,7 @@ def check_added_metrics(model: tf_keras.Model) -> None:
             raise SettingError(
                 "task.model",
                 f"add_metric({metric.name!r}): {OWN_METRICS}",
+                code="not-supported",
             )
 
 
@@ -218,6 +221,7 @@ def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
                 f"the layer {layer.name!r} has another vocabulary than the run was trained with: "
                 f"{_describe_difference(words, before)}\n"
                 "restore the file that the layer was adapted to, or use another --model_dir",
+                code="other-assets",
             )
 
 

@@ -132,6 +132,7 @@ class Objective:
                     "task.metrics",
                     f"the name {metric.name!r} is taken\nrename the output of the model, or set "
                     "{name: …, as: other_name}",
+                    code="set-twice",
                 )
         return built
 
@@ -238,7 +239,7 @@ def make_objective(
         targets.append(Target(name, named_label, own, outputs[name], loss, factor))
     trained = [target.name for target in targets]
     if not trained:
-        raise SettingError("task.loss", f"no output has a loss: {', '.join(names)}")
+        raise SettingError("task.loss", f"no output has a loss: {', '.join(names)}", code="not-set")
     others = [name for name in names if name not in trained]
     if others:
         note(f"note: outputs without labels or without a loss: {', '.join(others)}")
@@ -254,6 +255,7 @@ def _only_label(labels: Labels | Mapping[str, Labels]) -> str:
             "task.model",
             f"the data has labels for several outputs, {', '.join(labels)}, but the model returns "
             "a single tensor\nreturn a list or a dict of tensors, or one array of labels",
+            code="model-mismatch",
         )
     return next(iter(labels))
 
@@ -274,6 +276,7 @@ def _labels_of_outputs(
                 "task.model",
                 f"the data has a list of {len(keys)} arrays of labels, but the model has "
                 f"{len(names)} outputs: {', '.join(names)}",
+                code="model-mismatch",
             )
         return dict(zip(names, keys, strict=True))
     for key in keys:
@@ -283,5 +286,6 @@ def _labels_of_outputs(
                 f"the data has labels {key!r}, but the model has no such output"
                 f"{nearest_name_hint(key, names)}\nallowed: {', '.join(names)}, or a list of "
                 "arrays in this order",
+                code="not-allowed",
             )
     return {name: name if name in keys else None for name in names}

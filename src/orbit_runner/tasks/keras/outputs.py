@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.errors import SettingError, first_line
+from orbit_runner.errors import SettingError, cut_at_word, first_line
 from orbit_runner.tf_internals import is_functional, keras_mask, output_layers
 
 if TYPE_CHECKING:
@@ -90,10 +90,13 @@ def _describe_output(output: Tensors, activation: str, where: str) -> Outputs:
             _MODEL,
             f"{where or 'got a model that returns '}a {kind}, expected a tensor, or a list or a "
             "dict of tensors",
+            code="wrong-type",
         )
     if output.shape.rank == 0:
         returns = where or "got a model that returns "
-        raise SettingError(_MODEL, f"{returns}a scalar, expected one per example")
+        raise SettingError(
+            _MODEL, f"{returns}a scalar, expected one per example", code="wrong-type"
+        )
     masked = keras_mask(output) is not None
     return Outputs(tuple(output.shape[1:]), output.dtype.name, activation, masked)
 
@@ -131,12 +134,13 @@ def _unique_names(names: Sequence[str]) -> list[str]:
 def call_error(inputs: Tensors, error: Exception) -> SettingError:
     """Returns the error for a model that fails when it is called with `symbolic_inputs`."""
     if "SyncOnReadVariable" in str(error):  # It has one value for each replica.
-        return SettingError(_MODEL, f"{reason_of(error)}\n{OWN_METRICS}")
+        return SettingError(_MODEL, f"{reason_of(error)}\n{OWN_METRICS}", code="not-supported")
     shapes = tf.nest.map_structure(lambda tensor: f"{tensor.dtype.name} {tensor.shape}", inputs)
     return SettingError(
         _MODEL,
         f"the model does not accept the inputs of the data, {shapes}: {reason_of(error)}\n"
         "change its input, or the arrays",
+        code="model-mismatch",
     )
 
 
@@ -154,6 +158,7 @@ def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Tensors) -> No
                 "the model uses strings of the data as numbers\nconvert them in the function that "
                 "returns the arrays, or in the model, for example with TextVectorization, "
                 "StringLookup or tf.strings.to_number",
+                code="model-mismatch",
             )
 
 
@@ -200,10 +205,11 @@ def match_labels(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
 
 def reason_of(error: Exception) -> str:
     """Returns why a model, loss or metric does not accept what it gets, in one or two lines."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Keras begins with the layer, and adds its arguments at the end.
+    text = str(error).partition("Call arguments received by")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("Exception encountered")]
     if lines and lines[0] == "in user code:":  # AutoGraph adds the lines of the code.
         places = [line.rstrip(" *") for line in lines if line.startswith("File ")]
-        return "\n".join([lines[-1][:300], *places[-1:]])
-    # Keras begins with the layer, and adds its arguments at the end.
-    reasons = (line for line in lines if not line.startswith("Exception encountered"))
-    return next(reasons, first_line(error))[:300]
+        return "\n".join([cut_at_word(lines[-1]), *places[-1:]])
+    return cut_at_word(lines[0]) if lines else first_line(error)

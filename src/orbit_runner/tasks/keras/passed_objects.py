@@ -79,18 +79,20 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
         return FUNCTIONS[reference]
     module_name, _, name = reference.partition(":")
     if problem := script_problem(reference):
-        raise SettingError(path, problem)
+        raise SettingError(path, problem, code="import-failed")
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
         message = f"cannot import {module_name!r}: {first_line(error)}"
         if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
             message += f"\nKeras 3 needs another backend here: {KERAS_BACKEND_ADVICE}"
-        raise SettingError(path, message) from error
+        raise SettingError(path, message, code="import-failed") from error
     attribute = getattr(module, name, None)
     if not callable(attribute):
         reason = "is not a function or class" if attribute is not None else "does not exist"
         known = [key for key, value in vars(module).items() if callable(value)]
-        raise SettingError(path, f"{reference} {reason}{nearest_name_hint(name, known)}")
+        raise SettingError(
+            path, f"{reference} {reason}{nearest_name_hint(name, known)}", code="import-failed"
+        )
     result: Callable[..., object] = attribute
     return result

@@ -101,7 +101,7 @@ class ArrayPredictor:
             elif is_file(argument):
                 yield from self._rows_of_lines(file_lines(Path(argument)))
             else:
-                raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}")
+                raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}", code="bad-item")
 
     def predict(self, items: Sequence[ArrayRow]) -> list[Prediction]:
         """Returns the outputs for each row, or what is wrong with it."""
@@ -159,7 +159,8 @@ class ArrayPredictor:
         file = self._rename_inputs(read_npz(path))
         if missing := [name for name in self._specs if name not in file]:
             raise RunnerError(
-                f"{path}: has no array {', '.join(missing)}, only {', '.join(file) or 'none'}"
+                f"{path}: has no array {', '.join(missing)}, only {', '.join(file) or 'none'}",
+                code="unknown-column",
             )
         arrays = {name: file[name] for name in self._specs}
         sizes = {name: array.shape[:1] for name, array in arrays.items()}
@@ -167,7 +168,9 @@ class ArrayPredictor:
             rows = ", ".join(
                 f"{name} {size[0] if size else 'none'}" for name, size in sizes.items()
             )
-            raise RunnerError(f"{path}: expected arrays of equally many rows, got {rows}")
+            raise RunnerError(
+                f"{path}: expected arrays of equally many rows, got {rows}", code="bad-item"
+            )
         for index in range(len(next(iter(arrays.values())))):
             yield self._row({name: array[index] for name, array in arrays.items()})
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.data.arrays import is_text, leaves, read_npz
+from orbit_runner.data.arrays import first_rounded, is_text, leaves, read_npz
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -50,6 +51,7 @@ from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
 from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, table_files, table_source
+from orbit_runner.utils.log import note_once
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
@@ -90,6 +92,7 @@ def section_source(
             f"{source.name}: returns a tf.data dataset, which cannot be split\n"
             "name another function in validation_data",
             field="function",
+            code="bad-data",
         )
     return _select_part(source, tuple(config.fractions.items()), part)
 
@@ -131,7 +134,9 @@ def _array_files(data: KerasDataConfig) -> list[DataFile]:
 def _join_sources(sources: tuple[ArraySource | StreamSource, ...]) -> ArraySource:
     arrays = [source for source in sources if isinstance(source, ArraySource)]
     if len(arrays) < len(sources):
-        raise DataError("a tf.data dataset cannot be part of a mixture", field="mixture")
+        raise DataError(
+            "a tf.data dataset cannot be part of a mixture", field="mixture", code="bad-data"
+        )
     return arrays[0].join(arrays)
 
 
@@ -156,12 +161,14 @@ def example_classes(source: Examples) -> Classes:
             f"{source.name}: the labels are in the items, so classes cannot be counted before "
             "training; return arrays, or set class_weights to a weight for each class",
             field="source",
+            code="not-supported",
         )
     labels = source.arrays[Y]
     if isinstance(labels, Mapping):
         raise DataError(
             f"an example has several labels, {', '.join(labels)}, so it has no single class\n"
-            "give y as one array, or weights w of the examples"
+            "give y as one array, or weights w of the examples",
+            code="not-supported",
         )
     return classes_of_labels(labels, source.labels)
 
@@ -223,7 +230,7 @@ def arrays_of(returned: object, name: str) -> ArraySource:
             if isinstance(returned, Mapping)
             else type(returned)
         )
-        raise DataError(f"{name}: got {got}, {EXPECTED}", field="function")
+        raise DataError(f"{name}: got {got}, {EXPECTED}", field="function", code="bad-data")
     rest = {key: value for key, value in returned.items() if key not in (Y, W)}
     features = rest[X] if X in rest and len(rest) == 1 else rest
     if isinstance(features, Mapping):
@@ -231,7 +238,7 @@ def arrays_of(returned: object, name: str) -> ArraySource:
             str(key): _array(value, f"{X}.{key}", name) for key, value in features.items()
         }
         if not inputs:
-            raise DataError(f"{name}: got no inputs, {EXPECTED}", field="function")
+            raise DataError(f"{name}: got no inputs, {EXPECTED}", field="function", code="bad-data")
     else:
         inputs = _array(features, X, name)
     size = len(next(leaves({X: inputs}))[1])
@@ -262,7 +269,7 @@ def _all_labels(value: object, size: int, name: str) -> np.ndarray | dict[str, n
     if not isinstance(value, Mapping):
         return _labels(_array(value, Y, name), Y, name)
     if not value:
-        raise DataError(f"{name}: got no labels, {EXPECTED}", field="function")
+        raise DataError(f"{name}: got no labels, {EXPECTED}", field="function", code="bad-data")
     return {
         str(key): _labels(_array(array, f"{Y}.{key}", name), f"{Y}.{key}", name)
         for key, array in value.items()
@@ -276,14 +283,15 @@ def _is_list_of_outputs(values: Sequence[object], size: int) -> bool:
     )
 
 
-def mismatch_problems(train: Specs, validation: Specs) -> Iterator[tuple[str, str]]:
+def mismatch_problems(train: Specs, validation: Specs) -> Iterator[Problem]:
     """Yields (field, message) if the arrays of validation differ in shape or type."""
     for path in sorted({*train, *validation} - {W}):
         if train.get(path) != validation.get(path):
-            yield (
+            yield Problem(
                 "validation_data.source",
                 f"got {path} {_format_spec(validation.get(path))}, expected "
                 f"{_format_spec(train.get(path))} as in train_data",
+                code="data-mismatch",
             )
 
 
@@ -333,6 +341,7 @@ def _select_part(
             f"{source.name}: a split of {{{shares}}} leaves none of {source.size} examples for "
             f"{part}",
             field="source",
+            code="empty-data",
         )
 
     def select(tree: Any) -> Any:
@@ -350,33 +359,47 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:
         raise DataError(
-            f"{name}: {path} is not an array: {first_line(error)}", field="function"
+            f"{name}: {path} is not an array: {first_line(error)}",
+            field="function",
+            code="bad-data",
         ) from None
     if array.ndim < 1 or array.dtype.kind not in _KINDS:
         raise DataError(
             f"{name}: got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
             f"or strings whose first axis is the examples{_array_advice(value)}",
             field="function",
+            code="bad-data",
         )
     if array.dtype == np.float64:  # As in Keras, whose weights are float32.
-        array = array.astype(np.float32)
+        exact, array = array, array.astype(np.float32)
+        _warn_of_rounding(exact, array, path, name)
     if array.dtype.kind == "f":
         _require_finite(array, path, name)
     return array
+
+
+def _warn_of_rounding(exact: np.ndarray, array: np.ndarray, path: str, name: str) -> None:
+    place = first_rounded(exact, array)
+    if place is not None and not np.any(np.floor(exact) < exact):
+        example = place // max(1, exact[0].size)
+        note_once(
+            f"warning: {name}: {path} has whole numbers above 2^24, which float32 rounds, such as "
+            f"{exact.flat[place]:.0f} in example {example}; if they are IDs, use int64"
+        )
 
 
 def _array_advice(value: object) -> str:
     """Returns what to do with values that are arrays of other kinds."""
     kind = type(value).__name__
     if hasattr(value, "toarray") or kind == "SparseTensor":
-        return f"\n{kind}: convert it to a dense array"
+        return f"\nconvert this {kind} to a dense array"
     if kind == "RaggedTensor" or (
         isinstance(value, np.ndarray)
         and value.dtype == object
         and value.size
         and np.ndim(value.flat[0])
     ):
-        return f"\n{kind}: pad its rows to the same length, for example with pad_sequences"
+        return "\npad its rows to the same length, for example with pad_sequences"
     return ""
 
 
@@ -386,7 +409,9 @@ def _require_finite(array: np.ndarray, path: str, name: str) -> None:
     finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
     if not finite.all():
         raise DataError(
-            f"{name}: got {path} that is not finite in example {finite.argmin()}", field="function"
+            f"{name}: got {path} that is not finite in example {finite.argmin()}",
+            field="function",
+            code="bad-data",
         )
 
 
@@ -397,6 +422,7 @@ def _labels(array: np.ndarray, path: str, name: str) -> np.ndarray:
             f"{str(array.flat[0]) if array.size else ''!r:.40}, expected numbers\n"
             "number the classes: classes, y = np.unique(y, return_inverse=True)",
             field="function",
+            code="bad-data",
         )
     return array.astype(np.int32) if array.dtype == np.bool_ else array
 
@@ -406,6 +432,7 @@ def _weights(array: np.ndarray, name: str) -> np.ndarray:
         raise DataError(
             f"{name}: got w {array.dtype} {list(array.shape)}, expected numbers [n] of at least 0",
             field="function",
+            code="bad-data",
         )
     return array.astype(np.float32)
 
@@ -418,17 +445,18 @@ def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
     try:
         loaded = load_function(function, "function")
     except SettingError as error:
-        raise DataError(error.reason, field="function") from error
+        raise DataError(error.reason, field="function", code=error.code) from error
     kwargs = json.loads(arguments)
     signature = actual_parameters(loaded)
     if signature is not None:
-        for argument, message in argument_problems(signature, kwargs, function):
-            raise DataError(message, field=f"arguments.{argument}")
+        for problem in argument_problems(signature, kwargs, function):
+            field = f"arguments.{problem.path}"
+            raise DataError(problem.message, field=field, code=problem.code)
     try:
         returned = loaded(**kwargs)
     except OSError as error:
         reason = f"{function}: {type(error).__name__}: {first_line(error)}"
-        raise DataError(reason, field="function") from error
+        raise DataError(reason, field="function", code="bad-data") from error
     if is_tf_dataset(returned):
         return StreamSource(function, lambda: loaded(**kwargs))
     return arrays_of(returned, function)
@@ -439,7 +467,9 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
     parts = [read_npz(Path(path)) for path in paths]
     if any(part.keys() != parts[0].keys() for part in parts):
         keys = "; ".join(", ".join(sorted(part)) for part in parts)
-        raise DataError(f"the files have different arrays: {keys}", field="input_path")
+        raise DataError(
+            f"the files have different arrays: {keys}", field="input_path", code="bad-data"
+        )
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
         source = arrays_of(arrays, ", ".join(paths))
@@ -447,7 +477,7 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
         named = tuple(zip(paths, counts, strict=True))
         return dataclasses.replace(source, parts=named, part_kind="FILE")
     except DataError as error:
-        raise DataError(str(error), field="input_path") from error
+        raise DataError(str(error), field="input_path", code=error.code) from error
 
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
@@ -461,6 +491,7 @@ def _find_passed_arrays(digest: str) -> ArraySource:
             "the arrays were passed to orbit_runner.run, and this process does not have them\n"
             "run the Python program again; it resumes the run",
             field="source",
+            code="not-repeatable",
         )
     return PASSED_ARRAYS[digest]
 

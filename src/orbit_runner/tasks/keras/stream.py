@@ -40,12 +40,17 @@ class StreamSource:
         for path, spec in leaves(self._element(self._make_to_look_at().element_spec)):
             rank = getattr(getattr(spec, "shape", None), "rank", None)
             if not rank or type(spec).__name__ != "TensorSpec":
-                raise DataError(f"{self.name}: got {path} {spec}, {_EXPECTED}", field="function")
+                raise DataError(
+                    f"{self.name}: got {path} {spec}, {_EXPECTED}",
+                    field="function",
+                    code="bad-data",
+                )
             shape = tuple(spec.shape[1:])
             if None in shape:
                 raise DataError(
                     f"{self.name}: got {path} {spec.shape}, expected one shape for all examples",
                     field="function",
+                    code="bad-data",
                 )
             specs[path] = (shape, spec.dtype.name)
         return specs
@@ -133,7 +138,9 @@ class StreamSource:
         """Returns an element as a mapping of `x`, `y` and optionally `w`."""
         if isinstance(element, (tuple, list)) and len(element) in (2, 3):
             return dict(zip((X, Y, W), element, strict=False))
-        raise DataError(f"{self.name}: got elements {element}, {_EXPECTED}", field="function")
+        raise DataError(
+            f"{self.name}: got elements {element}, {_EXPECTED}", field="function", code="bad-data"
+        )
 
 
 def is_tf_dataset(value: object) -> bool:

@@ -100,10 +100,12 @@ def load_part(config: KerasConfig, section: str) -> TablePart:
             source = _load(dataset, tuple(_column_kinds(config, dataset).items()))
         except CellError as error:
             setting = error.setting or _setting_of(config, error.column)
-            raise CellError(str(error), error.column, error.text, setting) from error
+            raise CellError(
+                str(error), error.column, error.text, setting, code=error.code
+            ) from error
         except DataError as error:
             if data.mixture and error.field == "columns":
-                raise DataError(str(error), field=f"mixture[{number}]") from error
+                raise DataError(str(error), field=f"mixture[{number}]", code=error.code) from error
             raise
         parts.append(part_of_table(source, split, part))
     return _join(tuple(parts)) if data.mixture else parts[0]
@@ -163,7 +165,9 @@ def _inputs(config: KerasConfig, dataset: TableDataset) -> dict[str, Columns]:
     else:
         names = [*setting]
     if not names:
-        raise DataError(f"{dataset.name}: no columns are left for inputs", field="columns")
+        raise DataError(
+            f"{dataset.name}: no columns are left for inputs", field="columns", code="bad-data"
+        )
     if len(names) == 1:
         return {X: Columns((names[0],))}
     if all(kinds.get(name) == NUMBERS for name in names):
@@ -189,6 +193,7 @@ def _column_kinds(config: KerasConfig, dataset: TableDataset) -> dict[str, str]:
                 raise DataError(
                     f"{dataset.name}: column {name!r} is used as number and as text",
                     field="columns",
+                    code="conflict",
                 )
             kinds[name] = kind
     if config.weight_column:
@@ -221,7 +226,9 @@ def _known_kind(dataset: TableDataset, name: str, path: str) -> str:
     else:
         problem = f"column {name!r} has type {kind}, expected numbers, booleans or texts"
     listed = shorten(", ".join(dataset.kinds), 300)
-    raise CellError(f"{problem}\ncolumns of the table: {listed}", name, setting=setting)
+    raise CellError(
+        f"{problem}\ncolumns of the table: {listed}", name, setting=setting, code="unknown-column"
+    )
 
 
 def _is_class(part: TablePart, columns: Columns) -> bool:
@@ -313,10 +320,10 @@ def _numbers(part: TablePart, columns: Columns, setting: str) -> np.ndarray:
                 name,
                 setting=setting,
             )
-        if setting == "inputs" and _are_rounded(column.values):
+        if setting == "inputs" and column.rounded:
             note_once(
                 f"warning: task.inputs: column {name!r} has whole numbers above 2^24, which "
-                "float32 rounds; if they are IDs, name it with kind: text"
+                f"float32 rounds ({column.rounded}); if they are IDs, name it with kind: text"
             )
     if not columns.is_list:
         return np.asarray(part.column(columns.names[0]).values)
@@ -324,13 +331,6 @@ def _numbers(part: TablePart, columns: Columns, setting: str) -> np.ndarray:
     for place, name in enumerate(columns.names):
         matrix[:, place] = part.column(name).values
     return matrix
-
-
-def _are_rounded(values: np.ndarray) -> bool:
-    """Returns whether numbers are whole, and some too large for float32 to tell apart."""
-    if np.abs(values).max(initial=0) <= 2**24:
-        return False
-    return all(np.array_equal(block, block // 1) for block in _blocks(values))
 
 
 def _class_numbers(part: TablePart, name: str, classes: tuple[str, ...]) -> np.ndarray:

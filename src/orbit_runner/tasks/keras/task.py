@@ -26,6 +26,7 @@ from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
 from orbit_runner.tasks.keras.by_output import named_items
 from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
+from orbit_runner.tasks.keras.given_models import CompiledSettings
 from orbit_runner.tasks.keras.keras_names import is_passed_function
 from orbit_runner.tasks.keras.model_builder import (
     build_model,
@@ -50,8 +51,11 @@ from orbit_runner.tasks.keras.sources import (
 from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.trained_arrays import TrainedArrays, without_limits
 from orbit_runner.tasks.serving import Serving
+from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
+    from orbit_runner.config.schema.optimizers import Optimization
+    from orbit_runner.config.schema.runtime import RuntimeConfig
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
 
@@ -75,6 +79,7 @@ class KerasTask(Task):
         self.bad_training_images = BadImages(SECTIONS[0], limits[0])
         self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
         self._objective: Objective | None = None
+        self._compiled: CompiledSettings | None = None
 
     def build_model(self) -> tf_keras.Model:
         """Builds the model, and checks that it accepts the data and that the loss fits."""
@@ -86,11 +91,26 @@ class KerasTask(Task):
         names = [*labels] if isinstance(labels, Mapping) else []
         outputs = outputs_of(model, symbolic_inputs(specs), names)
         check_added_metrics(model)
+        self._compiled = compiled
         if compiled is not None:
             config = compiled.complete(config)
             labels = labels if not compiled.ignores_classes else without_limits(labels)
         self._objective = make_objective(config, labels, outputs)
         return model
+
+    def create_optimizer(
+        self,
+        optimizer_config: Optimization,
+        runtime_config: RuntimeConfig | None = None,
+        dp_config: Any = None,
+    ) -> tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer:
+        """Creates the optimizer, and notes if `compile` of the model was told another one."""
+        if self._compiled is not None and self._compiled.has_other_optimizer(optimizer_config):
+            note(
+                f"note: the model is compiled with the optimizer {self._compiled.optimizer}, which "
+                "is not used; trainer.optimizer_config has the optimizer of the run"
+            )
+        return super().create_optimizer(optimizer_config, runtime_config, dp_config)
 
     @functools.cached_property
     def starts_at_step(self) -> bool:
@@ -308,7 +328,11 @@ class KerasTask(Task):
     ) -> ArrayPredictor:
         """Returns the predictor for rows of arrays and lines of JSON."""
         if top_k is not None:
-            raise RunnerError("--top_k: has no effect, because all outputs are printed; remove it")
+            raise RunnerError(
+                "has no effect, because all outputs are printed; remove it",
+                path="--top_k",
+                code="no-effect",
+            )
         return ArrayPredictor(signatures)
 
     def _mixture(
@@ -317,7 +341,9 @@ class KerasTask(Task):
         try:
             return example_mixture(params, source, excluded)
         except DataError as error:
-            raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+            raise SettingError(
+                f"task.train_data.{error.field}", str(error), code=error.code
+            ) from error
 
     def _require_objective(self) -> Objective:
         if self._objective is None:
@@ -331,7 +357,7 @@ class KerasTask(Task):
         except DataError as error:
             raise self._data_error(section, error) from error
         if source is None:
-            raise SettingError(f"task.{section}.source", _NO_VALIDATION)
+            raise SettingError(f"task.{section}.source", _NO_VALIDATION, code="not-set")
         self._trained_arrays.check(specs_of(source, self.task_config.input_size), section)
         return source
 

@@ -78,6 +78,7 @@ class TrainedArrays:
                     f"got {path} {_format_spec(specs.get(path))}, but the run was trained on "
                     f"{_format_spec(self.specs.get(path))}\n"
                     "use arrays like those of the training, or another --model_dir",
+                    code="data-mismatch",
                 )
 
 
@@ -115,7 +116,7 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
         classes = {path: tuple(names) for path, names in content.get("classes", {}).items()}
         return TrainedArrays(specs, labels, classes, content.get("size"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise assets.damaged(ARRAYS_FILE, repr(error)) from None
+        raise assets.damaged(ARRAYS_FILE, error) from None
 
 
 def _describe(config: KerasConfig) -> TrainedArrays:
@@ -132,7 +133,7 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         return TrainedArrays(specs, _labels_of_specs(specs))
     train = sources[0]
     if train is None:
-        raise DataError("is not set", field="source")
+        raise DataError("is not set", field="source", code="not-set")
     if isinstance(train, ImageDataset):
         count = train.known_classes()
         labels = Labels((), "int32", *(() if count is None else (0.0, count - 1.0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
@@ -45,14 +46,22 @@ class NeuMFConfig(Config):
         formerly="older drivers accepted a number per layer; now one number applies to all layers",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields widths that two embeddings cannot have, and settings without effect."""
         if not self.layers or self.layers[0] % 2:
             got = list(self.layers)
-            yield "layers", f"got {got}, expected an even number first, for two equal embeddings"
+            yield Problem(
+                "layers",
+                f"got {got}, expected an even number first, for two equal embeddings",
+                code="not-divisible",
+            )
         for kind, name in (("gmf", "mlp_regularization"), ("mlp", "mf_regularization")):
             if self.kind == kind and getattr(self, name):
-                yield name, f"got {getattr(self, name)}, which has no effect with kind: {kind}"
+                yield Problem(
+                    name,
+                    f"got {getattr(self, name)}, which has no effect with kind: {kind}",
+                    code="no-effect",
+                )
 
 
 @config_class
@@ -154,18 +163,26 @@ class RecommendationConfig(TaskConfig):
     validation_data: RatingEvalData = field(factory=_validation_data, help="validation data")
     top_k: int = field(10, ge=1, help="k of HR@k and NDCG@k")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
         if not self.model.name:
             known = ", ".join(entry.name for entry in RATING_MODELS.entries())
-            yield "model.name", f"is not set\nallowed: {known}"
+            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         sources = [entry.name for entry in RATING_SOURCES.entries()]
         for section in SECTIONS:
             data = getattr(self, section)
             if data.source not in sources:
-                yield f"{section}.source", unknown_name_message("data source", data.source, sources)
+                yield Problem(
+                    f"{section}.source",
+                    unknown_name_message("data source", data.source, sources),
+                    code="not-allowed",
+                )
         among = self.validation_data.num_eval_negatives
         if among and self.top_k > among:
             setting = "validation_data.num_eval_negatives"
-            yield "top_k", f"got {self.top_k}, expected at most {setting}, {among}"
+            yield Problem(
+                "top_k",
+                f"got {self.top_k}, expected at most {setting}, {among}",
+                code="out-of-range",
+            )

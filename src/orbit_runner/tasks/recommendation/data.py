@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.errors import DataError
@@ -24,14 +25,14 @@ class RecommendationData(TaskData):
 
     excludes_examples = True
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields problems with the files of the datasets."""
         sources = {}
         for section in SECTIONS:
             try:
                 sources[section] = load_source(getattr(self.config, section))
             except DataError as error:
-                yield self.setting_of_error(section, error), str(error)
+                yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
         if len(sources) == len(SECTIONS):
             train, validation = (sources[section] for section in SECTIONS)
             count = self.config.validation_data.num_eval_negatives

@@ -80,7 +80,7 @@ class RatingExamples:
             raise unknown_id_error(text, self.id_help)
         row = interactions.row_of(place[1])
         if row is None:
-            raise unknown_id_error(text, self.id_help, f"has {len(interactions.users):,} ratings")
+            raise unknown_id_error(text, self.id_help, "is not a line with a rating")
         return self._index(text, int(interactions.users[row]), int(interactions.items[row]))
 
     def _index(self, text: str, user: int, item: int) -> int:

@@ -45,7 +45,8 @@ class UserPredictor:
             else:
                 raise RunnerError(
                     f"got {shorten(repr(argument))}, expected a user id, a text file of ids, or - "
-                    "for standard input"
+                    "for standard input",
+                    code="bad-item",
                 )
 
     def predict(self, items: Sequence[Line]) -> list[Prediction]:

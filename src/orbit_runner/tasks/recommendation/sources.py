@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.errors import SettingError, first_line
+from orbit_runner.errors import SettingError
 from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.recommendation.config import RecommendationDataConfig
@@ -69,6 +70,7 @@ class TrainedRatings:
             f"got {_describe_source(source)}, but the run was trained on other ones: "
             f"{len(self.user_ids):,} users and {len(self.item_ids):,} items\n"
             "use the data of the training, or another --model_dir",
+            code="data-mismatch",
         )
 
 
@@ -92,7 +94,7 @@ def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> Trained
         return TrainedRatings(**np.load(io.BytesIO(content), allow_pickle=False))
     # NumPy and zipfile raise a dozen kinds of errors for damaged files.
     except Exception as error:
-        raise assets.damaged(RATINGS_FILE, first_line(error)) from None
+        raise assets.damaged(RATINGS_FILE, error) from None
 
 
 @cache_source(maxsize=4)
@@ -110,7 +112,7 @@ def _load_interactions(load: Callable[..., Interactions], **arguments: Any) -> I
 
 def mismatch_problems(
     train: RatingSource, validation: RatingSource, num_negatives: int
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields (field, message) for choices of training and validation that do not match.
 
     `validation` must have the same items as `train`, and its users or the first of them. Each
@@ -121,17 +123,19 @@ def mismatch_problems(
         train.user_ids[:users], validation.user_ids
     )
     if not same:
-        yield (
+        yield Problem(
             "validation_data.source",
             f"got {_describe_source(validation)}, expected those of train_data: "
             f"{_describe_source(train)}\n"
             "both sections must read the same dataset: one choice per user is held out of training",
+            code="data-mismatch",
         )
     if num_negatives >= validation.num_items:
-        yield (
+        yield Problem(
             "validation_data.num_eval_negatives",
             f"got {num_negatives}, expected fewer than the {validation.num_items:,} items, or 0 "
             "for all of them",
+            code="data-mismatch",
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.data.shared_examples import SharedExamples, compare_keys
 from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError
@@ -37,7 +38,7 @@ from orbit_runner.data.tables.summary import (
     row_hashes,
     summarize,
 )
-from orbit_runner.errors import DataError, nearest_name_hint, shorten
+from orbit_runner.errors import DataError, format_count, nearest_name_hint, shorten
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
@@ -59,7 +60,7 @@ from orbit_runner.tasks.tabular.sources import (
     target_classes,
 )
 
-Problems = Iterator[tuple[str, str]]
+Problems = Iterator[Problem]
 # A target with more classes probably consists of numbers.
 _MAX_CLASSES = 10_000
 # If nearly all texts of a column differ, it is an ID or free text.
@@ -80,7 +81,8 @@ def table_problems(config: TabularConfig) -> Problems:
             try:
                 parts[section] = load_part(config, section)
             except DataError as error:
-                problems.append((setting_of_error(section, error), str(error)))
+                path = setting_of_error(section, error)
+                problems.append(Problem(path, str(error), code=error.code))
     yield from problems
     if not problems:
         yield from _value_problems(config, parts)
@@ -100,7 +102,7 @@ def _name_problems(config: TabularConfig) -> Problems:
         try:
             dataset = load_dataset(config, section)
         except DataError as error:
-            yield setting_of_error(section, error), str(error)
+            yield Problem(setting_of_error(section, error), str(error), code=error.code)
             return
         if dataset in checked:  # Both sections usually read the same table.
             continue
@@ -108,16 +110,24 @@ def _name_problems(config: TabularConfig) -> Problems:
         named = [*named_columns(config, section)]
         for path, name, kind in named:
             if problem := _name_problem(name, kind, dataset.kinds):
-                yield path, f"{problem}\ncolumns of {section}: {', '.join(dataset.kinds)}"
+                yield Problem(
+                    path,
+                    f"{problem}\ncolumns of {section}: {', '.join(dataset.kinds)}",
+                    code="unknown-column",
+                )
         inferred = set(feature_kinds(config)) - {name for _, name, _ in named}
         for name in sorted(inferred - set(dataset.kinds)):
-            yield f"{section}.source", f"has no column {name!r}, which train_data has"
+            yield Problem(
+                f"{section}.source",
+                f"has no column {name!r}, which train_data has",
+                code="bad-data",
+            )
         for name in config.features.exclude if section == "train_data" else ():
             if name not in {**dataset.kinds, **dataset.extra}:
                 hint = nearest_name_hint(name, dataset.kinds)
-                yield "features.exclude", f"unknown column {name!r}{hint}"
+                yield Problem("features.exclude", f"unknown column {name!r}{hint}", code="bad-data")
     if not feature_kinds(config) and not _typed_dates(config):
-        yield "features", "no columns are left for features"
+        yield Problem("features", "no columns are left for features", code="empty-data")
 
 
 def _name_problem(name: str, kind: str, kinds: Mapping[str, str]) -> str:
@@ -139,7 +149,7 @@ def _value_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Probl
         columns = {name: part.column(target.column) for name, part in parts.items()}
         for section, column in columns.items():
             if problem := _missing_problem(column, parts[section]):
-                yield path, problem
+                yield Problem(path, problem, code="bad-data")
         if target.type == CLASSIFICATION:
             yield from _class_problems(path, target.column, columns, parts)
     yield from _weight_problems(config, parts)
@@ -165,18 +175,24 @@ def _class_problems(
     train, validation = (columns[section] for section in SECTIONS)
     known = set(train.text_counts()) - {""}
     if len(known) > _MAX_CLASSES:
-        yield (
+        yield Problem(
             path,
             f"column {name!r} has {len(known):,} classes\nfor numbers, set type: {REGRESSION}",
+            code="bad-data",
         )
     elif len(known) < 2:
-        yield path, f"column {name!r} has only the class {', '.join(known)!r} in training"
+        yield Problem(
+            path,
+            f"column {name!r} has only the class {', '.join(known)!r} in training",
+            code="bad-data",
+        )
     if same := equal_numbers([*train.vocabulary, *validation.vocabulary]):
         left, right = same
-        yield (
+        yield Problem(
             path,
             f"column {name!r} has the classes {left!r} and {right!r}, which are the same number\n"
             "write it in one way",
+            code="bad-data",
         )
     new = np.array([text not in known for text in (*validation.vocabulary, "")])
     rows = np.flatnonzero(new[validation.values] & ~validation.is_missing())
@@ -186,10 +202,11 @@ def _class_problems(
         advice = nearest_name_hint(got, known)
         if len(known) > _FEW_TEXTS and _is_number(got):
             advice = f"\nfor numbers, write targets: [{{column: {name}, type: {REGRESSION}}}]"
-        yield (
+        yield Problem(
             path,
             f"column {name!r} has the class {got!r} in {where}{_other_rows(rows)}, which no "
             f"training row has{advice}",
+            code="unknown-class",
         )
 
 
@@ -208,13 +225,14 @@ def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Prob
         values = part.column(config.weight_column).values
         rows = np.flatnonzero(~(values >= 0))
         if len(rows):
-            yield (
+            yield Problem(
                 "weight_column",
                 f"column {config.weight_column!r} has {values[rows[0]]:g} in "
                 f"{part.row_location(int(rows[0]))}{_other_rows(rows)}, expected 0 or more",
+                code="bad-record",
             )
         elif not values.any():
-            yield "weight_column", f"all weights of {section} are 0"
+            yield Problem("weight_column", f"all weights of {section} are 0", code="bad-data")
 
 
 def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
@@ -222,31 +240,47 @@ def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
     for name, kind in feature_kinds(config).items():
         column = part.column(name)
         if column.is_missing().all():
-            yield "features", f"column {name!r} has no values in training"
+            yield Problem("features", f"column {name!r} has no values in training", code="bad-data")
         elif kind == CATEGORY and name not in config.features.categorical:
             misreading = find_misreading(part.source.columns[name].text_counts())
             if misreading is None:
                 yield from _id_problems(config, column)
             elif misreading.what == DATES and are_dates(misreading.odd):
-                yield "features", _text_date_problem(config, part.source, name, misreading)
+                yield Problem(
+                    "features",
+                    _text_date_problem(config, part.source, name, misreading),
+                    code="bad-data",
+                )
             elif misreading.what == DATES:
                 dates[name] = f"such as {_example(part.source, name, misreading.odd)}"
             else:
-                yield "features", _number_problem(config, part.source, name, misreading)
+                yield Problem(
+                    "features",
+                    _number_problem(config, part.source, name, misreading),
+                    code="bad-data",
+                )
     if dates:
-        yield "features", _date_problem(config, dates)
+        yield Problem("features", _date_problem(config, dates), code="bad-data")
 
 
 def _id_problems(config: TabularConfig, column: Column) -> Problems:
     texts = len(column.text_counts())
     rows = len(column.values)
     if texts > max(_MAX_TEXTS, rows // 2):
-        yield (
+        yield Problem(
             "features",
             f"column {column.name!r} has {texts:,} different texts in {rows:,} rows, as an ID has\n"
             f"{_exclude_advice(config, [column.name])}, or list the columns to use in "
             "features.numeric, categorical and text",
+            code="bad-data",
         )
+
+
+def _rounded_advice(config: TabularConfig, name: str) -> str:
+    """Returns the settings for a column of IDs, which are not numbers to compute with."""
+    if config.features.names:
+        return "remove it from features.numeric, or list it in features.categorical"
+    return f"{_exclude_advice(config, [name])}; {category_advice(config, name)}"
 
 
 def _exclude_advice(config: TabularConfig, names: Sequence[str]) -> str:
@@ -333,7 +367,7 @@ def _row_of(column: Column, texts: Sequence[str]) -> int:
 
 def _other_rows(rows: Sequence[int] | np.ndarray) -> str:
     more = len(rows) - 1
-    return f" and {more:,} other row{'s' if more > 1 else ''}" if more else ""
+    return f" and {format_count(more, 'other row')}" if more else ""
 
 
 def left_out(config: TabularConfig) -> list[str]:
@@ -384,8 +418,18 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 def column_warnings(config: TabularConfig) -> list[str]:
-    """Returns why columns of texts may not mean what they seem to."""
-    return [*nearly_unique(config), *_differences_in_case(config)]
+    """Returns why columns may not mean what they seem to."""
+    return [*nearly_unique(config), *_differences_in_case(config), *_rounded_columns(config)]
+
+
+def _rounded_columns(config: TabularConfig) -> Iterator[str]:
+    part = load_part(config, "train_data")
+    for name in feature_kinds(config):
+        if example := part.column(name).rounded:
+            yield (
+                f"column {name!r} has whole numbers above 2^24, which float32 rounds ({example}); "
+                f"if they are IDs: {_rounded_advice(config, name)}"
+            )
 
 
 def _differences_in_case(config: TabularConfig) -> Iterator[str]:

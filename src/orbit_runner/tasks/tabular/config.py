@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
@@ -78,10 +79,14 @@ class TextColumnConfig(Config):
         64, ge=1, le=2**16, help="number of tokens, from the first, that the model sees of a text"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields a length without room for a token."""
         if self.tokenizer == SUBWORDS and self.max_length < 2:
-            yield "max_length", "got 1, expected at least 2 with subwords: one is the end token"
+            yield Problem(
+                "max_length",
+                "got 1, expected at least 2 with subwords: one is the end token",
+                code="out-of-range",
+            )
 
 
 @config_class
@@ -107,23 +112,30 @@ class FeaturesConfig(Config):
         help="columns that are not features; all other columns are, so list no features",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields columns that are listed twice, and texts without a column."""
         if self.exclude and self.names:
-            yield (
+            yield Problem(
                 "exclude",
                 "has no effect beside numeric, categorical, date or text, which list all features",
+                code="no-effect",
             )
         listed = [*self.numeric, *self.categorical, *self.date]
         twice = sorted({name for name in listed if listed.count(name) > 1})
         if twice:
             lists = "numeric, categorical and date" if self.date else "numeric and categorical"
-            yield "categorical", f"{', '.join(twice)} is listed twice in {lists}"
+            yield Problem(
+                "categorical",
+                f"{', '.join(map(repr, twice))} is listed twice in {lists}",
+                code="set-twice",
+            )
         for index, text in enumerate(self.text):
             if not text.column:
-                yield f"text[{index}].column", "is not set"
+                yield Problem(f"text[{index}].column", "is not set", code="not-set")
             elif text.column in self.names[: len(listed) + index]:
-                yield f"text[{index}].column", f"{text.column!r} is listed twice"
+                yield Problem(
+                    f"text[{index}].column", f"{text.column!r} is listed twice", code="set-twice"
+                )
 
     @property
     def names(self) -> list[str]:
@@ -178,7 +190,7 @@ class TableTaskConfig(TaskConfig):
 
     def section_problems(
         self, split: TableSplitConfig | None, sections: Sequence[str] = SECTIONS
-    ) -> Iterator[tuple[str, str]]:
+    ) -> Iterator[Problem]:
         """Yields unknown sources of the sections, and parts that `split` does not have."""
         sources = [entry.name for entry in TABLE_SOURCES.entries()]
         for section in sections:
@@ -229,12 +241,12 @@ class TabularConfig(TableTaskConfig):
         # Faster for small networks, and the weights do not depend on the number of cores.
         return defaults | {"runtime.intra_op_threads": 1}
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
         if not self.model.name:
             known = ", ".join(entry.name for entry in TABLE_MODELS.entries())
-            yield "model.name", f"is not set\nallowed: {known}"
+            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         # Without a source of its own, validation data has that of the training data.
         has_source = self.train_data.source or self.validation_data.source
         yield from self.section_problems(self.split, SECTIONS if has_source else SECTIONS[:1])
@@ -243,21 +255,29 @@ class TabularConfig(TableTaskConfig):
         yield from self._class_problems()
         yield from self._metric_problems()
 
-    def _target_problems(self) -> Iterator[tuple[str, str]]:
+    def _target_problems(self) -> Iterator[Problem]:
         if not self.targets:
-            yield "targets", "is empty; list the columns to predict"
+            yield Problem("targets", "is empty; list the columns to predict", code="not-set")
         names = [target.column for target in self.targets]
         for index, name in enumerate(names):
             if not name:
-                yield f"targets[{index}].column", "is not set"
+                yield Problem(f"targets[{index}].column", "is not set", code="not-set")
             elif name in names[:index]:
-                yield f"targets[{index}].column", f"{name!r} is listed twice"
+                yield Problem(
+                    f"targets[{index}].column", f"{name!r} is listed twice", code="set-twice"
+                )
             elif name in self.features.names:
-                yield f"targets[{index}].column", f"{name!r} is also a feature"
+                yield Problem(
+                    f"targets[{index}].column", f"{name!r} is also a feature", code="conflict"
+                )
             elif name in self.features.exclude:
-                yield f"targets[{index}].column", f"{name!r} is in features.exclude, but a target"
+                yield Problem(
+                    f"targets[{index}].column",
+                    f"{name!r} is in features.exclude, but a target",
+                    code="conflict",
+                )
 
-    def _class_problems(self) -> Iterator[tuple[str, str]]:
+    def _class_problems(self) -> Iterator[Problem]:
         count = sum(target.type == CLASSIFICATION for target in self.targets)
         settings = {
             "class_weights": self.class_weights,
@@ -265,9 +285,11 @@ class TabularConfig(TableTaskConfig):
         }
         if count != 1:
             for name in (name for name, value in settings.items() if value):
-                yield name, f"got {count} classification targets, expected one"
+                yield Problem(
+                    name, f"got {count} classification targets, expected one", code="not-supported"
+                )
 
-    def _metric_problems(self) -> Iterator[tuple[str, str]]:
+    def _metric_problems(self) -> Iterator[Problem]:
         """Yields metrics that do not exist, and those for unknown targets or for unlike ones."""
         names = [target.column for target in self.targets]
         is_mixed = len({target.type for target in self.targets}) > 1
@@ -275,13 +297,14 @@ class TabularConfig(TableTaskConfig):
             target = item.get(TARGET) if isinstance(item, Mapping) else None
             if target is not None and target not in names:
                 hint = unknown_name_message("target", str(target), names)
-                yield f"metrics[{index}].{TARGET}", hint
+                yield Problem(f"metrics[{index}].{TARGET}", hint, code="unknown-name")
             elif target is None and is_mixed:
                 name, _ = split_item(item)
-                yield (
+                yield Problem(
                     f"metrics[{index}]",
                     "is for all targets, but some of them are classes, and others are numbers\n"
                     f"name its target: {{name: {name}, {TARGET}: {names[0]}}}",
+                    code="not-supported",
                 )
         problems = [
             problem

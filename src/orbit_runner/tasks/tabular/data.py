@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.shared_examples import SharedExamples
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.summary import TableSummary
+from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
@@ -22,7 +24,7 @@ from orbit_runner.tasks.tabular.checks import (
     summarize_table,
     table_problems,
 )
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, SECTIONS, TabularConfig
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, SECTIONS, SUBWORDS, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
 
@@ -35,7 +37,7 @@ class TabularData(TaskData):
 
     excludes_examples = True
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields problems with the files, the columns and the values that a run needs."""
         yield from table_problems(self.config)
 
@@ -46,6 +48,11 @@ class TabularData(TaskData):
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""
         return "memory"
+
+    def packages(self) -> Sequence[str]:
+        """Returns SentencePiece if a column of texts has subwords."""
+        has_subwords = any(column.tokenizer == SUBWORDS for column in self.config.features.text)
+        return (SENTENCEPIECE,) if has_subwords else ()
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation rows with the features of a training row, or None."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import source_field
 from orbit_runner.config.schema.weights import NEVER
@@ -73,25 +74,39 @@ class TableDataConfig(MixedDataConfig):
         4, help="pixels of padding around an image", unsupported=_NO_IMAGES
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that the source ignores, and required ones that are missing."""
         yield from super().problems()
         if len(self.delimiter) != 1:
-            yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
+            yield Problem(
+                "delimiter",
+                f"got {self.delimiter!r}, expected one character, such as ',' or '|'",
+                code="wrong-type",
+            )
         if self.files is not None:
             yield from self._class_file_problems()
 
-    def _class_file_problems(self) -> Iterator[tuple[str, str]]:
+    def _class_file_problems(self) -> Iterator[Problem]:
         """Yields too few classes, and classes without a name or without files."""
         files = self.files or {}
         if len(files) < (2 if self.is_training else 1):
             got = f"got only the class {next(iter(files))!r}" if files else "is empty"
-            yield "files", f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
+            yield Problem(
+                "files",
+                f"{got}, expected two or more, such as {{en: train.en, de: train.de}}",
+                code="wrong-type",
+            )
         for label, names in files.items():
             if not label.strip():
-                yield "files", f"got the class {label!r}, expected a name"
+                yield Problem(
+                    "files", f"got the class {label!r}, expected a name", code="wrong-type"
+                )
             elif not _file_names(names):
-                yield "files", f"{label}: got {names!r}, expected the name of a file, or a list"
+                yield Problem(
+                    "files",
+                    f"{label}: got {names!r}, expected the name of a file, or a list",
+                    code="wrong-type",
+                )
 
     @property
     def format(self) -> type[TableDataset]:
@@ -146,11 +161,17 @@ def validation_table() -> TableDataConfig:
 
 def part_problems(
     section: str, data: TableDataConfig, split: TableSplitConfig | None
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Problem]:
     """Yields a part of a section that `split`, the setting of the task, does not have."""
     if data.traits.is_generated:
         return
     if split is None and data.split:
-        yield f"{section}.split", f"got {data.split!r}, but task.split is not set"
+        yield Problem(
+            f"{section}.split", f"got {data.split!r}, but task.split is not set", code="not-set"
+        )
     elif split is not None and split.parts and data.part not in split.parts:
-        yield f"{section}.split", unknown_name_message("part", data.part, split.parts)
+        yield Problem(
+            f"{section}.split",
+            unknown_name_message("part", data.part, split.parts),
+            code="unknown-part",
+        )

@@ -76,6 +76,7 @@ def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndar
             f"was not trained on{nearest_name_hint(text, classes)}\n"
             f"its classes: {shorten(', '.join(classes), 200)}",
             field="source",
+            code="unknown-class",
         )
     return numbers
 

@@ -65,7 +65,8 @@ class RowPredictor:
             if not is_file(os.path.expanduser(argument)):
                 raise RunnerError(
                     f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
-                    "Parquet or .npz, or - for standard input"
+                    "Parquet or .npz, or - for standard input",
+                    code="bad-item",
                 )
             yield from file_rows(argument, self._data, numbers)
 

@@ -190,7 +190,7 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
     try:
         return decode_fit(content, config)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise assets.damaged(PREPROCESSING_FILE, repr(error)) from None
+        raise assets.damaged(PREPROCESSING_FILE, error) from None
 
 
 def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:
@@ -214,8 +214,10 @@ def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
     for name in _COLUMNS:
         if content[name] != settings[name]:
             raise RunnerError(
-                f"task.{name}: differs from the setting that the run was trained with\n"
-                "use the config.yaml of the run, or another --model_dir"
+                "differs from the setting that the run was trained with\n"
+                "use the config.yaml of the run, or another --model_dir",
+                path=f"task.{name}",
+                code="other-assets",
             )
     return Preprocessing(
         numeric={name: NumberFit(**fit) for name, fit in content["numeric"].items()},

@@ -92,14 +92,16 @@ def file_rows(
         with open_binary(Path(path).expanduser()) as file:
             head = file.peek(16)  # type: ignore[attr-defined]
             if head[:2] in _UTF16_MARKS:
-                raise RunnerError(f"{path}: is UTF-16, expected UTF-8")
+                raise RunnerError(f"{path}: is UTF-16, expected UTF-8", code="damaged-file")
             table = _binary_format(head)
             if table is None:
                 lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="\n")
                 yield from text_rows(path, lines, data, _format_of(path, text_column), text_column)
                 return
     except (OSError, EOFError, zlib.error) as error:
-        raise RunnerError(f"{path}: cannot be read to the end ({error})") from None
+        raise RunnerError(
+            f"{path}: cannot be read to the end ({error})", code="unreadable-file"
+        ) from None
     yield from _table_rows(path, table, data, numbers)
 
 
@@ -130,7 +132,9 @@ def text_rows(
     """
     first, lines = peek_line(remove_mark(lines))
     if _binary_format(first[:16].encode("utf-8", "surrogateescape")):
-        raise RunnerError(f"{where}: is a binary file; pass its name to `runner predict`")
+        raise RunnerError(
+            f"{where}: is a binary file; pass its name to `runner predict`", code="bad-item"
+        )
     if not kind and first.lstrip().startswith("{"):
         kind = JSON_LINES
     if kind == JSON_LINES:
@@ -163,7 +167,7 @@ def csv_rows(
             header = cells
             twice = next((name for name in cells if cells.count(name) > 1), None)
             if twice is not None:
-                raise RunnerError(f"{where}: has two columns {twice!r}")
+                raise RunnerError(f"{where}: has two columns {twice!r}", code="set-twice")
             continue
         number += 1
         if not problem and len(cells) != len(header):

@@ -146,6 +146,7 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
                 f"{nearest_name_hint(missing, dataset.kinds)}, which {_name_of(datasets[0])} of "
                 "mixture[0] has",
                 field=f"mixture[{number}]",
+                code="unknown-column",
             )
     try:
         return [_load(dataset, tuple(kinds.items())) for dataset in datasets]
@@ -167,7 +168,7 @@ def _explain_cell(config: TabularConfig, section: str, error: CellError) -> Cell
         lines.append(category_advice(config, error.column))
     lines += [more] * bool(more)
     setting = path if path.startswith(("targets", "weight_column")) else "features"
-    return CellError("\n".join(lines), error.column, error.text, setting)
+    return CellError("\n".join(lines), error.column, error.text, setting, code=error.code)
 
 
 def missing_values_advice(data: TableDataConfig, texts: Sequence[str]) -> str:
@@ -241,7 +242,8 @@ def target_classes(config: TabularConfig) -> Classes:
     names = [target.column for target in config.targets if target.type == CLASSIFICATION]
     if len(names) != 1:
         raise DataError(
-            f"got {len(names)} classification targets, expected one, whose classes have weights"
+            f"got {len(names)} classification targets, expected one, whose classes have weights",
+            code="not-supported",
         )
     return classes_of_column(load_part(config, "train_data").column(names[0]))
 

@@ -207,7 +207,11 @@ class TabularTask(TableTask):
         Raises `RunnerError` if `top_k` is given, because a row has one prediction.
         """
         if top_k is not None:
-            raise RunnerError(f"--top_k: got {top_k}, but each row has only one prediction")
+            raise RunnerError(
+                f"got {top_k}, but each row has only one prediction",
+                path="--top_k",
+                code="no-effect",
+            )
         from orbit_runner.tasks.tabular.predictor import RowPredictor
 
         return RowPredictor(signatures, self.task_config.train_data)

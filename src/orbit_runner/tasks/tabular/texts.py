@@ -95,7 +95,7 @@ def fit_text(config: TextColumnConfig, column: Column) -> TextFit:
         vocabulary = build_vocabulary(counts, size=config.vocab_size, character_coverage=1.0)
     except DataError as error:
         problem = f"column {config.column!r}: {error.field}: {error}"
-        raise DataError(problem, field="columns") from error
+        raise DataError(problem, field="columns", code=error.code) from error
     return TextFit(config.max_length, sentencepiece=base64.b64encode(vocabulary.model).decode())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import TEXT_CLASSIFIERS
@@ -56,19 +57,21 @@ class TextClassificationConfig(TableTaskConfig):
         "macro}], or classes",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
         yield from metric_problems(self.metrics, taken=("accuracy",))
         yield from value_problems("class_weights", self.class_weights)
         if not self.model.name:
             known = ", ".join(entry.name for entry in TEXT_CLASSIFIERS.entries())
-            yield "model.name", f"is not set\nallowed: {known}"
+            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         for name, value in (("text.column", self.text.column), ("label_column", self.label_column)):
             if not value:
-                yield name, "is not set"
+                yield Problem(name, "is not set", code="not-set")
         if self.text.column == self.label_column:
-            yield "label_column", f"{self.label_column!r} is also text.column"
+            yield Problem(
+                "label_column", f"{self.label_column!r} is also text.column", code="conflict"
+            )
         yield from self.section_problems(self.split)
 
     def to_tabular_config(self) -> TabularConfig:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.shared_examples import SharedExamples
@@ -31,10 +33,10 @@ class TextClassificationData(TaskData):
         super().__init__(config)
         self.table = TabularData(config.to_tabular_config())
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields problems with the files, the columns and the values that a run needs."""
-        for path, message in self.table.problems():
-            yield _setting_of_table(path), message
+        for problem in self.table.problems():
+            yield dataclasses.replace(problem, path=_setting_of_table(problem.path))
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
@@ -43,6 +45,10 @@ class TextClassificationData(TaskData):
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""
         return "memory"
+
+    def packages(self) -> Sequence[str]:
+        """Returns SentencePiece if the tokens are subwords."""
+        return self.table.packages()
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation texts that are also training texts, or None."""

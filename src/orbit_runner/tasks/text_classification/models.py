@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 
 
@@ -35,14 +36,22 @@ class TextTransformerConfig(TextClassifierConfig):
         256, ge=1, le=2**18, help="inner width of the feed-forward layers"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields sizes that do not fit together."""
         width = self.embedding_width
         heads = self.num_attention_heads
         if width % 2:
-            yield "embedding_width", f"got {width}, expected an even number, for sines and cosines"
+            yield Problem(
+                "embedding_width",
+                f"got {width}, expected an even number, for sines and cosines",
+                code="not-divisible",
+            )
         if width % heads:
-            yield "num_attention_heads", f"got {heads}, expected a divisor of the width, {width}"
+            yield Problem(
+                "num_attention_heads",
+                f"got {heads}, expected a divisor of the width, {width}",
+                code="not-divisible",
+            )
 
 
 @config_class
@@ -58,9 +67,13 @@ class BertConfig(TextClassifierConfig):
         0.02, gt=0.0, le=1.0, help="standard deviation of the initial kernels and embeddings"
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields heads that do not divide the width."""
         width = self.embedding_width
         heads = self.num_attention_heads
         if width % heads:
-            yield "num_attention_heads", f"got {heads}, expected a divisor of the width, {width}"
+            yield Problem(
+                "num_attention_heads",
+                f"got {heads}, expected a divisor of the width, {width}",
+                code="not-divisible",
+            )

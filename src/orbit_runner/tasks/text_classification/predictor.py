@@ -53,7 +53,7 @@ class TextPredictor:
             elif is_file(argument):
                 yield from file_rows(argument, self._data, text_column=self._column)
             elif FILE_PATTERN.fullmatch(argument):
-                raise RunnerError(f"file not found: {argument}")
+                raise RunnerError(f"file not found: {argument}", code="missing-file")
             else:
                 yield Row("", {self._column: argument})
 

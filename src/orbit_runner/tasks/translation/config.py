@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import DataConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
@@ -85,45 +86,60 @@ class TranslationDataConfig(DataConfig):
         4, help="pixels of padding around an image before a random crop", unsupported=_NO_AUGMENT
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings of the dataset that contradict each other."""
         by_tokens = self.is_training and self.batch_tokens
-        for name, message in super().problems():
-            if name != "global_batch_size" or not by_tokens:
-                yield name, message
+        for problem in super().problems():
+            if problem.path != "global_batch_size" or not by_tokens:
+                yield problem
         if self.batch_tokens and self.global_batch_size:
-            yield (
+            yield Problem(
                 "batch_tokens",
                 f"global_batch_size is also set, to {self.global_batch_size}; set only one",
+                code="conflict",
             )
         if self.batch_tokens and not self.is_training:
-            yield "batch_tokens", "is not supported in evaluation; set global_batch_size instead"
+            yield Problem(
+                "batch_tokens",
+                "is not supported in evaluation; set global_batch_size instead",
+                code="not-supported",
+            )
         if self.batch_shapes:
             yield from self._batch_shapes_problems()
         if self.synthetic.features is not None:
-            yield "synthetic.features", "is not supported in translation; remove it"
+            yield Problem(
+                "synthetic.features",
+                "is not supported in translation; remove it",
+                code="not-supported",
+            )
 
     @property
     def batch_shapes_vary(self) -> bool:
         """Whether batches have many shapes: as many as there are lengths of sentences."""
         return not (self.static_batch or self.batch_shapes)
 
-    def _batch_shapes_problems(self) -> Iterator[tuple[str, str]]:
+    def _batch_shapes_problems(self) -> Iterator[Problem]:
         name = "batch_shapes"
         if not self.is_training:
-            yield name, "is not supported in evaluation; set static_batch: true instead"
+            yield Problem(
+                name,
+                "is not supported in evaluation; set static_batch: true instead",
+                code="not-supported",
+            )
         elif self.static_batch:
-            yield (
+            yield Problem(
                 name,
                 f"got {self.batch_shapes}, but with static_batch: true all batches have one shape\n"
                 "remove one of them",
+                code="conflict",
             )
         elif not self.batch_tokens:
-            yield (
+            yield Problem(
                 name,
                 f"got {self.batch_shapes}, but batch_tokens is not set\n"
                 "set batch_tokens instead of global_batch_size, or remove batch_shapes; "
                 "static_batch: true gives all batches one shape",
+                code="conflict",
             )
 
 
@@ -179,23 +195,25 @@ class TranslationConfig(TaskConfig):
         unsupported="use `runner predict` to translate; evaluation only computes the score",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
         if not self.model.name:
             known = ", ".join(entry.name for entry in TEXT_MODELS.entries())
-            yield "model.name", f"is not set\nallowed: {known}"
+            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         for section in ("train_data", "validation_data"):
             source = getattr(self, section).source
             known_sources = [entry.name for entry in TEXT_SOURCES.entries()]
             if source not in known_sources:
-                yield (
-                    f"{section}.source",
-                    unknown_name_message("data source", source, known_sources),
-                )
+                message = unknown_name_message("data source", source, known_sources)
+                yield Problem(f"{section}.source", message, code="not-allowed")
 
         if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
-            yield "validation_data.static_batch", "is false, but model.padded_decode requires true"
+            yield Problem(
+                "validation_data.static_batch",
+                "is false, but model.padded_decode requires true",
+                code="conflict",
+            )
 
     @property
     def batch_shapes_vary(self) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.shared_examples import SharedExamples
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
+from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.translation.config import TranslationDataConfig
@@ -15,6 +17,7 @@ from orbit_runner.tasks.translation.examples import PairExamples
 from orbit_runner.tasks.translation.sources import (
     check_files,
     load_vocabulary,
+    needs_vocabulary,
     shared_pairs,
     text_files,
 )
@@ -32,13 +35,13 @@ class TranslationData(TaskData):
 
     excludes_examples = True
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields problems with the files of the datasets."""
         for section in ("train_data", "validation_data"):
             try:
                 check_files(self.config, section)
             except DataError as error:
-                yield self.setting_of_error(section, error), str(error)
+                yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections and of the vocabulary."""
@@ -48,9 +51,16 @@ class TranslationData(TaskData):
         """Returns that each worker reads all files at the start."""
         return "memory"
 
+    def packages(self) -> Sequence[str]:
+        """Returns SentencePiece unless all data are ids."""
+        return (SENTENCEPIECE,) if needs_vocabulary(self.config) else ()
+
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation pairs that are also training pairs, or None."""
-        return shared_pairs(self.config, self.excluded_rows)
+        data = self.config.train_data
+        # The rows in the files, which also have the pairs that are too long.
+        rows = PairExamples(self.config, data, None).excluded_rows if data.exclude else None
+        return shared_pairs(self.config, rows)
 
     def training_examples(
         self, section: TranslationDataConfig, model_dir: str | None

@@ -93,6 +93,11 @@ class PairExamples:
             description["text"] = dict(zip(_SIDES, texts, strict=True))
         return description
 
+    @property
+    def excluded_rows(self) -> np.ndarray:
+        """The rows in the files of the pairs that `exclude` leaves out, int64 [pairs]."""
+        return self._rows[self.excluded]
+
     @functools.cached_property
     def _rows(self) -> np.ndarray:
         """The row of each pair in the files, int64 [pairs]."""

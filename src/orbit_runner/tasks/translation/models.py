@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.transformer_sizes import SIZES
 
@@ -110,18 +111,25 @@ class TransformerConfig(TextModelConfig):
         help="strength of length normalization in beam search (Wu et al. 2016, equation 14)",
     )
 
-    def problems(self) -> Iterator[tuple[str, str]]:
+    def problems(self) -> Iterator[Problem]:
         """Yields sizes that do not fit together."""
         size = SIZES[self.preset]
         width = self.embedding_width or size.embedding_width
         if width % 2:
-            yield "embedding_width", f"got {width}, expected an even number, for sines and cosines"
+            yield Problem(
+                "embedding_width",
+                f"got {width}, expected an even number, for sines and cosines",
+                code="not-divisible",
+            )
         for section in ("encoder", "decoder"):
             heads = getattr(self, section).num_attention_heads or size.num_attention_heads
             if width % heads:
-                yield (
+                yield Problem(
                     f"{section}.num_attention_heads",
                     f"got {heads}, expected a divisor of the width, {width}",
+                    code="not-divisible",
                 )
         if self.padded_decode and self.decode_max_length is None:
-            yield "decode_max_length", "is not set, but padded_decode requires it"
+            yield Problem(
+                "decode_max_length", "is not set, but padded_decode requires it", code="not-set"
+            )

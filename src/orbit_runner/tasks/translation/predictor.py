@@ -34,7 +34,8 @@ class LinePredictor:
         if TEXT not in signatures:
             raise RunnerError(
                 "the model accepts only token ids, because it was trained without a vocabulary\n"
-                "set task.sentencepiece_model_path to the vocabulary of its data"
+                "set task.sentencepiece_model_path to the vocabulary of its data",
+                code="missing-file",
             )
         self._translate = signatures[TEXT]
 
@@ -50,7 +51,7 @@ class LinePredictor:
             elif is_file(argument):
                 yield from file_lines(Path(argument))
             elif FILE_PATTERN.fullmatch(argument):
-                raise RunnerError(f"file not found: {shorten(argument)}")
+                raise RunnerError(f"file not found: {shorten(argument)}", code="missing-file")
             else:
                 yield argument_line(argument)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +47,7 @@ def check_files(config: TranslationConfig, section: str) -> None:
     Also raises it if the two languages have different numbers of lines. Reads records completely.
     """
     vocabulary = None
-    if config.sentencepiece_model_path and _needs_vocabulary(config):
+    if config.sentencepiece_model_path and needs_vocabulary(config):
         vocabulary = _read_vocabulary(config.sentencepiece_model_path)
     vocab_size = vocabulary.size if vocabulary else config.vocab_size
     open_pairs(getattr(config, section)).check(vocab_size, vocabulary)
@@ -60,7 +60,7 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
     """
     datasets = {section: open_pairs(getattr(config, section)) for section in _SECTIONS}
     files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.has_files}
-    if config.sentencepiece_model_path and _needs_vocabulary(config):
+    if config.sentencepiece_model_path and needs_vocabulary(config):
         path = Path(config.sentencepiece_model_path).expanduser()
         files["sentencepiece_model_path"] = describe_files([path], content_digest)
     return files
@@ -71,7 +71,7 @@ def load_vocabulary(config: TranslationConfig, assets: Assets) -> Vocabulary | N
 
     None if all data are ids. Raises `DataError` if the vocabulary cannot be read or built.
     """
-    if not (_needs_vocabulary(config) or assets.has(VOCABULARY_FILE)):
+    if not (needs_vocabulary(config) or assets.has(VOCABULARY_FILE)):
         return None
     model = assets.get(
         VOCABULARY_FILE,
@@ -104,11 +104,11 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
 
 
 def shared_pairs(
-    config: TranslationConfig, excluded_rows: Callable[[], np.ndarray | None]
+    config: TranslationConfig, excluded_rows: np.ndarray | None
 ) -> SharedExamples | None:
     """Returns the validation pairs that are also training pairs, or None.
 
-    `excluded_rows` returns the indices of the training pairs that are left out, or None.
+    `excluded_rows` are the rows in the training files that are left out, or None.
     """
     datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
     advice = "name other files in validation_data"
@@ -121,9 +121,8 @@ def shared_pairs(
         files = [[str(path) for path in pair[0]] for pair in sides]
         return shared_files(files[0], files[1], advice)
     train, validation = (bytes_keys(_pair_bytes(*pair)) for pair in sides)
-    excluded = excluded_rows()
-    if excluded is not None:
-        train = np.delete(train, excluded)
+    if excluded_rows is not None:
+        train = np.delete(train, excluded_rows)
     where = f"line {{}} of {_format_paths(sides[1][0])}"
     places = (lambda row: "", lambda row: where.format(row + 1))
     return compare_keys(train, validation, "pairs", places, advice)
@@ -135,7 +134,8 @@ def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
     return (f"{source}\n{target}".encode() for source, target in pairs)
 
 
-def _needs_vocabulary(config: TranslationConfig) -> bool:
+def needs_vocabulary(config: TranslationConfig) -> bool:
+    """Returns whether a run needs the vocabulary: unless all data are ids."""
     datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
     if any(dataset.is_text for dataset in datasets):
         return True

@@ -196,7 +196,11 @@ class TranslationTask(Task):
         there is no vocabulary.
         """
         if top_k is not None:
-            raise RunnerError(f"--top_k: got {top_k}, but each sentence has only one translation")
+            raise RunnerError(
+                f"got {top_k}, but each sentence has only one translation",
+                path="--top_k",
+                code="no-effect",
+            )
         from orbit_runner.tasks.translation.predictor import LinePredictor
 
         return LinePredictor(signatures)

@@ -278,7 +278,8 @@ class CallbackList(Callback):
             except (TypeError, ValueError) as error:
                 raise RunnerError(
                     f"{name}.get_state() returned a value that JSON cannot represent: {error}\n"
-                    "return numbers, strings, booleans, None, lists, or dicts with string keys"
+                    "return numbers, strings, booleans, None, lists, or dicts with string keys",
+                    code="wrong-type",
                 ) from error
         return kept
 

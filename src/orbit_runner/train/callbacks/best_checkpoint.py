@@ -48,7 +48,9 @@ class Comparison:
         for name in self.metric.split("|"):
             if not isinstance(value, Mapping) or name not in value:
                 known = list(value) if isinstance(value, Mapping) else []
-                raise RunnerError(unknown_name_message("metric", self.metric, known))
+                raise RunnerError(
+                    unknown_name_message("metric", self.metric, known), code="unknown-name"
+                )
             value = value[name]
         return float(value)  # type: ignore[arg-type]
 
@@ -68,7 +70,9 @@ class Comparison:
 def require_metric(name: str, known: Sequence[str], setting: str) -> None:
     """Raises SettingError if evaluations do not report the metric that a setting names."""
     if name not in known:
-        raise SettingError(setting, unknown_name_message("metric", name, known))
+        raise SettingError(
+            setting, unknown_name_message("metric", name, known), code="unknown-name"
+        )
 
 
 class BestKeeper(Callback):

@@ -75,16 +75,21 @@ def sort_callbacks(
             kept.append(callback)
             continue
         if not _is_of_keras(callback):
+            is_class = isinstance(callback, type)
+            what = f"the class {callback.__name__}" if is_class else type(callback).__name__
             raise RunnerError(
-                f"{where}: got {type(callback).__name__}, expected an object of a subclass of "
-                "orbit_runner.Callback or tf_keras.callbacks.Callback"
+                f"{where}: got {what}, expected an object of a subclass of "
+                "orbit_runner.Callback or tf_keras.callbacks.Callback",
+                code="wrong-type",
             )
         name = _keras_name(callback)
         if name == "EarlyStopping" and _is_own_class(type(callback)):
             _require_evaluation(where, name, evaluates=evaluates)
             settings[_EARLY_STOPPING] = _early_stopping(callback, where)
         elif name in _INSTEAD:
-            raise RunnerError(f"{where}: {name} is not called\n{_INSTEAD[name]}")
+            raise RunnerError(
+                f"{where}: {name} is not called\n{_INSTEAD[name]}", code="not-supported"
+            )
         elif name != "TerminateOnNaN":  # Each run ends if its loss is NaN.
             _check_methods(callback, where, evaluates=evaluates)
             kept.append(KerasCallback(callback, where))
@@ -108,7 +113,8 @@ def _require_evaluation(where: str, what: str, *, evaluates: bool) -> None:
     if not evaluates:
         raise RunnerError(
             f"{where}: {what} needs evaluations, and there are no validation data\n"
-            "set validation or validation_split"
+            "set validation or validation_split",
+            code="not-set",
         )
 
 
@@ -116,7 +122,9 @@ def _check_methods(callback: Any, where: str, *, evaluates: bool) -> None:
     name = type(callback).__name__
     for method, advice in _NOT_CALLED.items():
         if _is_overridden(callback, method):
-            raise RunnerError(f"{where}: {name}.{method} is not called\n{advice}")
+            raise RunnerError(
+                f"{where}: {name}.{method} is not called\n{advice}", code="not-supported"
+            )
     for method in ("on_epoch_begin", "on_epoch_end"):
         if _is_overridden(callback, method):
             _require_evaluation(where, f"{name}.{method}", evaluates=evaluates)
@@ -132,7 +140,8 @@ def _early_stopping(callback: Any, where: str) -> dict[str, Any]:
     if not monitor.startswith("val_"):
         raise RunnerError(
             f"{where}: EarlyStopping(monitor={monitor!r}) compares training records, expected the "
-            "metric of an evaluation\nuse one that begins with 'val_', such as 'val_loss'"
+            "metric of an evaluation\nuse one that begins with 'val_', such as 'val_loss'",
+            code="not-supported",
         )
     metric = "validation_loss" if monitor == "val_loss" else monitor.removeprefix("val_")
     comparison = "higher" if _prefers_higher(callback, monitor) else "lower"
@@ -145,13 +154,15 @@ def _early_stopping(callback: Any, where: str) -> dict[str, Any]:
         raise RunnerError(
             f"{where}: EarlyStopping(restore_best_weights=True) is not supported\n"
             f"keep the best checkpoint, with overrides={best},\n"
-            "and build its model: orbit_runner.load(result.model_dir).model('best')"
+            "and build its model: orbit_runner.load(result.model_dir).model('best')",
+            code="not-supported",
         )
     for name in ("baseline", "start_from_epoch"):
         if getattr(callback, name, None):
             raise RunnerError(
                 f"{where}: EarlyStopping({name}={getattr(callback, name)}) is not supported\n"
-                f"remove it; {_EARLY_STOPPING} has a threshold"
+                f"remove it; {_EARLY_STOPPING} has a threshold",
+                code="not-supported",
             )
     return {
         "metric": metric,

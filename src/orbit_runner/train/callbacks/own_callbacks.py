@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -154,10 +155,18 @@ class DivergenceGuard(Callback):
         if math.isfinite(loss) and not above:
             return
         trials = int(run.state.recoveries.numpy())
+        reason = f"the loss is {loss:g} at step {step}, allowed: at most {bound:g}"
+        reason += f"; recoveries so far: {trials}" if trials else ""
+        if not math.isfinite(loss):
+            raise Diverged(reason, non_finite=True)
         raise Diverged(
-            f"the loss is {loss:g} at step {step}, allowed: at most {bound:g}"
-            + (f"; recoveries so far: {trials}" if trials else ""),
-            non_finite=not math.isfinite(loss),
+            reason,
+            advice=(
+                f"`runner replay {shlex.quote(str(run.model_dir))} --step={step}` shows the layers "
+                "and the examples of the step\n"
+                "lower the learning rate, check the data, raise trainer.loss_upper_bound, or set "
+                "trainer.recovery_max_trials to roll back to the last checkpoint"
+            ),
         )
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from orbit_runner.errors import first_line
 from orbit_runner.tf_internals import DATA_CLASS_SCALAR, summary_resource
 from orbit_runner.trackers.tracking import Tracking
-from orbit_runner.utils.files import to_jsonable
+from orbit_runner.utils.files import create_directory, to_jsonable
 from orbit_runner.utils.log import note
 from orbit_runner.utils.metrics import flat_scalars, is_scalar
 
@@ -36,7 +36,7 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        create_directory(path.parent)
 
     def write(self, *records: Mapping[str, object]) -> None:
         """Appends records; NaN and infinities become null, because JSON does not have them."""
@@ -49,6 +49,7 @@ class EventFiles:
 
     def __init__(self, directory: Path | None, global_step: tf.Variable) -> None:
         self._directory = directory
+        self._created: set[str] = set()
         self._manager = orbit.utils.SummaryManager(
             str(directory) if directory else None, tf.summary.scalar, global_step=global_step
         )
@@ -57,6 +58,10 @@ class EventFiles:
     def summary_writer(self, relative_path: str = "") -> SummaryWriter:
         """Returns the summary writer of a subdirectory, with the method `as_default`."""
         with self.tolerant_scope():
+            if self._directory is not None and relative_path not in self._created:
+                # TensorFlow would create a run directory again that was removed.
+                create_directory(self._directory / relative_path)
+                self._created.add(relative_path)
             return _Writer(self, self._manager.summary_writer(relative_path))
         return tf.summary.create_noop_writer()
 

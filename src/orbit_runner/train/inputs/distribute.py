@@ -79,7 +79,9 @@ def distribute(
                 )
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
-                "trainer.validation_steps", "is -1, but the dataset is infinite; set it"
+                "trainer.validation_steps",
+                "is -1, but the dataset is infinite; set it",
+                code="not-set",
             )
         options = _options(runtime, autotune=bool(not task.starts_at_step or requested))
         if tf.is_tensor(start_step):
@@ -107,7 +109,7 @@ def data_error_scope(data: DataSection) -> Iterator[None]:
         yield
     except DataError as error:
         section = "train_data" if data.is_training else "validation_data"
-        raise SettingError(f"task.{section}.{error.field}", str(error)) from error
+        raise SettingError(f"task.{section}.{error.field}", str(error), code=error.code) from error
 
 
 def _draws_scope(

@@ -44,7 +44,7 @@ class Partition:
         try:
             return partition_model(model, self._split.dims, groups)
         except PartitionError as error:
-            raise SettingError(self._split.path, str(error)) from error
+            raise SettingError(self._split.path, str(error), code="not-divisible") from error
 
     @tf.autograph.experimental.do_not_convert
     def split_inputs(self, inputs: Tensors) -> Tensors:

@@ -50,7 +50,7 @@ def resident_batches(
     if requested and chunks is None:
         obstacle = obstacle or "this dataset is read on demand, or preprocessed for each example"
         reason = f"got true, but {obstacle}\nomit it to use an input pipeline where one is needed"
-        raise SettingError(f"task.{_section(data)}.on_device", reason)
+        raise SettingError(f"task.{_section(data)}.on_device", reason, code="not-supported")
     if not requested and chunks is not None and chunks.nbytes > _MAX_BYTES:
         return None
     return chunks

@@ -117,7 +117,8 @@ def _error(run: Run, bad: BadStep) -> Diverged:
     step = bad.step
     directory = shlex.quote(str(run.model_dir))
     skipped = run.trainer.skipped.found if run.trainer is not None else ()
-    used = f"; {len(skipped)} steps are skipped already" if skipped else ""
+    steps = f"{len(skipped)} step is" if len(skipped) == 1 else f"{len(skipped)} steps are"
+    used = f"; {steps} skipped already" if skipped else ""
     return Diverged(
         str(bad),
         non_finite=True,

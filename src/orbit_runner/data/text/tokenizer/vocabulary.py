@@ -56,7 +56,8 @@ class Vocabulary:
         except OSError as error:
             raise _error(
                 f"{path}: cannot be read ({error.strerror}); leave it unset to build one from "
-                "the training text"
+                "the training text",
+                code="unreadable-file",
             ) from None
 
     @property
@@ -178,24 +179,32 @@ def _format_ids(ids: dict[str, int]) -> str:
 
 def _build_error(size: int, reason: str) -> DataError:
     if "sentences_.empty()" in reason:
-        return _error("got no words, expected text to build the vocabulary from", "input_path")
+        return _error(
+            "got no words, expected text to build the vocabulary from",
+            "input_path",
+            code="empty-data",
+        )
     most = re.search(r"set it to a value <= (\d+)", reason)
     least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason)
     if most:
         return _error(
             f"got {size:,}, expected at most {int(most[1]):,}, the number of subwords in the text",
             "vocab_size",
+            code="out-of-range",
         )
     if least:
         return _error(
             f"got {size:,}, expected at least {int(least[1]):,}, the number of characters in the "
             "text, or a smaller character_coverage",
             "vocab_size",
+            code="out-of-range",
         )
     return _error(
-        f"cannot build a vocabulary of {size:,} subwords: {reason.splitlines()[0]}", "vocab_size"
+        f"cannot build a vocabulary of {size:,} subwords: {reason.splitlines()[0]}",
+        "vocab_size",
+        code="out-of-range",
     )
 
 
-def _error(message: str, field: str = "vocabulary") -> DataError:
-    return DataError(message, field=field)
+def _error(message: str, field: str = "vocabulary", *, code: str = "damaged-file") -> DataError:
+    return DataError(message, field=field, code=code)

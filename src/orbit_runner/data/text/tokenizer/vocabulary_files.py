@@ -11,7 +11,7 @@ from pathlib import Path
 from orbit_runner.data.text.lines import count_lines, read_files
 from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_choices
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
 
@@ -41,7 +41,9 @@ def load_or_build_vocabulary(
         return Vocabulary.load(path)
     if not files:
         raise DataError(
-            "no file is set, and there is no text to build a vocabulary from", field="vocabulary"
+            "no file is set, and there is no text to build a vocabulary from",
+            field="vocabulary",
+            code="not-set",
         )
     lines, digest = count_lines(files, strict=not excluded)
     settings: list[object] = [_VERSION, size, character_coverage, digest]
@@ -80,7 +82,7 @@ def _store_model(model: bytes, directories: Sequence[Path], name: str) -> Path:
             continue
         return directory / name
     raise DataError(
-        f"cannot be written to {' or '.join(map(str, directories))}; set it to an "
-        "existing model file",
+        f"cannot be written to {format_choices(directories)}; set it to an existing model file",
         field="vocabulary",
+        code="not-writable",
     )

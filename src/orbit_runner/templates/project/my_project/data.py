@@ -50,14 +50,17 @@ def read_rows(path):
             reader = csv.DictReader(file)
             rows = [(reader.line_num, row) for row in reader]
     except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"cannot read {path}: {error}") from None
+        message = f"cannot read {path}: {error}"
+        raise DataError(message, code="unreadable-file") from None
     features, labels = [], []
     for line, row in rows:
         try:
             features.append([float(row[name]) for name in FEATURES])
             labels.append(CLASSES.index(row[LABEL]))
         except (KeyError, TypeError, ValueError):
-            raise DataError(f"{path}:{line}: got {row}, expected {_EXPECTED}") from None
+            raise DataError(
+                f"{path}:{line}: got {row}, expected {_EXPECTED}", code="bad-record"
+            ) from None
     arrays = {
         "features": np.array(features, np.float32),
         "label": np.array(labels, np.int32),

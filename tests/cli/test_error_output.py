@@ -1,0 +1,122 @@
+"""How a command reports an error: as text, and with `--json` as an object for scripts too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.errors import Diverged, ExportFailed, RunnerError
+
+
+def errors_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, Any]]:
+    """Runs a command that fails, and returns the errors that it prints as JSON."""
+    assert main([*arguments, "--json"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("runner: ")
+    assert printed.out.count("\n") == 1
+    document = json.loads(printed.out)
+    assert [*document] == ["errors"]
+    errors: list[dict[str, Any]] = document["errors"]
+    assert all([*error] == ["code", "path", "origin", "message"] for error in errors)
+    return errors
+
+
+@pytest.mark.parametrize("command", ["show", "inspect", "explain"])
+def test_each_problem_of_a_config_is_an_object(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("trainer:\n  summary_interval: -4\n  train_stepz: 3\n")
+    flags = ["--experiment=digits", f"--config_file={file}", "--runtime.seed=x"]
+
+    errors = errors_of(capsys, command, *flags, *(["trainer"] if command == "explain" else []))
+
+    assert {(error["code"], error["path"], *error["origin"].values()) for error in errors} == {
+        ("out-of-range", "trainer.summary_interval", str(file), 2),
+        ("unknown-setting", "trainer.train_stepz", str(file), 3),
+        ("wrong-type", "runtime.seed", "--runtime.seed", None),
+    }
+    messages = {error["path"]: error["message"] for error in errors}
+    assert messages["trainer.summary_interval"] == "got -4, allowed: at least 1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "path"),
+    [
+        (["runs", "nowhere"], "missing-file", "DIR"),
+        (["verify", "nowhere"], "no-checkpoint", "RUN"),
+        (["runs", "--limit=0"], "out-of-range", "--limit"),
+        (["show", "--experiment=digitz"], "unknown-name", "--experiment"),
+        (["show", "--experimant=digits"], "unknown-flag", ""),
+        (["seen"], "wrong-usage", ""),
+        (["shwo"], "unknown-command", ""),
+    ],
+)
+def test_other_error_is_one_object(
+    arguments: list[str],
+    code: str,
+    path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+
+    (error,) = errors_of(capsys, *arguments)
+
+    assert (error["code"], error["path"], error["origin"]) == (code, path, None)
+    assert not error["message"].startswith(f"{path}:")
+
+
+def test_without_the_flag_nothing_is_printed_to_standard_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["show", "--experiment=digitz"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "shown"),
+    [
+        (Diverged("the loss is NaN"), "diverged", 1),
+        (RunnerError("of a task without codes"), "error", 1),
+        # The results have been printed, and contain the reason.
+        (ExportFailed("no"), "export-failed", 0),
+    ],
+)
+def test_error_of_a_run(
+    error: RunnerError,
+    code: str,
+    shown: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr("orbit_runner.cli.main._dispatch", fail)
+
+    assert main(["run", "--json"]) == error.exit_code
+    printed = capsys.readouterr()
+    assert printed.err == f"runner: {error}\n"
+    assert [json.loads(line)["errors"][0]["code"] for line in printed.out.splitlines()] == (
+        [code] * shown
+    )
+
+
+def test_interruption_is_an_error_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("orbit_runner.cli.main._dispatch", interrupt)
+
+    assert main(["runs", "--json"]) == 130
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert (error["code"], error["message"]) == ("interrupted", "interrupted")

@@ -1,0 +1,81 @@
+"""What every callback of the runner promises: its events, its state, and its exactness."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from orbit_runner.train import callbacks as package
+from orbit_runner.train.callbacks.base import Callback, keeps_state
+from tests.support.toy import make_strategy, toy_config, trained
+
+_EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
+_METHODS = (*_EVENTS, "get_state", "set_state")
+
+
+def _subclasses(cls: type[Callback]) -> Iterator[type[Callback]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def all_callbacks() -> list[type[Callback]]:
+    """Returns the callbacks of the package, of which some are in other modules than its own."""
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+    own = {cls for cls in _subclasses(Callback) if cls.__module__.startswith("orbit_runner.")}
+    return sorted(own, key=lambda cls: (cls.__module__, cls.__qualname__))
+
+
+@pytest.mark.parametrize("cls", all_callbacks(), ids=lambda cls: cls.__qualname__)
+def test_callback_overrides_events_with_their_arguments(cls: type[Callback]) -> None:
+    for name in _METHODS:
+        arguments = [*inspect.signature(getattr(Callback, name)).parameters]
+        assert [*inspect.signature(getattr(cls, name)).parameters] == arguments
+    misspelled = {name for name in vars(cls) if name.startswith("on_")} - {*_EVENTS}
+    assert misspelled == set()
+    has_own = [name in vars(cls) for name in ("get_state", "set_state")]
+    assert has_own in ([True, True], [False, False])
+
+
+def _stopping() -> Any:
+    return toy_config(
+        trainer__early_stopping={"metric": "validation_loss", "patience": 50},
+        trainer__best_checkpoint_export_subdir="best",
+        trainer__best_checkpoint_eval_metric="validation_loss",
+        trainer__best_checkpoint_metric_comp="lower",
+    )
+
+
+@pytest.fixture(scope="module")
+def run_callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Callback, ...]:
+    """The callbacks of a run that has ended."""
+    run = trained(
+        _stopping(), tmp_path_factory.mktemp("callbacks") / "run", make_strategy("one_device")
+    )
+    return run.callbacks.callbacks
+
+
+@pytest.mark.slow
+def test_state_is_json_and_the_same_after_a_restart(run_callbacks: tuple[Callback, ...]) -> None:
+    assert len(run_callbacks) > 3
+    for callback in run_callbacks:
+        state = callback.get_state()
+        assert keeps_state(callback) or state is None
+        if state is None:
+            continue
+        assert json.loads(json.dumps(state)) == state
+        callback.set_state(json.loads(json.dumps(state)))
+        assert callback.get_state() == state
+
+
+def test_callbacks_of_the_runner_leave_a_run_exact(
+    run_callbacks: tuple[Callback, ...],
+) -> None:
+    assert [callback.inexact_reason for callback in run_callbacks if callback.inexact_reason] == []

@@ -1,0 +1,60 @@
+"""What every data source promises to a run: the order of its batches, and exact resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.schema.data import resolve_data_config
+from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.base import drop_padding
+from orbit_runner.tasks.build import build_task
+from orbit_runner.train.inputs.distribute import own_batches
+from tests.support.batches import batches_of
+from tests.support.samples import Member, is_stored, members, sample_config
+from tests.support.toy import run_and_resume
+
+_MEMBERS = [*members()]
+# Sources whose sections read the same files, and give an example the same features in both.
+_SAME_IN_BOTH = [
+    member
+    for member in _MEMBERS
+    if is_stored(member) and member.task.name not in ("translation", "recommendation")
+]
+
+
+def _rows(batch: Any) -> list[bytes]:
+    """Returns the features and labels of each row of a batch, as the bytes of its tensors."""
+    parts = [np.asarray(part) for part in tf.nest.flatten(batch[:2])]
+    return [
+        b"".join(np.asarray(value).tobytes() for value in row) for row in zip(*parts, strict=True)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("member", _SAME_IN_BOTH, ids=lambda member: member.name)
+def test_batches_have_the_examples_of_the_order(member: Member, tmp_path: Path) -> None:
+    config = sample_config(member, tmp_path / "data")
+    section = resolve_data_config(config.task.train_data, config.runtime)
+    order = config.data.training_examples(section, None).order
+    task = build_task(config, str(tmp_path / "run"))
+    evaluated = own_batches(adapt(task), config.runtime, config.task.validation_data)
+    rows = [row for batch in evaluated for row in _rows(drop_padding(task, batch)[0])]
+    numbers = {row: number for number, row in enumerate(rows)}
+
+    assert len(numbers) == len(rows) == order.size
+    for start in (0, 7):
+        for step, batch in enumerate(batches_of(config, start + 1, 2), start):
+            assert [numbers[row] for row in _rows(batch)] == order.rows(step).examples.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("member", _MEMBERS, ids=lambda member: member.name)
+def test_run_is_resumed_without_excluded_examples(member: Member, tmp_path: Path) -> None:
+    config = sample_config(member, tmp_path / "data", train_data__exclude="[2, 5]")
+    logs = run_and_resume(config, tmp_path, "mirrored2", at=5).logs
+    assert logs["validation_examples"] > 0

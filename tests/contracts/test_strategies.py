@@ -1,0 +1,66 @@
+"""What every strategy promises: its traits, its settings, and sums over its replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
+from orbit_runner.distribute.strategies import FACTORIES, StrategySpec, cross_device_ops
+from tests.clusters.test_every_strategy import _STRATEGIES as IN_CLUSTER_TESTS
+
+_ROOT = Path(__file__).parents[2]
+_LOCAL = [n for n, traits in STRATEGIES.items() if not (traits.is_clustered or traits.uses_tpu)]
+# NCCL needs GPUs.
+_ALGORITHMS = {name for traits in STRATEGIES.values() for name in traits.all_reduce} - {"nccl"}
+
+
+@pytest.fixture(params=STRATEGIES)
+def name(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+def problems(name: str, **settings: object) -> set[str]:
+    """Returns the settings that are refused, or have no effect."""
+    runtime = RuntimeConfig(distribution_strategy=name, **settings)
+    return {problem.path for problem in (*runtime.inert(), *runtime.problems())}
+
+
+def test_strategy_is_built_documented_and_run_on_clusters(name: str) -> None:
+    assert name in FACTORIES
+    pages = [path for path in (_ROOT / "docs").glob("*.md") if path.stem != "settings"]
+    assert any(f"`{name}`" in path.read_text(encoding="utf-8") for path in pages)
+    # A TPU cannot be run here.
+    assert STRATEGIES[name].uses_tpu or name in IN_CLUSTER_TESTS
+
+
+def test_settings_are_accepted_as_the_traits_say(name: str) -> None:
+    traits: StrategyTraits = STRATEGIES[name]
+
+    assert problems(name) == set()
+    for algorithm in sorted(_ALGORITHMS):
+        refused = "all_reduce_alg" in problems(name, all_reduce_alg=algorithm)
+        assert refused == (algorithm not in traits.all_reduce)
+    refused = "logical_replicas" in problems(name, logical_replicas=4)
+    assert refused == (not traits.logical_replicas)
+
+
+@pytest.mark.parametrize("local", _LOCAL)
+def test_each_replica_gets_its_part_and_sums_are_of_all(local: str) -> None:
+    traits = STRATEGIES[local]
+    devices = ("CPU:0", "CPU:1") if traits.several_devices else ("CPU:0",)
+    algorithm = "reduction_to_one_device" if traits.several_devices else None
+    runtime = RuntimeConfig(distribution_strategy=local, all_reduce_alg=algorithm)
+    assert algorithm is None or cross_device_ops(algorithm, 1) is not None
+    strategy = FACTORIES[local](StrategySpec(runtime, devices))
+
+    assert strategy.num_replicas_in_sync == len(devices)
+    values = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(context.replica_id_in_sync_group + 1.0)
+    )
+    total = strategy.reduce("SUM", strategy.run(lambda x: 2 * x, [values]), axis=None)
+    assert float(total) == sum(2.0 * (number + 1) for number in range(len(devices)))

@@ -1,0 +1,310 @@
+"""docs/recipes.md: every command and program of the page runs, in small form."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import io
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.cli.main import main
+from orbit_runner.models.published_weights import APPLICATIONS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
+FILES = dict(re.findall(r"^`([\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
+MODULES = ("net", "contrast", "stop")
+# Programs and services that are absent here.
+ELSEWHERE = ("rsync", "sbatch", "docker", "curl", "wandb", "mlflow")
+# What makes a recipe small: (text of a command or file, what replaces it).
+SMALLER = (
+    ("--model_dir=runs/pictures", "--model_dir=runs/pictures --train_steps=60"),
+    ("--model_dir=runs/table", "--model_dir=runs/table --train_steps=60"),
+    ("--model_dir=runs/tuned", "--model_dir=runs/tuned --train_steps=2"),
+    ("input_size: [96, 96, 3]", "input_size: [32, 32, 3]"),
+    ("--at=450", "--at=60"),
+    ("--trainer.train_steps=500", "--trainer.train_steps=65"),
+    ("grid: 9", "grid: 2"),
+    ("seeds: 5", "seeds: 2"),
+    ("--model_dir=runs/launched", "--model_dir=runs/launched --train_steps=2"),
+)
+
+
+def commands_of(title: str) -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", SECTIONS[title], re.M | re.S)
+    return "".join(blocks).replace("\\\n", "").splitlines()
+
+
+def smaller(text: str) -> str:
+    for old, new in SMALLER:
+        text = text.replace(old, new)
+    return text
+
+
+class Page:
+    """The recipes of the page in one directory, each of which runs once."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.outputs: dict[str, str] = {}
+        self.codes: dict[str, list[int]] = {}
+
+    def follow(self, title: str) -> str:
+        """Runs the commands of a recipe, and returns what they printed."""
+        if title not in self.outputs:
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                self.codes[title] = [self.execute(line) for line in commands_of(title)]
+            self.outputs[title] = output.getvalue()
+        return self.outputs[title]
+
+    def execute(self, line: str) -> int:
+        command, *arguments = shlex.split(smaller(line))
+        if command in ELSEWHERE:
+            return 0
+        if command == "python" and arguments[0] == "-c":
+            exec(arguments[1], {})
+            return 0
+        if command == "python":
+            runpy.run_path(arguments[0])
+            return 0
+        if command != "runner":
+            return subprocess.run(["bash", "-c", line], check=True).returncode
+        if ">" in arguments:
+            *arguments, _, file = arguments
+            with open(file, "w") as target, contextlib.redirect_stdout(target):
+                return main(arguments)
+        # They start processes, or set what TensorFlow cannot change in this one.
+        if arguments[0] in ("sweep", "launch") or "best.yaml" in arguments[0]:
+            return _in_a_process(arguments)
+        return main(arguments)
+
+
+def _in_a_process(arguments: list[str]) -> int:
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout + done.stderr)
+    return done.returncode
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    directory = tmp_path_factory.mktemp("recipes")
+    for name, content in FILES.items():
+        (directory / name).write_text(smaller(content), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        patch.syspath_prepend(str(directory))
+        patch.setattr("orbit_runner.trackers.tracking._WAIT", 600.0)
+        yield Page(directory)
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def test_there_are_twenty_recipes_with_a_result_and_a_link() -> None:
+    assert len(SECTIONS) == 20
+    for title, text in SECTIONS.items():
+        assert text.startswith("\n**You get** "), title
+        assert re.search(r"Read\s+on:", text), title
+        assert "```" in text, title
+
+
+@pytest.mark.slow
+def test_pictures_are_trained_predicted_and_continued(page: Page) -> None:
+    printed = page.follow("Train on a folder of pictures")
+    page.follow("Train your own model")
+    page.follow("Train longer")
+
+    (shown,) = re.findall(r"^```\n(pictures/.*?)^```", PAGE, re.M | re.S)
+    names = [line.split()[0] for line in shown.splitlines()]
+    assert [line.split()[0] for line in printed.splitlines() if "pictures/" in line][-2:] == names
+    assert _last_step("own") == 400
+    assert _last_step("longer") == 65
+
+
+@pytest.mark.slow
+def test_a_table_is_predicted_and_evaluated(page: Page) -> None:
+    page.follow("Train on a table")
+    printed = page.follow("Evaluate on data that were held out")
+
+    with open("scored.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 150
+    assert {"predicted_target", "probability_target_2"} <= {*rows[0]}
+    assert "permutation importance" in printed
+
+
+@pytest.mark.slow
+def test_published_weights_are_fine_tuned(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    page.follow("Train on a folder of pictures")
+    weights = page.directory / "cache" / "orbit_runner" / "weights" / "mobilenetv2"
+    weights.mkdir(parents=True)
+    network = tf_keras.applications.MobileNetV2(include_top=False, weights=None)
+    network.save_weights(weights / APPLICATIONS["MobileNetV2"].weights.files[0].name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(page.directory / "cache"))
+
+    assert "fine-tuning:" in page.follow("Fine-tune a published network")
+    assert _last_step("tuned") == 2
+
+
+@pytest.mark.slow
+def test_sweeps_find_a_rate_and_compare_with_seeds(page: Page) -> None:
+    page.follow("Train your own model")
+    page.follow("Find a learning rate")
+    compared = page.follow("Compare two settings honestly")
+
+    assert Path("runs/rates/sweep.html").is_file()
+    assert _last_step("best") == 300
+    assert re.search(r"more than chance at 5 %|could be chance", compared)
+
+
+@pytest.mark.slow
+def test_a_run_is_reproduced_moved_and_told_from_another(page: Page) -> None:
+    page.follow("Train your own model")
+    printed = page.follow("Reproduce a run, and see why two runs differ")
+    assert page.codes["Reproduce a run, and see why two runs differ"] == [0, 4]
+    assert "equal: " in printed
+
+    page.follow("Resume on another machine")
+    assert _weights("moved", step=300) == _weights("own", step=300)
+
+
+@pytest.mark.slow
+def test_two_replicas_and_a_cluster(page: Page) -> None:
+    gpus, cpus = commands_of("Train on two GPUs")
+    assert main(["validate", "--experiment=own.yaml", "configs/runtime/mirrored_2gpu.yaml"]) == 0
+    assert "--experiment=own.yaml --config_file=configs/runtime/mirrored_2gpu.yaml" in gpus
+    assert page.execute(cpus) == 0
+
+    page.follow("Train on a cluster")
+    assert page.codes["Train on a cluster"] == [0, 0, 0]
+    assert _last_step("launched") == 2
+    assert "#SBATCH --nodes=4" in Path("job.sh").read_text()
+
+
+@pytest.mark.slow
+def test_the_phone_gets_the_signature_that_its_programs_use(page: Page) -> None:
+    page.follow("Train on a folder of pictures")
+    page.follow("Put a model on a phone")
+    from ai_edge_litert.interpreter import Interpreter
+
+    (directory,) = Path("phone").iterdir()
+    network = Interpreter(model_path=str(directory / "model.tflite"))
+    ((_, signature),) = network.get_signature_list().items()  # `runSignature` without a name
+    runner = network.get_signature_runner()
+    ((name, given),) = runner.get_input_details().items()
+    ((output, returned),) = runner.get_output_details().items()
+    kotlin, swift = (
+        re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)[0]
+        for language in ("kotlin", "swift")
+    )
+
+    assert signature == {"inputs": ["image"], "outputs": ["logits"]}
+    assert f'mapOf("{name}" to ByteBuffer.wrap(pixels))' in kotlin
+    assert f'mapOf("{output}" to logits)' in kotlin
+    assert (given["dtype"], given["shape"].tolist()) == (np.uint8, [1, 8, 8, 1])
+    assert (returned["dtype"], returned["shape"].tolist()) == (np.float32, [1, 10])
+    assert "arrayOf(FloatArray(10))" in kotlin
+    assert "8 × 8 bytes" in kotlin
+    assert "8 × 8 bytes" in swift
+    assert (directory / "labels.txt").read_text().split() == [*"0123456789"]
+    assert all(
+        len([line for line in text.splitlines() if line.startswith(" ")]) <= 10
+        for text in (kotlin, swift)
+    )
+
+
+@pytest.mark.slow
+def test_the_server_gets_the_request_that_its_signature_takes(page: Page) -> None:
+    page.follow("Train on a folder of pictures")
+    page.follow("Serve a model")
+
+    (version,) = Path("served/pictures").iterdir()
+    (row,) = json.loads(Path("request.json").read_text())["instances"]
+    picture = base64.b64decode(row["images"]["b64"])
+    default = tf.saved_model.load(str(version)).signatures["serving_default"]
+    answer = default(**{name: tf.constant([picture]) for name in row})
+
+    assert version.name.isdigit()
+    assert picture == Path("pictures/3/13.png").read_bytes()
+    assert {name: value.shape for name, value in answer.items()} == {
+        "logits": [1, 10],
+        "probabilities": [1, 10],
+    }
+
+
+@pytest.mark.slow
+def test_the_black_picture_is_named_and_left_out(page: Page) -> None:
+    page.follow("Train on a folder of pictures")
+    printed = page.follow("Find the picture that broke a run")
+    page.follow("Leave an example out")
+    section = SECTIONS["Find the picture that broke a run"]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.M | re.S)
+    shown = [text for language, text in blocks if not language]
+
+    assert page.codes["Find the picture that broke a run"] == [0, 0, 3, 0]
+    assert shown
+    for line in "".join(shown).splitlines():
+        assert line == "…" or line in printed, line
+    assert _last_step("without") == 100
+
+
+@pytest.mark.slow
+def test_callbacks_and_trackers(page: Page) -> None:
+    page.follow("Train your own model")
+    assert "accuracy 0.9" in page.follow("Write a callback")
+    assert _last_step("stopped") < 300
+
+    page.follow("Use Weights & Biases")
+    assert [*Path("runs/wandb/wandb").glob("offline-run-*")]
+    page.follow("Use MLflow, with model and report")
+    artifacts = {path.name for path in Path("runs/mlflow").rglob("*")}
+    assert {"report.html", "saved_model.pb"} <= artifacts
+
+
+@pytest.mark.slow
+def test_the_cell_for_colab_trains(page: Page) -> None:
+    program = (
+        Path("colab.py")
+        .read_text()
+        .replace("/content/drive/MyDrive/", "")
+        .replace("epochs=5", "epochs=1")
+    )
+    Path("colab.py").write_text(program)
+    result = runpy.run_path("colab.py")["result"]
+
+    assert result.metrics["accuracy"] > 0.3
+    assert Path("runs/colab/config.yaml").is_file()
+
+
+def _records(run: str) -> dict[str, Any]:
+    records: dict[str, Any] = json.loads(Path("runs", run, "run.json").read_text())
+    return records
+
+
+def _last_step(run: str) -> int:
+    return int(_records(run)["attempts"][-1]["step"])
+
+
+def _weights(run: str, step: int) -> str:
+    lines = Path("runs", run, "checkpoints", "fingerprints.jsonl").read_text().splitlines()
+    (weights,) = {row["weights"] for row in map(json.loads, lines) if row["step"] == step}
+    return str(weights)

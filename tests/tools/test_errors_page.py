@@ -1,0 +1,64 @@
+"""The codes of errors: the page that lists them, and that each error has one of them."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import orbit_runner
+from orbit_runner.error_codes import MEANINGS, UNSPECIFIC
+from tools import errors_page
+
+SOURCE = Path(orbit_runner.__file__).parent
+# The errors that are of several kinds, so that each place that makes one names the kind.
+GENERAL = ("Problem", "RunnerError", "DataError", "SettingError")
+# Where the code of a problem stands if it is not named.
+POSITION = {"Problem": 3}
+# The files that `runner init` writes; a project of a user has no codes.
+TEMPLATES = SOURCE / "templates"
+
+
+def nodes(path: Path) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def code_of(call: ast.Call, name: str) -> ast.expr | None:
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+    position = POSITION.get(name, len(call.args))
+    return named[0] if named else call.args[position] if len(call.args) > position else None
+
+
+def test_the_page_is_current() -> None:
+    text = errors_page.PAGE.read_text(encoding="utf-8")
+
+    assert text == errors_page.page(), "run `python -m tools.errors_page`"
+
+
+def test_each_error_names_its_kind() -> None:
+    missing = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in SOURCE.rglob("*.py")
+        if TEMPLATES not in path.parents
+        for node in nodes(path)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in GENERAL
+        and code_of(node, node.func.id) is None
+    ]
+
+    assert not missing, "add code=…, one of orbit_runner.error_codes"
+
+
+def test_each_code_is_used_and_in_the_list() -> None:
+    used = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                code = code_of(node, node.func.id)
+                used |= {code.value} if isinstance(code, ast.Constant) else set()
+            names = node.targets if isinstance(node, ast.Assign) else ()
+            if [getattr(name, "id", "") for name in names] == ["code"]:
+                used |= {node.value.value} if isinstance(node.value, ast.Constant) else set()
+    codes = {code for code in used if isinstance(code, str)} - {""}
+
+    assert {*MEANINGS} - codes <= {UNSPECIFIC}
+    assert codes - {*MEANINGS} == set()
