@@ -21,7 +21,8 @@ PAGES = {
 _PRE = re.compile(r"(<pre.*?</pre>)", re.S)
 _CODE = re.compile(r"(<code[^>]*>)([^<]*)(</code>)")
 _LONGEST_WORD = 36  # characters of code that fit into a line of a phone
-_LINK = re.compile(r"\[([^\[\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_IMAGE = r"!\[[^\[\]]*\]\([^)\s]*\)"
+_LINK = re.compile(rf"\[((?:{_IMAGE}|[^\[\]])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -39,6 +40,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def link(match: re.Match[str]) -> str:
         text, target, anchor = match.groups()
+        text = _LINK.sub(link, text)  # an image that is a link
         path = (folder / target).resolve()
         if "://" in target or not path.is_relative_to(ROOT):
             return match.group()

@@ -1,4 +1,4 @@
-"""The site does not break words of code, and keeps blocks of code as they are."""
+"""Links lead to pages of the site, and its words of code do not break."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("mkdocs")
 
 from mkdocs.structure.toc import AnchorLink
 
-from tools.docs_hooks import on_page_content
+from tools.docs_hooks import on_page_content, on_page_markdown
 
 LONG = "trainer.optimizer_config.learning_rate.constant.learning_rate"
 
@@ -52,3 +52,25 @@ def test_flags_in_titles_do_not_break() -> None:
         'runner manifest slurm <span class="word">--sweep=FILE</span>',
         "before--after",
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("index.md", "[runs](docs/runs.md#report)", "[runs](runs.md#report)"),
+        ("index.md", "[changes](CHANGELOG.md)", "[changes](changelog.md)"),
+        ("index.md", "[configs](configs)", "configs"),
+        (
+            "index.md",
+            "[![a report](docs/images/report.png)](docs/runs.md)",
+            "[![a report](images/report.png)](runs.md)",
+        ),
+        ("runs.md", "[start](../README.md), [data](data.md)", "[start](index.md), [data](data.md)"),
+        ("runs.md", "[other](https://example.org/a.md)", "[other](https://example.org/a.md)"),
+        ("runs.md", "[missing](missing)", "[missing](missing)"),
+    ],
+)
+def test_links_lead_to_pages_of_the_site(source: str, text: str, expected: str) -> None:
+    page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=source))
+
+    assert on_page_markdown(text, page, None, None) == expected  # type: ignore[arg-type]
