@@ -19,7 +19,7 @@ help:
 	@echo "make kills    kill ten runs twenty times each and compare their weights; an hour"
 	@echo "make sweeps   kill the processes of sweeps at random, ten times, and compare the results; hours"
 	@echo "make faults   kill a run at each system call that writes, make each fail, and compare; two hours"
-	@echo "make soak     train for 100,000 steps twice, restart a run 1,000 times, watch its memory; half an hour"
+	@echo "make soak     train for 100,000 steps twice, restart a run 1,000 times, watch its memory; an hour"
 	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
 	@echo "make fuzz     run parsers and readers on mutated files; problems are written to runs/fuzz; ten minutes"
 	@echo "make mutate   break the source in 100 places, one at a time, and run the tests near it; hours; resumes"

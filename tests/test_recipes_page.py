@@ -282,14 +282,10 @@ def test_callbacks_and_trackers(page: Page) -> None:
 
 @pytest.mark.slow
 def test_the_cell_for_colab_trains(page: Page) -> None:
-    program = (
-        Path("colab.py")
-        .read_text()
-        .replace("/content/drive/MyDrive/", "")
-        .replace("epochs=5", "epochs=1")
-    )
-    Path("colab.py").write_text(program)
-    result = runpy.run_path("colab.py")["result"]
+    (cell,) = re.findall(r"^```python\n(.*?)^```", SECTIONS["Train in Colab"], re.M | re.S)
+    program = cell.replace("/content/drive/MyDrive/", "").replace("epochs=5", "epochs=1")
+    Path("cell.py").write_text(program)
+    result = runpy.run_path("cell.py")["result"]
 
     assert result.metrics["accuracy"] > 0.3
     assert Path("runs/colab/config.yaml").is_file()
