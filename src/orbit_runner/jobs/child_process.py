@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from orbit_runner.utils.signals import exit_signals
+from orbit_runner.utils.signals import exit_signals, shell_exit_code
 
 
 def run_child(arguments: Sequence[str]) -> tuple[int, str]:
@@ -34,5 +34,4 @@ def run_child(arguments: Sequence[str]) -> tuple[int, str]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    code = child.returncode
-    return (128 - code if code < 0 else code), text
+    return shell_exit_code(child.returncode), text

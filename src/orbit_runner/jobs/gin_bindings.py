@@ -21,6 +21,7 @@ from orbit_runner.config.resolve import ResolvedConfig, import_modules
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import first_line, nearest_name_hint
+from orbit_runner.utils.signals import describe_exit
 
 Statement = tuple[str, Origin | None]
 
@@ -78,7 +79,8 @@ def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
     try:
         problems = json.loads(done.stdout)
     except ValueError:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        last = done.stderr.strip().splitlines()[-1:]
+        reason = last[0] if last else f"the process {describe_exit(done.returncode)}"
         return [
             Problem("gin_bindings", f"cannot import their modules: {reason}", code="import-failed")
         ]

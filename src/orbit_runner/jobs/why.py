@@ -39,6 +39,7 @@ from orbit_runner.jobs.reference_run import (
 )
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.storage.staging import localize
+from orbit_runner.utils.signals import describe_exit
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -249,7 +250,7 @@ class SideProcess:
     def _last_message(self) -> str:
         code = self._process.wait()
         lines = self._messages.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"its process ended with code {code}"
+        return lines[-1] if lines else f"its process {describe_exit(code)}"
 
     def end(self) -> None:
         """Ends the process."""

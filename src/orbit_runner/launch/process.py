@@ -23,6 +23,7 @@ from typing import IO
 from orbit_runner import exit_codes
 from orbit_runner.distribute.cluster.heartbeat import HeartbeatReader
 from orbit_runner.errors import RunnerError
+from orbit_runner.utils.signals import describe_exit, signal_name
 
 _LAST_WORDS_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
@@ -219,17 +220,7 @@ class Ending:
             return f"{self.who} was asked to exit ({signal_name(self.code - 128)})"
         if self.kind == "lost":
             return f"{self.who} reported that another member was lost (exit code {LOST})"
-        if self.kind == "killed":
-            return f"{self.who} was killed by {signal_name(-self.status)}"
-        return f"{self.who} exited with code {self.status}"
-
-
-def signal_name(number: int) -> str:
-    """Returns the name of a signal, such as `SIGTERM`."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        return f"{self.who} {describe_exit(self.status)}"
 
 
 def sort_by_significance(endings: Iterable[Ending]) -> list[Ending]:

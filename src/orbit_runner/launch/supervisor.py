@@ -18,11 +18,10 @@ from orbit_runner.launch.process import (
     RoleTraits,
     Spec,
     format_names,
-    signal_name,
     sort_by_significance,
     wait_until,
 )
-from orbit_runner.utils.signals import Signals
+from orbit_runner.utils.signals import Signals, signal_name
 
 _LONGEST_PAUSE = 60.0  # seconds between two attempts
 

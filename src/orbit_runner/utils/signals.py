@@ -1,4 +1,4 @@
-"""The signals that ask a process to exit: stored for a launcher, or ended with one line."""
+"""The signals that ask a process to exit, or that ended it, and their names and exit codes."""
 
 from __future__ import annotations
 
@@ -25,6 +25,30 @@ def exit_signals(*, terminate: bool = True) -> list[int]:
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signals.append(signal.SIGHUP)
     return [int(number) for number in signals]
+
+
+def signal_name(number: int) -> str:
+    """Returns the name of a signal, such as `SIGTERM`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def describe_exit(returncode: int) -> str:
+    """Returns how a child process ended, as the end of a sentence.
+
+    Args:
+        returncode: The attribute of `subprocess.Popen`: the exit code, or minus the signal.
+    """
+    if returncode < 0:
+        return f"was killed by {signal_name(-returncode)}"
+    return f"exited with code {returncode}"
+
+
+def shell_exit_code(returncode: int) -> int:
+    """Returns the exit code that a shell reports for a child process: 128 + n for signal n."""
+    return 128 - returncode if returncode < 0 else returncode
 
 
 def install_interrupt_handler() -> None:

@@ -40,6 +40,7 @@ from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.mfu import GPUS
+from orbit_runner.utils.signals import describe_exit, shell_exit_code
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
 
@@ -264,14 +265,20 @@ def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
         check=False,
     )
     if done.returncode:
-        code = done.returncode if done.returncode > 0 else 128 - done.returncode
+        # A signal ends the process if the system, or a kernel of oneDNN, runs out of memory.
+        advice = (
+            ", probably because it ran out of memory; try a smaller batch"
+            if done.returncode < 0
+            else ""
+        )
         text = (
-            "--measure: the process that measures the memory of a step ended with code "
-            f"{code}; without the flag, the rest is shown\n{done.stderr}"
+            "--measure: the process that measures the memory of a step "
+            f"{describe_exit(done.returncode)}{advice}\n"
+            f"without the flag, the rest is shown\n{done.stderr}"
         )
         message = re.search(r"^runner: (.*)", done.stderr, re.M | re.S)
         error = RunnerError((message[1] if message else text).rstrip(), code="out-of-memory")
-        error.exit_code = code
+        error.exit_code = shell_exit_code(done.returncode)
         raise error
     peak, device = json.loads(done.stdout.splitlines()[-1])
     return peak, device

@@ -22,6 +22,7 @@ from orbit_runner.data.bad_records.result_cache import key_of, read_result, writ
 from orbit_runner.data.tfrecord.framing import FileIndex
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
+from orbit_runner.utils.signals import describe_exit
 
 _KIND = "tfrecord"
 
@@ -111,8 +112,8 @@ def find_undecodable(request: Mapping[str, object], what: str, total: int) -> di
             errors.seek(0)
             last = errors.read().decode(errors="replace").strip().splitlines()[-1:]
             raise DataError(
-                f"{what} cannot be checked: the process that decodes them ended with code "
-                f"{child.returncode}\n{''.join(last)}",
+                f"{what} cannot be checked: the process that decodes them "
+                f"{describe_exit(child.returncode)}\n{''.join(last)}",
                 field="max_bad_records",
                 code="server-failed",
             )
