@@ -90,6 +90,18 @@ def test_bad_files_are_left_out_as_if_they_did_not_exist(
 
 
 @pytest.mark.slow
+def test_file_that_cannot_be_opened_is_a_bad_one(
+    folders: tuple[Path, Path, list[Path]], tmp_path: Path
+) -> None:
+    _, clean, _ = folders
+    missing = tmp_path / "missing.png"
+    (good, *_) = _load(_config(clean)).paths
+    problems = decoding.find_undecodable({"images": [good, str(missing)]}, "images", 2)
+
+    assert problems == {1: f"{missing}: cannot be read (No such file or directory)"}
+
+
+@pytest.mark.slow
 def test_result_is_cached_until_a_file_changes(
     folders: tuple[Path, Path, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
