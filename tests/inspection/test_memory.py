@@ -39,9 +39,9 @@ def test_measured_peak_is_that_of_the_tensors_of_a_step(
         (
             "echo broken >&2; exit 7",
             7,
-            "--measure: the process that measures .* code 7; .*\nbroken",
+            "--measure: the process that measures .* exited with code 7\n.*\nbroken",
         ),
-        ("kill -9 $$", 137, "--measure: the process that measures .* code 137;"),
+        ("kill -9 $$", 137, "--measure: the process that .* was killed by SIGKILL, .* memory;"),
         ("echo note >&2; echo runner: too large >&2; exit 3", 3, "^runner: too large$"),
     ],
 )

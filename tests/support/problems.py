@@ -32,10 +32,9 @@ The texts of errors, by test. `make messages` rewrites this file; its diff is re
 """
 # In characters. Names of tests may contain whole files.
 _MAX_NAME_LENGTH = 160
-_TEMPORARY = rf"{re.escape(tempfile.gettempdir())}/pytest-of-[^/\s]+/pytest-\d+"
-# What differs from machine to machine, and from run to run.
+_BASE = rf"{re.escape(tempfile.gettempdir())}/pytest-of-[^/\s]+/pytest-\d+"
+# What differs from machine to machine, and from run to run, beside the temporary directory.
 _REPLACED = [
-    (re.compile(rf"(?:\.\./)*{_TEMPORARY}(?:/popen-gw\d+)?/[\w.-]*[\w-]"), "TMP"),
     (re.compile(rf"{re.escape(tempfile.gettempdir())}/tmp\w{{8}}\b"), "TMP"),
     (re.compile(re.escape(str(ROOT))), "REPOSITORY"),
     (re.compile(re.escape(sys.prefix)), "PYTHON"),
@@ -64,6 +63,8 @@ class Messages:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self.rewrite = bool(config.getoption("--rewrite-messages"))
+        base = config.getoption("basetemp")
+        self.temporary = _temporary_pattern(re.escape(str(Path(base).resolve())) if base else _BASE)
         self.golden = read_golden() if GOLDEN.is_file() else {}
         self.recorded: dict[str, list[str]] = {}
         self._passed: set[str] = set()
@@ -118,7 +119,7 @@ def record(text: str) -> None:
     (messages,) = MESSAGES
     test = key_of(os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")[0])
     texts = messages.recorded.setdefault(test, [])
-    texts.append(normalize(text))
+    texts.append(normalize(text, messages.temporary))
     if messages.rewrite:
         return
     number = len(texts)
@@ -135,8 +136,17 @@ def key_of(test: str) -> str:
     return f"{test[:_MAX_NAME_LENGTH]}… {digest}]"
 
 
-def normalize(text: str) -> str:
-    """Replaces what differs from machine to machine, and leaves out names that tests register."""
+def _temporary_pattern(base: str) -> re.Pattern[str]:
+    """Returns the pattern of the directory of a test, below a pattern of that of all tests."""
+    return re.compile(rf"(?:\.\./)*{base}(?:/popen-gw\d+)?/[\w.-]*[\w-]")
+
+
+def normalize(text: str, temporary: re.Pattern[str]) -> str:
+    """Replaces what differs from machine to machine, and leaves out names that tests register.
+
+    `temporary` is the pattern of the temporary directory of a test.
+    """
+    text = temporary.sub("TMP", text)
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
     for entry in TASKS.registered():

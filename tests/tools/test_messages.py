@@ -136,6 +136,18 @@ def test_entry_of_a_test_that_failed_is_kept(messages: problems.Messages) -> Non
 def test_what_differs_between_machines_is_replaced(tmp_path: Path) -> None:
     text = f"{tmp_path / 'a.yaml'}:3: {problems.ROOT}/docs, process 17 at localhost:4123 \n"
 
+    (messages,) = problems.MESSAGES
+
     assert (
-        problems.normalize(text) == "TMP/a.yaml:3: REPOSITORY/docs, process PID at localhost:PORT"
+        problems.normalize(text, messages.temporary)
+        == "TMP/a.yaml:3: REPOSITORY/docs, process PID at localhost:PORT"
     )
+
+
+def test_temporary_directory_of_the_option_is_replaced(tmp_path: Path) -> None:
+    values = {"--rewrite-messages": False, "basetemp": str(tmp_path / "base")}
+    config = SimpleNamespace(getoption=values.__getitem__, args=[THIS])
+    pattern = problems.Messages(config).temporary  # type: ignore[arg-type]
+    text = f"{tmp_path}/base/test_a0/run, {tmp_path}/base/popen-gw1/test_b_x_0/b.yaml"
+
+    assert problems.normalize(text, pattern) == "TMP/run, TMP/b.yaml"

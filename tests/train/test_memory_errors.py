@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -198,22 +196,3 @@ def test_inspect_tells_whether_a_batch_fits(tmp_path: Path) -> None:
     assert "got 4096: out of memory with 4,096 examples at a time" in failed.stderr
     assert f"{_TRAIN}: 2048" in failed.stderr
     assert inspect(256).returncode == 0
-
-
-@pytest.mark.slow
-def test_inspect_names_the_signal_that_ended_the_measurement(tmp_path: Path) -> None:
-    module = """
-        import os, signal, sys
-
-        if "--peak_only" in sys.argv:
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    (tmp_path / "killed.py").write_text(textwrap.dedent(module))
-    command = [sys.executable, "-m", "orbit_runner", "inspect", "digits", "--measure"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    failed = subprocess.run(
-        [*command, "--import=killed"],
-        capture_output=True, text=True, check=False, cwd=tmp_path, env=environment,
-    )  # fmt: skip
-    assert failed.returncode == 128 + signal.SIGKILL
-    assert "was killed by SIGKILL, probably because it ran out of memory" in failed.stderr
