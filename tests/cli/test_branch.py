@@ -29,6 +29,7 @@ PARENT = [
     "--trainer.validation_interval=15",
     "--trainer.best_checkpoint_export_subdir=best",
     "--trainer.best_checkpoint_eval_metric=accuracy",
+    "--trainer.best_checkpoints_to_keep=4",
 ]
 # Steps without a checkpoint, before the first one too. At 30 and 45, the run evaluates.
 NO_CHECKPOINTS = [1, 7, 19, 21, 30, 33, 39, 41, 45, 59]
@@ -91,6 +92,20 @@ def test_branch_at_a_checkpoint_imports_no_tensorflow_to_prepare(
     assert found["weights"] == read_history(parent).fingerprints[40].weights
     assert "steps 1 to 40 are those of" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_best_checkpoints_up_to_the_step_are_copied(parent: Path, tmp_path: Path) -> None:
+    branch = tmp_path / "b"
+    arguments = ["--at=40", f"--model_dir={branch}", "--prepare", "--quiet"]
+    assert main(["branch", str(parent), *arguments]) == 0
+
+    copied = {path.name: path.read_bytes() for path in (branch / "best").glob("best-*")}
+
+    assert {name for name in copied if name.endswith(".index")} == {
+        "best-15.index",
+        "best-30.index",
+    }
+    assert all(copied[name] == (parent / "best" / name).read_bytes() for name in copied)
 
 
 @pytest.mark.slow

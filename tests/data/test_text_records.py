@@ -8,6 +8,7 @@ from orbit_runner.data.text import synthetic, token_cache
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from orbit_runner.data.text.token_records import load
+from orbit_runner.errors import DataError
 from tests.support.problems import raises
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import ints, write_file
@@ -134,6 +135,14 @@ def test_invalid_token_records_are_rejected_with_their_location(tmp_path, record
     with raises("bad-record") as caught:
         _load(tmp_path, vocab_size=100)
     assert caught.value.field == field
+
+
+def test_first_record_of_a_file_is_located_in_it(tmp_path):
+    write_file(tmp_path / "train-0", [_GOOD] * 5)
+    bad = _example(inputs=ints(5, 100, 1), targets=ints(6, 1))
+    path = write_file(tmp_path / "train-1", [bad, _GOOD])
+    with pytest.raises(DataError, match=f"{path}: record 0 at byte 0: inputs: got id 100"):
+        _load(tmp_path, vocab_size=100)
 
 
 def test_missing_empty_or_truncated_files_are_rejected(tmp_path):

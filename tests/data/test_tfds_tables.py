@@ -12,9 +12,10 @@ import pytest
 
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource
-from orbit_runner.data.tables.dataset import TableDataset, TableOptions
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableUse
 from orbit_runner.data.tfds import tables
 from orbit_runner.errors import DataError
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from tests.support.prepared_tables import CLASSES, make_row, write_table
 from tests.support.problems import raises
 
@@ -75,6 +76,28 @@ def test_first_split_that_exists_is_read(tmp_path: Path) -> None:
     assert read_table(open_table(tmp_path, ""), {"age": "number"}).size == 3
     with raises("unknown-part"):
         open_table(tmp_path, "validation")
+
+
+@pytest.mark.parametrize(
+    ("is_training", "is_split", "split", "expected"),
+    [
+        (True, False, "", 5),
+        (False, False, "", 3),
+        # With `task.split`, both sections read parts of the same rows.
+        (False, True, "", 5),
+        (True, False, "test", 3),
+    ],
+)
+def test_section_reads_the_split_that_it_names_or_usually_has(
+    is_training: bool, is_split: bool, split: str, expected: int, tmp_path: Path
+) -> None:
+    write_table(tmp_path, {"train": (5,), "test": (3,)})
+    section = TableDataConfig(source="tfds", is_training=is_training)
+    options = TableOptions(tfds_name="rows", tfds_split=split, tfds_data_dir=str(tmp_path))
+
+    table = tables.TfdsTable.of_section(section, options, TableUse(is_split=is_split))
+
+    assert read_table(table, {"age": "number"}).size == expected
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def plan_branch(
     *,
     before: ResolvedConfig,
     resolved: ResolvedConfig,
-    allow_partial: bool = False,
+    allow_partial: bool,
 ) -> BranchPlan:
     """Returns the plan of a branch.
 
