@@ -319,7 +319,9 @@ def test_the_signature_takes_seconds(path: Path, model: str) -> None:
     )
 
     # In a graph, as the signature: on some processors, fused kernels give other last bits.
-    expected = tf.function(lambda arrays: tf.nn.softmax(network(arrays)["y"]))(features)
+    specs = {name: tf.TensorSpec([None, *x.shape[1:]], x.dtype) for name, x in features.items()}
+    predict = tf.function(lambda x: tf.nn.softmax(network(x)["y"]), input_signature=[specs])
+    expected = predict(features)
     np.testing.assert_array_equal(outputs["y"], expected)
     described = serving.signatures["columns"]()
     assert described["is_date"].numpy().tolist() == [False, True, True]
