@@ -22,6 +22,7 @@ from official.utils.testing import mock_task  # noqa: F401 - registers the exper
 
 from orbit_runner import train_lib, train_utils
 from orbit_runner.model_garden.driver.params import to_runner_config
+from orbit_runner.train.callbacks.base import Callback
 from tests.support.garden import mock_bias
 from tests.support.problems import raises
 from tests.support.toy import toy_config, toy_task
@@ -191,6 +192,30 @@ def test_overridden_parts_of_a_subclass_are_used(
     assert again.controller.trainer is None
 
 
+class Results(Callback):
+    """Stores what callbacks get."""
+
+    def __init__(self) -> None:
+        self.loops: list[Any] = []
+        self.evaluations: list[Any] = []
+
+    def on_loop_end(self, run: Any, logs: Any) -> None:
+        self.loops.append(dict(logs))
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        self.evaluations.append(dict(logs))
+
+
+def test_callbacks_get_the_results_of_a_custom_trainer(tmp_path: Path) -> None:
+    results = Results()
+    made(OwnTrainer, tmp_path, callbacks=[results]).run()
+
+    assert results.loops[-1]["mine"] == 7.0
+    assert results.loops[-1]["steps_per_second"] > 0
+    assert results.evaluations[-1]["validation_loss"] == pytest.approx(-1.0)
+    assert results.evaluations[-1]["acc"] == 0.0
+
+
 def test_runner_exposes_the_attributes_that_subclasses_use(tmp_path: Path) -> None:
     runner = made(Kept, tmp_path)
     trainer, manager = runner.trainer, runner.checkpoint_manager
@@ -201,7 +226,8 @@ def test_runner_exposes_the_attributes_that_subclasses_use(tmp_path: Path) -> No
     assert [metric.name for metric in trainer.validation_metrics] == ["acc"]
     assert trainer.train_loss.name == "training_loss"
     assert trainer.validation_loss.name == "validation_loss"
-    assert trainer.checkpoint is trainer.checkpoint
+    assert isinstance(trainer.checkpoint, tf.train.Checkpoint)
+    assert manager.checkpoint is trainer.checkpoint is trainer.checkpoint
     assert (manager.latest_checkpoint, manager.checkpoints) == (None, [])
     assert manager.checkpoint_interval == 10
     assert manager.save() is None

@@ -52,6 +52,8 @@ _REPLACED = [
     # Python 3.12 quotes them differently.
     (re.compile(r"\(choose from [^)\n]*\)"), "(choose from CHOICES)"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "SHA256"),
+    # The allocator of TensorFlow with oneDNN, which is on by default on some processors.
+    (re.compile(r"\bby allocator mklcpu\b"), "by allocator cpu"),
     # Keras counts the unnamed inputs of a process.
     (re.compile(r"\binput_\d+\b"), "input_NUMBER"),
 ]

@@ -31,6 +31,7 @@ from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.memory_errors import TRAIN_DATA, VALIDATION_DATA
 from orbit_runner.utils.log import note
+from orbit_runner.utils.metrics import scalars
 
 if TYPE_CHECKING:
     import tf_keras
@@ -258,24 +259,14 @@ class EventReporter:
         steps = self._run.step - self._step
         seconds = time.perf_counter() - self._time
         speed = {"steps_per_second": steps / seconds if seconds else 0.0}
-        self._run.callbacks.on_loop_end(self._run, {**_scalars(logs), **speed})
+        self._run.callbacks.on_loop_end(self._run, {**scalars(logs), **speed})
         self.restart()
 
     def report_evaluation(self, logs: Logs) -> None:
         """Calls `on_evaluate` of the callbacks with the result of an evaluation."""
         self.last = dict(logs)
-        self._run.callbacks.on_evaluate(self._run, _scalars(logs))
+        self._run.callbacks.on_evaluate(self._run, scalars(logs))
         self.restart()
-
-
-def _scalars(logs: Logs, prefix: str = "") -> dict[str, float]:
-    scalars: dict[str, float] = {}
-    for name, value in logs.items():
-        if isinstance(value, Mapping):
-            scalars.update(_scalars(value, f"{prefix}{name}/"))
-        elif not getattr(value, "shape", ()):
-            scalars[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
-    return scalars
 
 
 def build_garden_controller(
