@@ -41,8 +41,9 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -q -e .
 	@touch $@
 
-# `make test WORKERS=4` runs four files at a time; each process takes 2 to 4 GB of memory. Tests start
-# hundreds of processes, which would compile all modules again if PYTHONDONTWRITEBYTECODE were set.
+# `make test WORKERS=4` runs four files at a time; each process takes 2 to 4 GB of memory, and up to
+# 6 GB in the slow tests. Tests start hundreds of processes, which would compile all modules again if
+# PYTHONDONTWRITEBYTECODE were set.
 WORKERS ?= 2
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist=loadfile --tb=short
 
