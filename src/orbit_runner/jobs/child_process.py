@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from orbit_runner.utils.signals import exit_signals, shell_exit_code
+from orbit_runner import exit_codes
+from orbit_runner.utils.signals import exit_signals
 
 
 def run_child(arguments: Sequence[str]) -> tuple[int, str]:
@@ -34,4 +35,4 @@ def run_child(arguments: Sequence[str]) -> tuple[int, str]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return shell_exit_code(child.returncode), text
+    return exit_codes.of_child(child.returncode), text

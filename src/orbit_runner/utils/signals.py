@@ -1,4 +1,4 @@
-"""The signals that ask a process to exit, or that ended it, and their names and exit codes."""
+"""The signals that ask a process to exit, or that ended it, and their names."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from orbit_runner import exit_codes
 from orbit_runner.utils.terminal import show_cursor
 
 _interrupted = False
@@ -44,11 +45,6 @@ def describe_exit(returncode: int) -> str:
     if returncode < 0:
         return f"was killed by {signal_name(-returncode)}"
     return f"exited with code {returncode}"
-
-
-def shell_exit_code(returncode: int) -> int:
-    """Returns the exit code that a shell reports for a child process: 128 + n for signal n."""
-    return 128 - returncode if returncode < 0 else returncode
 
 
 def install_interrupt_handler() -> None:
@@ -86,7 +82,7 @@ def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 def _exit_interrupted() -> None:
     show_cursor()
     os.write(2, b"runner: interrupted\n")
-    os._exit(128 + signal.SIGINT)
+    os._exit(exit_codes.after_signal(signal.SIGINT))
 
 
 class Signals:

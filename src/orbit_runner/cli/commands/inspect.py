@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
@@ -40,7 +41,7 @@ from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.mfu import GPUS
-from orbit_runner.utils.signals import describe_exit, shell_exit_code
+from orbit_runner.utils.signals import describe_exit
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
 
@@ -278,7 +279,7 @@ def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
         )
         message = re.search(r"^runner: (.*)", done.stderr, re.M | re.S)
         error = RunnerError((message[1] if message else text).rstrip(), code="out-of-memory")
-        error.exit_code = shell_exit_code(done.returncode)
+        error.exit_code = exit_codes.of_child(done.returncode)
         raise error
     peak, device = json.loads(done.stdout.splitlines()[-1])
     return peak, device

@@ -153,7 +153,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         cores = make_slots(flags.jobs)[0].cores
         load = open_sweep(directory, file, base, changes, launcher, imports, signals, cores)
         if signals.received is not None:
-            return 128 + signals.received
+            return exit_codes.after_signal(signals.received)
         show = _make_show(stack.enter_context(_make_live_table(flags)), directory)
         worker = Worker(
             load,
@@ -168,7 +168,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         results = worker.run()
     if signals.received is not None:
         _print_continuation(flags)
-        return 128 + signals.received
+        return exit_codes.after_signal(signals.received)
     return _finish(flags, directory, results)
 
 
