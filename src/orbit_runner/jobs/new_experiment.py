@@ -375,6 +375,7 @@ def _trainer(rate: str, length: Sequence[str] = _TABLE_LENGTH) -> list[str]:
     """Returns the settings of training for tasks that have no defaults of it."""
     return [
         *length,
+        "summary_interval: 50  # steps between two points of the training curve",
         "# The best checkpoint is that of the lowest loss on validation data: --checkpoint=best.",
         "best_checkpoint_export_subdir: best",
         "best_checkpoint_eval_metric: validation_loss",

@@ -303,7 +303,7 @@ def tiles(facts: Iterable[tuple[str, str, str]], kind: str = "") -> Html:
 
 def _figure(picture: Picture) -> str:
     kind = " class=small" if max(_size(picture.png)) < _SMALL else ""
-    lines = "<br>".join(escape(line) for line in picture.caption.splitlines())
+    lines = "<br>".join(map(add_line_breaks, picture.caption.splitlines()))
     caption = f"<figcaption>{lines}</figcaption>" if lines else ""
     return (
         f'<figure><img{kind} alt="{escape(picture.caption)}" '
