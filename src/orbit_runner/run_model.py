@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -325,7 +326,8 @@ def _run(
         # Check the data first: other arrays also change their digest in the config.
         job = dataclasses.replace(job, data=compare_data(job))
         if resume == "same":
-            check_same_config(resolved, directory)
+            with _model_advice_scope():
+                check_same_config(resolved, directory)
         with setting_error_scope(resolved), disk_error_scope(directory):
             prepare_process(job)
             with paused_collection_scope():
@@ -355,10 +357,27 @@ def _run(
     )
 
 
+@contextlib.contextmanager
+def _model_advice_scope() -> Iterator[None]:
+    """Adds to an error about another model how each start of a program can build the same one."""
+    try:
+        yield
+    except RunnerError as error:
+        if _MODEL_DIGEST not in str(error):
+            raise
+        raise RunnerError(
+            f"{error}\nthe layers or the initial weights of the model differ; to build the same "
+            "model at each start, call keras.utils.set_random_seed(1) first",
+            code=error.code,
+        ) from None
+
+
 def _continuation(directory: Path) -> str:
     return f"  run       {directory}\n  continue  call run again with model_dir={str(directory)!r}"
 
 
+# The setting that names a model that a program passed, by its layers and initial weights.
+_MODEL_DIGEST = "task.model.digest"
 _TRAINER_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}
 
 
