@@ -319,6 +319,7 @@ def test_few_images_are_trained_for_300_steps(
     trainer = config.trainer
     assert (trainer.train_epochs, trainer.validation_epochs) == (epochs, evaluated_epochs)
     assert trainer.min_steps_per_epoch == 0
+    assert trainer.summary_interval == 50  # at least six points of the training curve
     assert config.task.train_data.global_batch_size == batch_size
 
 

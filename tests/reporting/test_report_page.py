@@ -75,6 +75,12 @@ def test_picture_has_its_caption_as_text() -> None:
     assert "class=small" not in picture_grid([Picture(_LARGE)])  # 96 pixels a side
 
 
+def test_caption_with_a_path_breaks_between_its_words() -> None:
+    html = picture_grid([Picture(EVALUATION.pictures[0].png, "photos/images.csv, row 12")])
+
+    assert "<figcaption>photos/<wbr>images.<wbr>csv, row 12</figcaption>" in html
+
+
 def test_contents_show_what_was_collected() -> None:
     evaluation, inputs = _parts_text(evaluation_parts(EVALUATION)), _parts_text(input_parts(INPUTS))
 

@@ -200,6 +200,14 @@ def test_long_path_of_a_setting_begins_with_a_whole_name(tmp_path: Path) -> None
     assert f"{'x' * 18}…{'x' * 17}<title>{'x' * 40}</title>" in html
 
 
+def test_name_of_a_logarithmic_loss_is_whole(tmp_path: Path) -> None:
+    trials = [make_trial(n, {"units": 2**n}, [10.0 ** (1 - n)]) for n in range(1, 5)]
+    write_sweep_files(tmp_path, make_results(trials, metric="validation_loss", mode="min"))
+    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
+
+    assert '"mid name">validation_loss (log)<' in html
+
+
 def test_legend_of_a_chart_is_inside_its_figure(tmp_path: Path) -> None:
     trials = [
         make_trial(0, {RATE: 0.01}, [0.9]),
