@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 NAMES = (
-    "loop", "configured", "evaluation", "crops", "long_run", "mirrored", "start", "exactness",
-    "saving", "resume", "partition", "workers", "ncf", "images", "official",
+    "loop", "fit", "configured", "evaluation", "crops", "long_run", "mirrored", "start",
+    "exactness", "saving", "resume", "partition", "workers", "ncf", "images", "official",
     "official_start", "logical_replicas", "small_tables", "tables", "text_language", "warm_trials",
 )  # fmt: skip
 

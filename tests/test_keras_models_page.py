@@ -72,7 +72,7 @@ def test_page_shows_the_error_of_an_unknown_argument(tmp_path: Path) -> None:
 
 
 def test_page_names_every_setting_of_the_task() -> None:
-    own = {"loss", "loss_weights", "metrics", "validation_split"}
+    own = {"loss", "loss_weights", "metrics", "weighted_metrics", "optimizer", "validation_split"}
 
     assert own <= {*KerasConfig.__dataclass_fields__}
     assert [name for name in own if f"`{name}" not in PAGE] == []

@@ -160,7 +160,7 @@ def test_same_experiment_of_the_command_line_has_the_same_weights(project: Path)
 def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project: Path) -> None:
     found = _run(project, "run", here=True, epochs=1)
     assert found["inexact"] == [
-        "task.model: __main__:build_here is not in a module that can be imported"
+        "task.model.build: __main__:build_here cannot be imported by its name"
     ]
 
     for settings, message in (
@@ -187,19 +187,20 @@ def _refused(**changes: Any) -> str:
     ("changes", "message"),
     [
         ({"model": 3}, "model: got int, expected a function"),
-        ({"data": np.zeros([3, 4])}, "data: got <class 'numpy.ndarray'>, expected (x, y)"),
-        ({"validation_data": (1,)}, "validation_data: got <class 'tuple'>, expected (x, y)"),
+        ({"data": np.zeros([3, 4])}, "task.train_data — run(data=…)\n    has no labels y"),
+        ({"data": 3}, "data: got "),
+        ({"validation_data": (1,)}, "validation_data: got x int64 [], expected an array"),
         ({"loss": "mean_squared_eror"}, "task.loss — run(loss=…)\n    unknown loss"),
         ({"loss": 3}, "loss: got int, expected a name"),
         ({"metrics": ["acuracy"]}, "task.metrics[0] — run(metrics=…)\n    unknown metric"),
-        ({"optimizer": "adm"}, "run(optimizer=…)\n    unknown optimizer 'adm'; did you mean 'adam'?"),
-        ({"optimizer": 3}, "optimizer: got 3, expected a name, an object such as"),
+        ({"optimizer": "adm"}, "run(optimizer=…)\n    unknown optimizer 'adm'; did you mean 'Adam'?"),
+        ({"optimizer": 3}, "optimizer: got int, expected a name, an object"),
         ({"optimizer": {"optimizer": {"type": "sgd"}}, "learning_rate": 0.1},
          "learning_rate: got 0.1, which has no effect"),
         ({"validation": keras_models.classes(), "validation_data": keras_models.classes()},
          "validation: validation_data is set, too; remove one"),
-        ({"validation": (1,)}, "validation: got <class 'tuple'>, expected (x, y)"),
-        ({"callbacks": [3]}, "callbacks[0]: got int, expected an object"),
+        ({"validation": (1,)}, "validation: got x int64 [], expected an array"),
+        ({"callbacks": [3]}, "callbacks[0] — run(callbacks=…)\n    got int, expected an object"),
         ({"epochs": -1}, "trainer.train_epochs — run(epochs=…)\n    got -1"),
         ({"batch_size": 0}, "task.train_data.global_batch_size — run(batch_size=…)\n    got 0"),
         ({"metrics": [3]}, "metrics: got int, expected a name"),
@@ -232,25 +233,33 @@ def test_objects_of_keras_give_the_weights_and_the_config_of_their_settings(tmp_
         "objects",
         validation=keras_models.classes(40),
         loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[tf_keras.metrics.AUC(), "accuracy"],
-        optimizer=tf_keras.optimizers.legacy.Adam(0.01),
-        callbacks=[tf_keras.callbacks.EarlyStopping("val_auc", patience=9)],
+        metrics=[tf_keras.metrics.SparseTopKCategoricalAccuracy(2, name="top_2"), "accuracy"],
+        optimizer=tf_keras.optimizers.Adam(0.01),
+        callbacks=[tf_keras.callbacks.EarlyStopping("val_top_2", mode="max", patience=9)],
     )
+    stopping = {"metric": "top_2", "metric_comp": "higher", "patience": 9}
+    top_2 = {"class_name": "SparseTopKCategoricalAccuracy", "config": {"k": 2, "name": "top_2"}}
     names = train(
         "names",
         validation_data=keras_models.classes(40),
-        loss={"name": "sparse_categorical_crossentropy", "from_logits": True},
-        metrics=["auc", "accuracy"],
+        loss={"class_name": "SparseCategoricalCrossentropy", "config": {"from_logits": True}},
+        metrics=[top_2, "accuracy"],
         learning_rate=0.01,
-        overrides={
-            "trainer.early_stopping": {"metric": "auc", "metric_comp": "higher", "patience": 9}
-        },
+        overrides={"trainer.early_stopping": stopping},
+    )
+    task = yaml.safe_load((tmp_path / "objects" / "config.yaml").read_text())["task"]
+    settings = train(
+        "settings",
+        validation_data=keras_models.classes(40),
+        **{name: task[name] for name in ("loss", "metrics", "optimizer")},
+        overrides={"trainer.early_stopping": stopping},
     )
 
-    assert objects.weights == names.weights
-    assert objects.metrics == names.metrics
-    assert (objects.inexact, names.inexact) == ([], [])
-    configs = [(tmp_path / name / "config.yaml").read_text() for name in ("objects", "names")]
+    for other in (names, settings):
+        assert objects.weights == other.weights
+        assert objects.metrics == other.metrics
+        assert (objects.inexact, other.inexact) == ([], [])
+    configs = [(tmp_path / name / "config.yaml").read_text() for name in ("objects", "settings")]
     lines = [text.partition("\n")[2] for text in configs]  # without the command
     assert lines[0] == lines[1]
 
@@ -307,14 +316,13 @@ def test_callbacks_are_called_stop_the_run_and_count_epochs_after_a_resume(tmp_p
     assert {"loss", "accuracy"} < set(logs)
     assert own.steps == first.history.steps("accuracy")
     assert first.inexact == [
-        "callbacks[0]: _Epochs was passed as an object, which config.yaml does not name, and whose "
-        "state is not in checkpoints",
         "callbacks[1]: _Evaluations was passed as an object, which config.yaml does not name",
+        "callbacks[0]: _Epochs was passed as an object, which config.yaml does not name",
     ]
 
     of_keras, _, second = train(6)
     ends = [event for event in of_keras.events if isinstance(event, dict)]
-    assert [epoch for event in ends for epoch in event] == [2, 3]
+    assert [epoch for event in ends for epoch in event] == [0, 1, 2, 3]
     assert (first.step, second.step) == (8, 16)
     assert len(second.history["accuracy"]) == 4
 
@@ -328,12 +336,13 @@ def _traceback(**changes: Any) -> str:
 
 
 def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> None:
-    text = _traceback(loss="mse", model_dir=tmp_path)  # found while the run is built
+    # Found while the run is built.
+    text = _traceback(loss="categorical_crossentropy", model_dir=tmp_path)
 
     assert text.count("Traceback") == 1
     assert text.count("  File ") == 2  # this file, and `run`
     head = "ConfigError: 1 problem in the configuration\n  task.loss — run(loss=…)\n"
-    assert f"{head}    MeanSquaredError does not fit" in text
+    assert f"{head}    categorical_crossentropy does not fit" in text
 
 
 def test_traceback_of_an_error_in_the_function_of_the_user_has_no_other_frames(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
-import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -291,7 +290,6 @@ def test_optimizer_without_its_private_settings_is_an_error(optimizer: str) -> N
 @pytest.mark.parametrize(
     "assign",
     [
-        lambda bare: tf_internals.rename_metric(bare, "loss"),
         lambda bare: tf_internals.name_sharded_variable(bare, "kernel"),
         lambda bare: tf_internals.set_own_other_weights(bare, ()),
     ],
@@ -371,13 +369,6 @@ def test_curves_cannot_go_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(MissingInternal, match="_resource"):
         summaries.write([(1, {"loss": 1.0})])
-
-
-def test_losses_cannot_ignore_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("tf_keras.src.utils.losses_utils.get_mask")
-
-    with pytest.raises(MissingInternal, match=r"losses_utils\.get_mask"):
-        runpy.run_module("orbit_runner.tasks.keras.losses")
 
 
 def test_generator_of_keras_3_is_known_without_its_constant(

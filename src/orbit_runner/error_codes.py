@@ -71,6 +71,7 @@ CODES: dict[str, dict[str, str]] = {
         "optimizer.",
         "other-config": "The directory has a run or sweep with another config. Use another "
         "directory.",
+        "other-code": "A function is not the one that the run was trained with. Restore it.",
         "other-assets": "What the run learned from its data differs from what is there now.",
         "run-locked": "Another process uses the directory.",
         "run-removed": "The run directory was removed while the run trained.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import numbers
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,12 +13,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
-from orbit_runner.errors import ExportFailed, RunnerError, python_error
+from orbit_runner.errors import (
+    DataError,
+    ExportFailed,
+    RunnerError,
+    format_list,
+    python_error,
+    shorten,
+)
 from orbit_runner.jobs.gin_bindings import restored_gin_scope
 from orbit_runner.jobs.preflight import (
     check_before_start,
@@ -36,15 +48,17 @@ from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.run_directory.metric_records import read_curves
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.saved_run import History, RunBase
-from orbit_runner.tasks.keras.keras_objects import (
-    loss_settings,
-    optimizer_setting,
-    output_metric_settings,
+from orbit_runner.saved_run import History, RunBase, directory_of
+from orbit_runner.tasks.keras.passed_objects import (
+    inexact_objects,
+    passed_functions_scope,
+    register_data,
+    register_function,
 )
-from orbit_runner.tasks.keras.passed_objects import register_arrays, register_function
-from orbit_runner.tasks.keras.sources import arrays_of, specs_of
-from orbit_runner.tasks.keras.stream import is_tf_dataset
+from orbit_runner.tasks.keras.sources import arrays_of, batch_size_of, specs_of
+from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset, passed_stream
+from orbit_runner.tasks.keras_items import CLASS_NAME, CONFIG, items_of
+from orbit_runner.tf_internals import compile_arguments, is_compiled
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.keras_callbacks import sort_callbacks
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -56,11 +70,11 @@ if TYPE_CHECKING:
     import keras
     import tf_keras
 
-    from orbit_runner.tasks.keras.given_models import CompiledSettings
-
 _MODE = "train_and_eval"
-_OPTIMIZER = "adam"
-_LEARNING_RATE = 0.001
+_BATCH_SIZE = "global_batch_size"
+_USUAL_BATCH_SIZE = 32
+_LEAST_EPOCHS = 1e-6
+_PROGRESS = ("auto", "bar", "plain", "json", "none")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -106,12 +120,13 @@ def run(
     validation_split: float = 0.0,
     loss: str | Mapping[str, object] | Sequence[object] | Callable[..., object] = "",
     loss_weights: Sequence[float] | Mapping[str, float] = (),
-    metrics: Sequence[object] | Mapping[str, object] = (),
+    metrics: str | Sequence[object] | Mapping[str, object] = (),
+    weighted_metrics: Sequence[object] | Mapping[str, object] = (),
     optimizer: object = None,
     learning_rate: float | None = None,
     callbacks: Sequence[object] = (),
     epochs: float = 1,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     model_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
     name: str = "",
@@ -134,30 +149,32 @@ def run(
             file; or the setting `task.model`: `"my_package:build"`, or
             `{"build": …, "arguments": {…}}`.
         data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
-            is an array or a dict of arrays by input, and `y` an array or a dict of arrays by
-            output. Or an object with `__len__` and `__getitem__` that returns such an item of one
-            example for each index; a `PyDataset` of Keras returns batches. Or a function that
-            returns any of these, or a tf.data dataset of batches. Or the section `train_data` as a
-            dict: `{"source": "csv", "input_path": "people.csv"}`.
+            is an array, or arrays by input as a dict or in a list, and `y` the same by output. Or
+            an object with `__len__` and `__getitem__` that returns such an item of one example for
+            each index; a `PyDataset` of Keras returns batches. Or a tf.data dataset of batches. Or
+            a function that returns any of these. Or the section `train_data` as a dict:
+            `{"source": "csv", "input_path": "people.csv"}`.
         validation: The validation data, in the same form.
         validation_data: The same as `validation`, by the name that `fit` of Keras has for it.
         validation_split: The fraction of the training data that is held out for validation.
-        loss: A loss of Keras: `"mse"`, `{"name": "huber", "delta": 0.5}` or
-            `tf_keras.losses.Huber(0.5)`; or a function or class; or one for each output, by name
-            or in their order. By default, that of `compile`, or inferred from labels and outputs,
-            if they determine it.
+        loss: A loss of the Keras of the model: `"mse"`, `keras.losses.Huber(0.5)` or
+            `{"class_name": "Huber", "config": {"delta": 0.5}}`; or a function or class; or one for
+            each output, by name or in their order. By default, that of `compile`, or inferred from
+            labels and outputs, if they determine it.
         loss_weights: The weights of the losses of several outputs, by name or in their order.
-        metrics: Metrics of Keras, such as `"accuracy"` or `tf_keras.metrics.AUC()`, or subclasses
-            of `tf_keras.metrics.Metric`; or a list for each output. By default, those of `compile`.
-        optimizer: The name of an optimizer, an object such as `tf_keras.optimizers.SGD(0.1)`, or
-            the section `trainer.optimizer_config`. By default, the one that a model is compiled
-            with, or `adam`.
-        learning_rate: The learning rate of an optimizer that is given by name. By default, 0.001.
-        callbacks: Objects of subclasses of `orbit_runner.Callback`. Of Keras' callbacks,
-            `EarlyStopping`, and those that only have methods for the begin and end of the training
-            and of epochs, such as `LambdaCallback`.
+        metrics: Metrics in the same forms, such as `"accuracy"` or `keras.metrics.AUC()`; or a list
+            for each output. By default, those of `compile`.
+        weighted_metrics: The same, for metrics that use the weights of the examples.
+        optimizer: An optimizer in the same forms, such as `"adam"` or `keras.optimizers.SGD(0.1)`,
+            or the section `trainer.optimizer_config` as a dict. By default, the one that the model
+            is compiled with, or `adam`.
+        learning_rate: The learning rate of an optimizer that is given by name.
+        callbacks: Objects of subclasses of `orbit_runner.Callback`, and callbacks of Keras. Those
+            of epochs and evaluations are called as in `fit`; those of batches are refused, because
+            steps run in a graph.
         epochs: The number of epochs.
-        batch_size: The number of examples per step, over all replicas.
+        batch_size: The number of examples per step, over all replicas. By default, that of a
+            tf.data dataset or `PyDataset`, or 32.
         model_dir: The run directory. By default, `runs/NAME/TIME`.
         seed: The random seed.
         name: The name of the experiment. By default, that of the function.
@@ -179,13 +196,26 @@ def run(
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
     """
     try:
-        with missing_streams_scope(), source_cache_scope():
+        with missing_streams_scope(), source_cache_scope(), passed_functions_scope():
             if validation is not None and validation_data is not None:
                 raise RunnerError(
                     "validation_data is set, too; remove one",
                     path="validation",
                     code="conflict",
                 )
+            _check_numbers(
+                epochs=epochs,
+                seed=seed,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                validation_split=validation_split,
+            )
+            _check_choice("resume", resume, ("same", "override"))
+            _check_choice("progress", progress, _PROGRESS)
+            if overrides is not None and not _is_named(overrides):
+                raise _type_error("overrides", overrides, "a dict of settings by dotted path")
+            if not isinstance(callbacks, (list, tuple)):
+                callbacks = () if callbacks is None else (callbacks,)
             evaluates = not (validation is None and validation_data is None) or validation_split > 0
             kept_callbacks, replaced = sort_callbacks(callbacks, evaluates=evaluates)
             settings = _settings(
@@ -196,6 +226,7 @@ def run(
                 loss=loss,
                 loss_weights=loss_weights,
                 metrics=metrics,
+                weighted_metrics=weighted_metrics,
                 optimizer=optimizer,
                 learning_rate=learning_rate,
                 epochs=epochs,
@@ -206,7 +237,7 @@ def run(
             return _run(
                 [*settings, *(("callbacks", path, value) for path, value in replaced.items())],
                 overrides or {},
-                model_dir,
+                None if model_dir is None else directory_of(model_dir, "model_dir"),
                 resume,
                 progress,
                 kept_callbacks,
@@ -232,6 +263,62 @@ def _skip_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     return inner or traceback
 
 
+def _check_numbers(**arguments: object) -> None:
+    """Raises `RunnerError` for arguments that are no numbers. NumPy's numbers are some, too."""
+    for name, value in arguments.items():
+        may_be_none = name in ("batch_size", "learning_rate") and value is None
+        if not may_be_none and (isinstance(value, bool) or not isinstance(value, numbers.Real)):
+            raise _type_error(name, value, "a number")
+    epochs: Any = arguments["epochs"]
+    if 0 < epochs < _LEAST_EPOCHS:
+        raise RunnerError(
+            f"got {epochs}, allowed: at least {_LEAST_EPOCHS}", path="epochs", code="out-of-range"
+        )
+
+
+def _check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise RunnerError(
+            f"got {value!r}, allowed: {', '.join(map(repr, allowed))}",
+            path=name,
+            code="not-allowed",
+        )
+
+
+def _type_error(name: str, value: object, expected: str) -> RunnerError:
+    return RunnerError(
+        f"got {shorten(repr(value))}, expected {expected}", path=name, code="wrong-type"
+    )
+
+
+def _is_named(values: object) -> bool:
+    return isinstance(values, Mapping) and all(isinstance(name, str) for name in values)
+
+
+def _json_text(flag: str, value: object) -> str:
+    """Returns a value as JSON. Raises `RunnerError` if JSON cannot represent it."""
+    try:
+        return json.dumps(value, default=_json_value)
+    except (TypeError, ValueError) as error:
+        argument = flag.removeprefix("run(").removesuffix("=…)")
+        raise RunnerError(str(error), path=argument, code="wrong-type") from error
+
+
+def _json_value(value: object) -> object:
+    """Returns the value of JSON for one that Python's own module does not convert."""
+    if isinstance(value, np.floating):
+        return float(str(value))  # The shortest text of the same number: 0.1 of a float32.
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return [*value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(
+        f"got {shorten(repr(value))}, expected a number, a text, a bool, None, a list or a dict"
+    )
+
+
 def _settings(
     model: object,
     data: object,
@@ -241,67 +328,75 @@ def _settings(
     loss: object,
     loss_weights: object,
     metrics: object,
+    weighted_metrics: object,
     optimizer: object,
     learning_rate: float | None,
     epochs: float,
-    batch_size: int,
+    batch_size: int | None,
     seed: int,
     name: str,
 ) -> list[tuple[str, str, object]]:
     """Returns settings: the argument of `run`, the dotted path and the value."""
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
-    compiled = _compiled_settings(model)
-    if compiled is not None:
-        loss = loss or compiled.loss
-        loss_weights = loss_weights or compiled.loss_weights
-        metrics = metrics or compiled.metrics
-        if optimizer is None and compiled.optimizer:
-            optimizer = _compiled_optimizer(model)
-    batch_sizes = ["task.train_data.global_batch_size"]
+    arguments = {
+        "loss": loss,
+        "loss_weights": loss_weights,
+        "metrics": [metrics] if isinstance(metrics, str) else metrics,
+        "weighted_metrics": weighted_metrics,
+        "optimizer": optimizer,
+    }
+    for argument, value in _compile_arguments(model).items():
+        if _is_unset(arguments.get(argument)) and value is not None:
+            arguments[argument] = value
+    train_data = _data_setting(data, "data")
+    sizes = {"task.train_data": train_data.get(_BATCH_SIZE, _USUAL_BATCH_SIZE)}
     settings: list[tuple[str, str, object]] = [
         ("model", "task.model", _model_setting(model)),
-        ("data", "task.train_data", _data_setting(data, "data")),
-        ("loss", "task.loss", loss_settings(loss)),
-        ("loss_weights", "task.loss_weights", loss_weights),
-        ("metrics", "task.metrics", output_metric_settings(metrics)),
+        ("data", "task.train_data", train_data),
         ("epochs", "trainer.train_epochs", epochs),
-        ("optimizer", "trainer.optimizer_config", _optimizer_setting(optimizer, learning_rate)),
         ("seed", "runtime.seed", seed),
         ("name", "name", name or _default_name(model)),
+        *_optimizer_settings(arguments.pop("optimizer"), learning_rate),
     ]
-    given = {argument: arrays for argument, arrays in validation.items() if arrays is not None}
-    for argument, arrays in given.items():
-        settings.append((argument, "task.validation_data", _data_setting(arrays, argument)))
+    for argument, value in arguments.items():
+        if not _is_unset(value):
+            item = value if argument == "loss_weights" else items_of(value, argument)
+            settings.append((argument, f"task.{argument}", item))
     if validation_split:
         settings.append(("validation_split", "task.validation_split", validation_split))
-    if given or validation_split:
-        batch_sizes.append("task.validation_data.global_batch_size")
-    return [*settings, *(("batch_size", path, batch_size) for path in batch_sizes)]
+        sizes["task.validation_data"] = sizes["task.train_data"]
+    for argument, arrays in validation.items():
+        if arrays is not None:
+            section = _data_setting(arrays, argument)
+            settings.append((argument, "task.validation_data", section))
+            sizes["task.validation_data"] = section.get(_BATCH_SIZE, sizes["task.train_data"])
+    for path, size in sizes.items():
+        known = size if batch_size is None else batch_size
+        settings.append(("batch_size", f"{path}.{_BATCH_SIZE}", known))
+    return settings
+
+
+def _is_unset(value: object) -> bool:
+    return value is None or (isinstance(value, (str, tuple)) and not value)
 
 
 def _run(
     settings: Sequence[tuple[str, str, Any]],
     overrides: Mapping[str, Any],
-    model_dir: str | os.PathLike[str] | None,
+    model_dir: Path | None,
     resume: str,
     progress: str,
     callbacks: Sequence[Callback],
     *,
     evaluates: bool,
 ) -> RunResult:
-    if resume not in ("same", "override"):
-        raise RunnerError(
-            f"got {resume!r}, allowed: 'same', 'override'", path="resume", code="not-allowed"
-        )
     flags = [("task", "task.name", "keras"), ("trainer", "trainer", _TRAINER_DEFAULTS)]
     flags += [(f"run({argument}=…)", path, value) for argument, path, value in settings]
     flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
-    texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
+    texts = tuple((flag, path, _json_text(flag, value)) for flag, path, value in flags)
     resolved = resolve(Request(flags=texts))
-    directory = default_model_dir(resolved.config.name)
-    if model_dir is not None:
-        directory = Path(model_dir).expanduser()
+    directory = model_dir or default_model_dir(resolved.config.name)
     mode = _MODE if evaluates else "train"
     cluster = check_before_start(resolved, mode, directory)
     if cluster is not None:
@@ -323,6 +418,7 @@ def _run(
         progress, title=f"{resolved.config.name} · {mode}", place=str(directory)
     )
     with RunLock(directory), display.shown_scope():
+        _note_inexact_parts(resolved.config, callbacks)
         # Check the data first: other arrays also change their digest in the config.
         job = dataclasses.replace(job, data=compare_data(job))
         if resume == "same":
@@ -357,6 +453,13 @@ def _run(
     )
 
 
+def _note_inexact_parts(config: ExperimentConfig, callbacks: Sequence[Callback]) -> None:
+    """Reports what the program passed and `config.yaml` cannot name."""
+    reasons = [*inexact_objects(config), *(item.inexact_reason for item in callbacks)]
+    if reasons := [reason for reason in reasons if reason]:
+        note(f"note: config.yaml alone does not reproduce this run:\n{format_list(reasons)}")
+
+
 @contextlib.contextmanager
 def _model_advice_scope() -> Iterator[None]:
     """Adds to an error about another model how each start of a program can build the same one."""
@@ -387,10 +490,10 @@ def _model_setting(model: object) -> str | Mapping[str, object]:
     if isinstance(model, os.PathLike):
         return {"file": os.fspath(model)}
     if _is_model(model):
-        from orbit_runner.tasks.keras.given_models import register_model
+        from orbit_runner.tasks.keras.model_builder import register_model
 
         return {"digest": register_model(model)}
-    if not callable(model):
+    if not callable(model) or _has_base(model, "layer.Layer"):
         raise RunnerError(
             f"got {type(model).__name__}, expected a function or a model",
             path="model",
@@ -399,57 +502,63 @@ def _model_setting(model: object) -> str | Mapping[str, object]:
     return register_function(model)
 
 
-def _compiled_settings(model: object) -> CompiledSettings | None:
-    """Returns what `compile` of a model was told; None if `model` is not a compiled model."""
-    if not _is_model(model):
-        return None
-    from orbit_runner.tasks.keras.given_models import compiled_settings
-
-    return compiled_settings(model)
+def _compile_arguments(model: object) -> Mapping[str, object]:
+    """Returns what `compile` of a model was told; {} if `model` is not a compiled model."""
+    if not _is_model(model) or not is_compiled(model):
+        return {}
+    names = ("loss", "loss_weights", "metrics", "weighted_metrics")
+    arguments = {name: compile_arguments(model).get(name) for name in names}
+    return {**arguments, "optimizer": getattr(model, "optimizer", None)}
 
 
 def _is_model(value: object) -> bool:
-    names = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}
-    return any(name.endswith(("training.Model", "models.model.Model")) for name in names)
+    return _has_base(value, "training.Model", "models.model.Model")
 
 
-def _compiled_optimizer(model: object) -> Mapping[str, object]:
-    """Returns the section `trainer.optimizer_config` of the optimizer of a compiled model."""
-    try:
-        return optimizer_setting(getattr(model, "optimizer", None))
-    except RunnerError as error:
-        raise RunnerError(
-            f"compile(): {error}\nor pass the argument optimizer, which wins over compile()",
-            path="model",
-            code=error.code,
-        ) from error
+def _has_base(value: object, *classes: str) -> bool:
+    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__)
+    return any(name.endswith(classes) for name in names)
 
 
-def _data_setting(data: object, name: str) -> Mapping[str, object]:
+def _data_setting(data: object, name: str) -> Mapping[str, Any]:
+    """Returns the section of the data that the argument `name` has."""
     if isinstance(data, Mapping) and isinstance(data.get("source"), str):
         return data
-    if is_tf_dataset(data):
-        raise RunnerError(
-            f"{name}: got a tf.data dataset, expected the function that returns it, so that a "
-            "resumed run has the same batches",
-            code="wrong-type",
-        )
     if callable(data) and not hasattr(data, "__getitem__"):
         return {"source": "arrays", "function": register_function(data)}
-    source = arrays_of(data, name)
+    try:
+        source: ArraySource | StreamSource = (
+            passed_stream(data, name, is_training=name == "data")
+            if is_tf_dataset(data)
+            else arrays_of(data, name)
+        )
+    except DataError as error:
+        reason = str(error).removeprefix(f"{name}: ")
+        raise RunnerError(reason, path=name, code=error.code) from error
     features = {
         path: {"shape": list(shape), "dtype": dtype}
         for path, (shape, dtype) in specs_of(source).items()
     }
-    return {"source": "memory", "digest": register_arrays(source), "features": features}
+    setting = {"source": "memory", "digest": register_data(source), "features": features}
+    size = batch_size_of(source)
+    return {**setting, _BATCH_SIZE: size} if size else setting
 
 
-def _optimizer_setting(optimizer: object, learning_rate: float | None) -> Mapping[str, object]:
-    optimizer = _OPTIMIZER if optimizer is None else optimizer
-    if isinstance(optimizer, str):
-        rate = _LEARNING_RATE if learning_rate is None else learning_rate
-        constant = {"type": "constant", "constant": {"learning_rate": rate}}
-        return {"optimizer": {"type": optimizer}, "learning_rate": constant}
+def _optimizer_settings(
+    optimizer: Any, learning_rate: float | None
+) -> list[tuple[str, str, object]]:
+    """Returns the setting of an optimizer; [] if the model may be compiled with one."""
+    if isinstance(optimizer, Mapping) and CLASS_NAME not in optimizer:
+        setting: tuple[str, str, Any] = ("optimizer", "trainer.optimizer_config", optimizer)
+    elif optimizer is None and learning_rate is None:
+        return []
+    else:
+        name = "adam" if optimizer is None else optimizer
+        item = items_of(name, "optimizer")
+        if isinstance(name, str) and learning_rate is not None:
+            config = {"learning_rate": learning_rate}
+            return [("optimizer", "task.optimizer", {CLASS_NAME: name, CONFIG: config})]
+        setting = ("optimizer", "task.optimizer", item)
     if learning_rate is not None:
         raise RunnerError(
             f"got {learning_rate}, which has no effect, because optimizer is not a "
@@ -457,16 +566,7 @@ def _optimizer_setting(optimizer: object, learning_rate: float | None) -> Mappin
             path="learning_rate",
             code="no-effect",
         )
-    if isinstance(optimizer, Mapping):
-        return optimizer
-    if isinstance(optimizer, type) or not hasattr(optimizer, "get_config"):
-        raise RunnerError(
-            f"got {optimizer!r}, expected a name, an object such as "
-            "tf_keras.optimizers.SGD(0.1), or the section trainer.optimizer_config",
-            path="optimizer",
-            code="wrong-type",
-        )
-    return optimizer_setting(optimizer)
+    return [setting]
 
 
 def _default_name(model: object) -> str:

@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import functools
 import math
+import numbers
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from orbit_runner.checkpoint.latest_checkpoint import BEST
 from orbit_runner.checkpoint.selection import AVERAGE, choose_checkpoint, choose_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list, nearest_name_hint, python_error
 from orbit_runner.jobs.gin_bindings import bind_gin, restored_gin_scope
@@ -36,6 +38,7 @@ from orbit_runner.run_directory.run_summary import (
     read_summaries,
     read_summary,
 )
+from orbit_runner.tasks.keras.passed_objects import passed_functions_scope
 from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
@@ -323,13 +326,16 @@ class SavedRun(RunBase):
         choice = choose_checkpoint(
             self.model_dir, requested, trainer.best_checkpoint_export_subdir, note
         )
-        averages = trainer.optimizer_config.ema is not None
+        averages = resolved.config.averages_weights
         weights = choose_weights(None, averages=averages, choice=choice)
+        record = choice.record()
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():
             from orbit_runner.determinism.numerics import restored_process_scope
             from orbit_runner.serving.loader import load_scope, make_task
         with (
+            source_cache_scope(),
+            passed_functions_scope(record.code if record is not None else None),
             setting_error_scope(resolved),
             restored_process_scope(),
             restored_gin_scope(resolved),
@@ -352,8 +358,8 @@ def _requested(checkpoint: str | int) -> str | None:
     """Returns the value of `--checkpoint`; None for the newest one."""
     if checkpoint == _LAST:
         return None
-    is_step = isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and checkpoint >= 0
-    if checkpoint != BEST and not is_step:
+    is_number = isinstance(checkpoint, numbers.Integral) and not isinstance(checkpoint, bool)
+    if checkpoint != BEST and not (is_number and int(checkpoint) >= 0):
         raise RunnerError(
             f"got {checkpoint!r}, allowed: 'last', 'best' or a step",
             path="checkpoint",
@@ -454,7 +460,7 @@ def load(model_dir: str | os.PathLike[str]) -> SavedRun:
     Raises:
         RunnerError: The directory contains no run.
     """
-    path = Path(model_dir).expanduser()
+    path = directory_of(model_dir, "model_dir")
     if next(find_runs(path), None) != path:
         raise _no_run_error(path)
     return _saved_run(read_summary(path))
@@ -472,7 +478,7 @@ def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
     Raises:
         RunnerError: The directory does not exist.
     """
-    path = Path(directory).expanduser()
+    path = directory_of(directory, "directory")
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
         code = "wrong-file-type" if path.exists() else "missing-file"
@@ -480,6 +486,19 @@ def runs(directory: str | os.PathLike[str] = "runs") -> Runs:
     summaries = read_summaries([path], inside_runs=True)
     summaries.sort(key=lambda summary: -(summary.started or -math.inf))
     return Runs([_saved_run(summary) for summary in summaries])
+
+
+def directory_of(path: object, argument: str) -> Path:
+    """Returns the directory that an argument names. Raises `RunnerError` if it names none."""
+    try:
+        text = os.fspath(path)  # type: ignore[call-overload]
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise ValueError
+        return Path(text).expanduser()
+    except (TypeError, ValueError, RuntimeError):  # Of a user without a home directory, too.
+        raise RunnerError(
+            f"got {path!r}, expected the path of a directory", path=argument, code="bad-path"
+        ) from None
 
 
 def _no_run_error(path: Path) -> RunnerError:

@@ -285,6 +285,28 @@ def keras_3_generator_key() -> str:
     return str(key)
 
 
+def keras_3_initial_seed(generator: object) -> int | None:
+    """Returns the seed that a generator of Keras 3 was created with, None if it is no generator."""
+    keras = sys.modules.get("keras")
+    if keras is None or not isinstance(generator, keras.random.SeedGenerator):
+        return None
+    seed = _get(generator, "_initial_seed")
+    return None if seed is None else int(seed)
+
+
+# Callbacks of Keras 3
+
+
+def asks_model_for_operator(callback: object) -> bool:
+    """Returns whether a callback finds out by the model which values of a metric are better."""
+    return hasattr(callback, "_set_monitor_op")
+
+
+def set_monitor_operator(callback: Any) -> None:
+    """Lets a callback find that out. Raises `ValueError` if the model does not know the metric."""
+    _get(callback, "_set_monitor_op")()
+
+
 # Eager execution and graphs
 
 
@@ -510,12 +532,77 @@ def compile_arguments(model: tf_keras.Model) -> dict[str, Any]:
     return dict(_get(compiled, "config"))
 
 
-def undo_compile(model: tf_keras.Model) -> None:
-    """Makes a model of Keras 2 what it was before `compile` was called."""
-    _set(model, "_is_compiled", False)
-    for name in ("compiled_loss", "compiled_metrics", "optimizer"):
-        _set(model, name, None)
-        _get(model, "_delete_tracking")(name)  # Or checkpoints would have it.
+def untrack(model: tf_keras.Model, names: Sequence[str]) -> None:
+    """Keeps attributes of a model of Keras 2 out of its checkpoints."""
+    tracked = _get(model, "_self_unconditional_dependency_names")
+    for name in names:
+        if name in tracked:
+            _get(model, "_delete_tracking")(name)
+
+
+@contextlib.contextmanager
+def uncompiled_scope(model: tf_keras.Model) -> Iterator[None]:
+    """Makes a Keras model one that was never compiled in a `with` block, in which it is saved."""
+    name = "_is_compiled" if _keras_3_layer(model) is None else "compiled"
+    before = {key: vars(model).get(key) for key in (name, "optimizer") if key in vars(model)}
+    vars(model).update({name: False, **({"optimizer": None} if "optimizer" in before else {})})
+    try:
+        yield
+    finally:
+        vars(model).update(before)
+
+
+def set_optimizer(model: tf_keras.Model, optimizer: object) -> None:
+    """Sets the optimizer that callbacks see, without tracking it."""
+    keras_3_model = _keras_3_layer(model)
+    vars(model if keras_3_model is None else keras_3_model)["optimizer"] = optimizer
+
+
+def takes_training(model: Any) -> bool:
+    """Returns whether a model of Keras 3 takes the argument `training`."""
+    return bool(_get(model, "_call_has_training_arg"))
+
+
+def compiled_metrics_of(model: Any) -> Any:
+    """Returns the metrics that `compile` of a model of Keras 3 has built; None for none."""
+    return _get(model, "_compile_metrics")
+
+
+@contextlib.contextmanager
+def all_weighted_scope(container: Any, plain: str, weighted: str) -> Iterator[None]:
+    """Lets the metrics of `compile` get the weights of examples in a `with` block.
+
+    `plain` and `weighted` are the attributes of the container with the metrics of both kinds; those
+    that are weighted anyway are left out where there are others.
+    """
+    metrics = _get(container, plain)
+    others = _get(container, weighted)
+    # Keras 2 has a list of metrics for each output, Keras 3 an object; either may be empty.
+    none = [[None] if isinstance(own, (list, tuple)) else None for own in metrics]
+    both = [
+        other if own in (None, [None], (None,)) else own
+        for own, other in zip(metrics, others, strict=True)
+    ]
+    with (
+        _replaced_scope(container, plain, none),
+        _replaced_scope(container, weighted, both),
+    ):
+        yield
+
+
+def compute_keras_3_loss(
+    model: Any, x: Any, y: Any, w: Any, outputs: Any, *, training: bool
+) -> tf.Tensor:
+    """Returns the loss of a batch of a model of Keras 3, a scalar."""
+    return _get(model, "_compute_loss")(x, y, outputs, w, training=training)
+
+
+def adds_losses(model: tf_keras.Model) -> bool:
+    """Returns whether layers of a Keras model, which was called, add losses beside regularizers."""
+    return any(
+        getattr(layer, "_losses", ()) and getattr(layer, "activity_regularizer", None) is None
+        for layer in all_layers(model)
+    )
 
 
 def clear_losses(model: tf_keras.Model) -> None:
@@ -523,24 +610,17 @@ def clear_losses(model: tf_keras.Model) -> None:
     _get(model, "_clear_losses")()
 
 
-def rename_metric(metric: tf_keras.metrics.Metric, name: str) -> None:
-    """Sets the name of a metric of Keras."""
-    if "name" in vars(metric):  # Of Keras 3.
-        metric.name = name
-    else:
-        _set(metric, "_name", name)
-
-
 def function_arguments(item: object) -> dict[str, object]:
-    """Returns the arguments of the function that a loss or metric of Keras 3 calls; {} if none.
+    """Returns the arguments of the function that a loss or metric of Keras calls; {} if none.
 
-    The configs of some losses, such as `Huber`, lack them.
+    The configs of some losses of Keras 3, such as `Huber`, lack them.
     """
     for path in (
         "keras.src.losses.losses:LossFunctionWrapper.call",
         "keras.src.metrics.reduction_metrics:MeanMetricWrapper.update_state",
     ):
-        _require_use(path, "_fn_kwargs")
+        if path.partition(".")[0] in sys.modules:
+            _require_use(path, "_fn_kwargs")
     return dict(getattr(item, "_fn_kwargs", {}))
 
 
@@ -596,6 +676,63 @@ def optimizer_name(optimizer: object) -> Any:
     return getattr(optimizer, "name", None)
 
 
+def set_constraint(variable: tf.Variable, constraint: Callable[[tf.Tensor], tf.Tensor]) -> None:
+    """Sets the constraint that optimizers apply to a variable after each update."""
+    for part in (variable, *getattr(variable, "values", ())):
+        if "_constraint" in vars(part):
+            _set(part, "_constraint", constraint)
+    if variable.constraint is not constraint:
+        raise MissingInternal("tensorflow", "_constraint of a variable")
+
+
+class _SingleReplica:
+    """Updates variables directly, in place of a strategy with a single replica.
+
+    A strategy would leave the replica for an update, which TensorFlow does not allow in a branch,
+    such as that of gradient accumulation or loss scaling.
+    """
+
+    def __init__(self) -> None:
+        self.extended = self
+
+    def update(self, variable: Any, update: Any, args: Any = (), **options: Any) -> Any:
+        return update(variable, *args)
+
+
+@contextlib.contextmanager
+def keras_3_update_scope(optimizer: Any, *, sums: bool) -> Iterator[None]:
+    """Prepares an optimizer of Keras 3 for an update in a `with` block.
+
+    Args:
+        optimizer: The optimizer.
+        sums: Whether it sums the gradients over the replicas; False if they are summed already.
+    """
+    import tensorflow as tf
+
+    strategy = tf.distribute.get_strategy()
+    is_single = strategy.num_replicas_in_sync == 1
+    parts = [optimizer, *filter(None, [getattr(optimizer, "inner_optimizer", None)])]
+    parts += inner_optimizers(optimizer)
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            if is_single or not sums:
+                stack.enter_context(_replaced_scope(part, "_all_reduce_sum_gradients", list))
+            if is_single:
+                single = _SingleReplica()
+                stack.enter_context(_replaced_scope(part, "_distribution_strategy", single))
+        if is_single:
+            extended = strategy.extended
+            stack.enter_context(_replaced_scope(extended, "_use_merge_call", lambda: False))
+        yield
+
+
+def inner_optimizers(optimizer: Any) -> list[Any]:
+    """Returns the optimizers that a `MultiOptimizer` of Keras 3 consists of; [] for others."""
+    if type(optimizer).__name__ != "MultiOptimizer":
+        return []
+    return list(_get(optimizer, "_inner_optimizers"))
+
+
 def optimizer_settings(optimizer: object) -> dict[str, object]:
     """Returns the settings of an optimizer of Keras that can be variables; {} for others."""
     import tf_keras
@@ -604,7 +741,34 @@ def optimizer_settings(optimizer: object) -> dict[str, object]:
         return dict(_get(optimizer, "_hyper"))
     if isinstance(optimizer, tf_keras.optimizers.Optimizer):
         return {"learning_rate": _get(optimizer, "_learning_rate")}
+    if hasattr(optimizer, "keras_3_optimizer"):
+        keras_3: Any = optimizer
+        return {} if keras_3.optimizers else {"learning_rate": keras_3.learning_rate}
     return {}
+
+
+def _innermost(optimizer: Any) -> Any:
+    inner = getattr(optimizer, "keras_3_optimizer", optimizer)
+    return getattr(inner, "inner_optimizer", inner)
+
+
+def keeps_averages(optimizer: Any) -> bool:
+    """Returns whether an optimizer of Keras keeps a moving average of the weights."""
+    return bool(getattr(_innermost(optimizer), "use_ema", False))
+
+
+def averages_of(optimizer: Any) -> list[tf.Variable]:
+    """Returns these averages, in the order of the weights; the optimizer must be built."""
+    averages = _get(_innermost(optimizer), "_model_variables_moving_average")
+    is_keras_3 = hasattr(optimizer, "keras_3_optimizer")
+    return [average.value if is_keras_3 else average for average in averages]
+
+
+def is_built(optimizer: tf_keras.optimizers.Optimizer) -> bool:
+    """Returns whether an optimizer of Keras 2 has created the variables of its updates."""
+    if is_legacy_optimizer(optimizer):
+        return bool(optimizer.weights)
+    return bool(getattr(optimizer, "_built", False))
 
 
 def build_slots(

@@ -30,7 +30,7 @@ _EXPERIMENT = """
 task:
   name: keras
   model: bad_example:build
-  loss: {name: sparse_categorical_crossentropy, from_logits: true}
+  loss: {class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}
   train_data: {source: arrays, function: bad_example:load, global_batch_size: 16}
 trainer:
   train_steps: 60

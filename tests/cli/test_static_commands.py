@@ -243,7 +243,6 @@ def test_validate_reports_all_errors_of_all_files(
         (problem for problem in problems if problem not in many),
         ("unknown-setting", "task.train_dat"),
         ("unknown-setting", "runtime.sed"),
-        *_WITHOUT_TASK[:2],
         ("bad-syntax", ""),
         ("wrong-type", "trainer.train_steps"),
         ("unknown-name", "task.name"),

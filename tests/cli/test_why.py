@@ -25,7 +25,7 @@ CONFIG = """
 task:
   name: keras
   model: {build: tests.support.keras_models:classifier, arguments: {units: 8, dropout: 0.5}}
-  loss: {name: sparse_categorical_crossentropy, from_logits: true}
+  loss: {class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}
   train_data: {source: npz, input_path: a.npz, global_batch_size: 16}
   validation_data: {source: npz, input_path: test.npz, global_batch_size: 16}
 trainer:

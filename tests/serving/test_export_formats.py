@@ -31,6 +31,7 @@ from orbit_runner.serving.formats.base import network_formats
 from orbit_runner.serving.loader import load_scope, require_method
 from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import make_serving
 from tests.support.digits import _BASE, cnn_config, digits_config
 from tests.support.official_photos import SmallPhotoTask, photos
@@ -331,7 +332,7 @@ def test_lookup_layers_are_in_saved_models_and_keras_files(name: str, tmp_path: 
     model = tf_keras.Model(inputs, _LAYERS.Dense(2)(hidden))
     expected = model(features)
 
-    serving = make_serving(model, {"x": ((1,), features.dtype.name)}, {"": ("", False)})
+    serving = make_serving(model, {"x": ((1,), features.dtype.name)}, {"": LossKind("", "other")})
     saved_model.write(model, serving, tmp_path / "saved")
     loaded = tf.saved_model.load(str(tmp_path / "saved")).signatures["predict"]
     np.testing.assert_allclose(loaded(x=features)["outputs"], expected, rtol=1e-5)
@@ -347,7 +348,7 @@ def test_table_that_the_model_does_not_track_is_refused_in_one_line(tmp_path: Pa
     table = tf.lookup.StaticHashTable(keys, 0.0)
     inputs = tf_keras.Input([1], dtype="string", name="x")
     model = tf_keras.Model(inputs, _LAYERS.Lambda(table.lookup)(inputs))
-    serving = make_serving(model, {"x": ((1,), "string")}, {"": ("", False)})
+    serving = make_serving(model, {"x": ((1,), "string")}, {"": LossKind("", "other")})
 
     with raises("export-failed"):
         saved_model.write(model, serving, tmp_path / "saved")

@@ -96,7 +96,7 @@ class Squared(keras.losses.Loss):
         self.factor = factor
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        one_hot = keras.ops.one_hot(keras.ops.cast(keras.ops.squeeze(y_true, -1), "int32"), 3)
+        one_hot = keras.ops.one_hot(keras.ops.cast(keras.ops.reshape(y_true, [-1]), "int32"), 3)
         return self.factor * keras.ops.mean(keras.ops.square(one_hot - y_pred), axis=-1)
 
 

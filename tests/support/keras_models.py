@@ -21,7 +21,7 @@ BASE = {
     "task.validation_data.function": f"{_HERE}:classes",
     "task.validation_data.arguments": "{count: 37, seed: 2}",
     "task.validation_data.global_batch_size": 16,
-    "task.loss": "{name: sparse_categorical_crossentropy, from_logits: true}",
+    "task.loss": "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}",
     "trainer.train_steps": 20,
     "trainer.validation_interval": 10,
     "trainer.checkpoint_interval": 5,
@@ -34,8 +34,13 @@ BASE = {
 
 
 def keras_config(**changes: Any) -> Any:
-    """Returns the config of a small classifier; `__` in a name stands for a dot."""
-    return config_of(BASE, **changes)
+    """Returns the config of a small classifier; `__` in a name stands for a dot.
+
+    Changes with `task__optimizer` replace the optimizer of the trainer.
+    """
+    replaced = "trainer.optimizer_config" if "task__optimizer" in changes else " "
+    base = {name: value for name, value in BASE.items() if not name.startswith(replaced)}
+    return config_of(base, **changes)
 
 
 def classes(count: int = 100, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -95,11 +100,23 @@ class Subclassed(tf_keras.Model):
         return self.out(self.dropout(self.hidden(inputs), training=training))
 
 
-class Adversarial(Subclassed):
-    """A model that `fit` of Keras trains in its own way."""
+class OwnLoop(Subclassed):
+    """A model that has its own loop over the batches."""
 
-    def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        return {}
+    def make_train_function(self, force: bool = False) -> Any:
+        return None
+
+
+class WrongLogs(Subclassed):
+    """A model whose step returns no logs."""
+
+    def train_step(self, data: Any) -> Any:
+        return []
+
+
+def wrong_logs() -> tf_keras.Model:
+    """Returns a model whose step returns no logs."""
+    return WrongLogs()
 
 
 def compiled() -> tf_keras.Model:
@@ -195,6 +212,23 @@ class Rows(tf_keras.metrics.Metric):
 
     def result(self) -> tf.Tensor:
         return tf.identity(self.count)
+
+
+class EachClass(tf_keras.metrics.Metric):
+    """Counts the labels of each of three classes."""
+
+    def __init__(self, name: str = "each_class", **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
+        self.counts = self.add_weight(name="counts", shape=[3], initializer="zeros")
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        one_hot = tf.one_hot(tf.cast(tf.reshape(y_true, [-1]), tf.int32), 3)
+        self.counts.assign_add(tf.reduce_sum(one_hot, axis=0))
+
+    def result(self) -> tf.Tensor:
+        return tf.identity(self.counts)
 
 
 class Gap(tf_keras.metrics.Mean):

@@ -1,4 +1,4 @@
-"""Models and data of Keras 3 as its guides write them, of twelve kinds."""
+"""Models and data of Keras 3 as its guides write them, of eleven kinds."""
 
 from __future__ import annotations
 
@@ -239,25 +239,3 @@ def sums() -> tuple[np.ndarray, np.ndarray]:
     """Returns points and the sums of their coordinates."""
     x = _rng().normal(size=(64, 4))
     return x, x.sum(axis=1)
-
-
-class Gan(keras.Model):
-    """A GAN, which trains two networks in a step of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.generator = layers.Dense(4)
-        self.discriminator = layers.Dense(1)
-
-    def call(self, inputs: Any) -> Any:
-        """Returns what the discriminator says."""
-        return self.discriminator(self.generator(inputs))
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """Trains both networks."""
-        return {}
-
-
-def gan() -> keras.Model:
-    """Returns a GAN."""
-    return Gan()

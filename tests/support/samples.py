@@ -293,10 +293,10 @@ def _write_examples(folder: Path) -> Settings:
 
 
 def _pass_arrays(folder: Path) -> Settings:
-    from orbit_runner.tasks.keras.passed_objects import register_arrays
+    from orbit_runner.tasks.keras.passed_objects import register_data
     from orbit_runner.tasks.keras.sources import arrays_of
 
-    return {"digest": register_arrays(arrays_of(points_and_classes(), "sample"))}
+    return {"digest": register_data(arrays_of(points_and_classes(), "sample"))}
 
 
 def _write_parallel_text(folder: Path) -> Settings:
@@ -415,7 +415,7 @@ TASK_SAMPLES: dict[str, TaskSample] = {
             "model.build": "''",
             "model.layers": "[{Flatten: {}}, {BatchNormalization: {}}, {Dropout: {rate: 0.5}}, "
             "{Dense: {units: 10}}]",
-            "loss": "{name: sparse_categorical_crossentropy, from_logits: true}",
+            "loss": "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}",
             "metrics": "[accuracy]",
         },
         "npz",

@@ -16,7 +16,7 @@ from tests.support.evaluations import evaluate
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.texts import text_config, write_texts
 
-_ROWS = "[{name: 'tests.support.keras_models:Rows'}]"
+_ROWS = "['tests.support.keras_models:Rows']"
 
 
 @pytest.mark.slow

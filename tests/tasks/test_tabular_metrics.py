@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.reporting.results import Results
 from orbit_runner.reporting.results import rows as result_rows
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
+from tests.support import problems
 from tests.support.tables import make_rows, table_config
 from tests.support.toy import run
 
@@ -41,7 +41,7 @@ class LargestError(tf_keras.metrics.Metric):
         return tf.convert_to_tensor(self.largest)
 
 
-OWN = {"name": f"{__name__}:LargestError", "factor": 2.0, "as": "worst"}
+OWN = {"class_name": f"{__name__}:LargestError", "config": {"factor": 2.0, "name": "worst"}}
 
 
 def _outputs(config: TabularConfig, model: tf_keras.Model) -> tuple[Any, Any]:
@@ -90,9 +90,9 @@ def test_metrics_of_several_targets_begin_with_the_name_of_the_target(
     path: Path, tmp_path: Path
 ) -> None:
     metrics = [
-        {"name": "auc", "target": "y", "multi_label": True},
-        {"name": "r2_score", "target": "price", "as": "r2"},
-        {"name": "f1_score", "average": "macro", "target": "y"},
+        {"class_name": "AUC", "target": "y", "config": {"multi_label": True}},
+        {"class_name": "r2_score", "target": "price", "config": {"name": "r2"}},
+        {"class_name": "F1Score", "config": {"average": "macro"}, "target": "y"},
     ]
     config = table_config(
         path,
@@ -109,7 +109,7 @@ def test_metrics_of_several_targets_begin_with_the_name_of_the_target(
 
 def test_only_evaluations_have_the_metrics_of_the_config(path: Path) -> None:
     config: Any = table_config(path, task__targets=[PRICE, "y"], task__metrics=[
-        {"name": "r2_score", "target": "price"}]).task  # fmt: skip
+        {"class_name": "R2Score", "target": "price"}]).task  # fmt: skip
     task = TabularTask(config)
     always = ["price_mae", "price_rmse", "y_accuracy"]
     assert [metric.name for metric in task.build_metrics(training=True)] == always
@@ -118,24 +118,30 @@ def test_only_evaluations_have_the_metrics_of_the_config(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("targets", "metrics", "expected"),
+    ("targets", "metrics", "code", "path"),
     [
-        (["y"], ["aucc"], "task.metrics[0]* unknown metric 'aucc'; did you mean 'auc'?"),
-        (["y"], ["accuracy"], "task.metrics[0]* another metric is also named 'accuracy'"),
-        ([PRICE], ["auc", "mae"], "task.metrics[1]* another metric is also named 'mae'"),
-        (["y"], [{"name": "auc", "target": "x"}], "task.metrics[0].target* unknown target 'x'"),
-        (MIXED, ["r2_score"], "task.metrics[0]* name its target: {name: r2_score, target: y}"),
-        (MIXED, [{"name": "auc", "target": "y"}, {"name": "auc", "target": "y"}],
-         "task.metrics[1]* another metric is also named 'auc'"),
+        (["y"], ["accuracy"], "set-twice", "[0]"),
+        ([PRICE], ["auc", "mae"], "set-twice", "[1]"),
+        (["y"], [{"name": "auc", "multi_label": True}], "not-set", "[0]"),
+        (MIXED, [{"name": "auc", "target": "y"}], "not-set", "[0]"),
+        (MIXED, [{"class_name": "auc", "target": "y", "curve": "PR"}], "unknown-name", "[0]"),
+        (["y"], [{"class_name": "auc", "target": "x"}], "unknown-name", "[0].target"),
+        (MIXED, ["r2_score"], "not-supported", "[0]"),
+        (MIXED, [{"class_name": "auc", "target": "y"}, {"class_name": "AUC", "target": "y"}],
+         "set-twice", "[1]"),
     ],
 )  # fmt: skip
-def test_a_wrong_metric_is_named(targets: list[Any], metrics: list[Any], expected: str) -> None:
-    place, _, message = expected.partition("* ")
-    with pytest.raises(ConfigError) as caught:
+def test_a_wrong_metric_is_named(
+    targets: list[Any], metrics: list[Any], code: str, path: str
+) -> None:
+    with problems.raises(code, f"task.metrics{path}"):
         table_config("a.csv", task__targets=targets, task__metrics=metrics)
-    (problem,) = caught.value.problems
-    assert f"{problem.path}: {problem.message}".startswith(place)
-    assert message in problem.message
+
+
+def test_metric_that_does_not_exist_is_named_when_it_is_built(path: Path) -> None:
+    config: Any = table_config(path, task__metrics=["aucc"]).task
+    with problems.raises("unknown-name", "task.metrics[0]"):
+        TabularTask(config).build_metrics(training=False)
 
 
 @pytest.mark.parametrize("weight", ["", "w"])

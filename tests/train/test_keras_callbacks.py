@@ -1,105 +1,817 @@
-"""Callbacks of Keras in a run: called, replaced by settings, or refused with what to use."""
+"""Callbacks of Keras in a run: called as in `fit`, exact after a kill, or refused together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import keras
+import numpy as np
 import pytest
 import tf_keras
 
 import orbit_runner
-from orbit_runner.train.callbacks.keras_callbacks import KerasCallback, sort_callbacks
-from tests.support.problems import raises
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.keras_callbacks import KerasCallbacks, sort_callbacks
+from tests.support.problems import check, raises
+from tests.support.toy import Notes, run, toy_config
 
-callbacks = tf_keras.callbacks
+# Of Keras 3, which converts the variable of a strategy.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+PACKAGES = [pytest.param(keras, id="keras 3"), pytest.param(tf_keras, id="tf_keras")]
+# 48 examples to train on: three steps of an epoch.
+STEPS = 3
+_X = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+_Y = _X[:, :3].argmax(axis=1)
+_TRAIN, _VALIDATION = (_X[:48], _Y[:48]), (_X[48:], _Y[48:])
 
 
 def _ignore(*_: object) -> None:
     pass
 
 
-class _Batches(callbacks.Callback):
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        pass
+def _build_keras_3() -> Any:
+    dense = keras.layers.Dense(3, activation="softmax")
+    return keras.Sequential([keras.layers.Input([4]), dense])
 
 
-class _Tests(callbacks.Callback):
-    def on_test_end(self, logs: Any = None) -> None:
-        pass
+def _build_tf_keras() -> Any:
+    dense = tf_keras.layers.Dense(3, activation="softmax")
+    return tf_keras.Sequential([tf_keras.layers.Input([4]), dense])
 
 
-class _Stop(callbacks.EarlyStopping):
+_BUILD = {keras: _build_keras_3, tf_keras: _build_tf_keras}
+
+
+def train(
+    package: Any,
+    folder: Path,
+    callbacks: Any,
+    *,
+    epochs: int = 6,
+    evaluates: bool = True,
+    kill_at: int = 0,
+    optimizer: Any = None,
+    **changes: Any,
+) -> orbit_runner.RunResult:
+    """Trains a model of a package of Keras; `__` in a name of `changes` stands for a dot."""
+    own = [_Kill(kill_at)] if kill_at else []
+    given = [*own, *callbacks] if isinstance(callbacks, list) else callbacks
+    changed = {name.replace("__", "."): value for name, value in changes.items()}
+    return orbit_runner.run(
+        _BUILD[package],
+        _TRAIN,
+        validation=_VALIDATION if evaluates else None,
+        metrics=["accuracy"],
+        optimizer=package.optimizers.SGD(0.5) if optimizer is None else optimizer,
+        epochs=epochs,
+        batch_size=16,
+        model_dir=folder,
+        callbacks=given,
+        progress="none",
+        overrides={"trainer.checkpoint_interval": 2, "trainer.summary_interval": 1, **changed},
+    )
+
+
+class Killed(Exception):
     pass
 
 
-class _Epochs(callbacks.Callback):
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        pass
+class _Kill(Callback):
+    """Ends the process, as it were, at the end of a step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def on_loop_end(self, run: Any, logs: Any) -> None:
+        if run.step >= self._step:
+            raise Killed
 
 
+def recorder(package: Any, **methods: Any) -> Any:
+    """Returns a callback that remembers its events, with some methods of its own."""
+
+    def remember(self: Any, name: str, *values: Any) -> None:
+        own = methods.get(name)
+        if own is not None:
+            own(self, *values)
+        epochs = [value for value in values if isinstance(value, int)]
+        self.events.append((name, *epochs, sorted(values[-1])))
+
+    def event(name: str) -> Callable[..., None]:
+        if "epoch" in name:
+            return lambda self, epoch, logs=None: remember(self, name, epoch, logs)
+        return lambda self, logs=None: remember(self, name, logs)
+
+    names = [f"on_{what}_{end}" for what in ("train", "epoch", "test") for end in ("begin", "end")]
+    cls = type("Recorder", (package.callbacks.Callback,), {name: event(name) for name in names})
+    callback = cls()
+    callback.events = []
+    return callback
+
+
+def scripted(package: Any, values: Sequence[float], name: str = "val_script") -> Any:
+    """Returns a callback that adds a value to the logs of each epoch."""
+
+    def add(self: Any, epoch: int, logs: Any) -> None:
+        logs[name] = values[epoch]
+
+    return recorder(package, on_epoch_end=add)
+
+
+def weights_by_epoch(package: Any, weights: list[Any]) -> Any:
+    """Returns a callback that keeps the weights of each epoch in a list."""
+
+    class Keep(package.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            weights.append(self.model.get_weights())
+
+    return Keep()
+
+
+def equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Returns whether two lists of arrays are equal bit by bit."""
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+# What is refused, and what is not called.
+
+
+def _with_method(name: str) -> Callable[[Any], Any]:
+    def make(package: Any) -> Any:
+        method = lambda self, batch, logs=None: None  # noqa: E731
+        return type("Own", (package.callbacks.Callback,), {name: method})()
+
+    return make
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize(
     ("make", "code"),
     [
-        (lambda: callbacks.ModelCheckpoint("a"), "not-supported"),
-        (lambda: callbacks.ReduceLROnPlateau(), "not-supported"),
-        (lambda: callbacks.LearningRateScheduler(_ignore), "not-supported"),
-        (lambda: callbacks.TensorBoard("a"), "not-supported"),
-        (lambda: callbacks.CSVLogger("a"), "not-supported"),
-        (lambda: callbacks.BackupAndRestore("a"), "not-supported"),
-        (lambda: _Stop(), "not-supported"),
-        (lambda: callbacks.EarlyStopping("loss"), "not-supported"),
-        (lambda: callbacks.EarlyStopping(restore_best_weights=True), "not-supported"),
-        (lambda: callbacks.EarlyStopping(baseline=0.5), "not-supported"),
-        (lambda: _Batches(), "not-supported"),
-        (lambda: callbacks.LambdaCallback(on_batch_end=_ignore), "not-supported"),
-        (lambda: _Tests(), "not-supported"),
-        (lambda: _Epochs, "wrong-type"),
-        (lambda: 3, "wrong-type"),
+        (_with_method("on_train_batch_end"), "not-supported"),
+        (_with_method("on_test_batch_begin"), "not-supported"),
+        (lambda package: package.callbacks.LambdaCallback(on_batch_end=_ignore), "not-supported"),
+        (lambda package: package.callbacks.LambdaCallback, "wrong-type"),
+        (lambda package: 3, "wrong-type"),
+        (lambda package: type("Own", (package.callbacks.TensorBoard,), {})("a"), "not-supported"),
     ],
+    ids=["train batch", "test batch", "lambda", "class", "number", "of TensorBoard"],
 )
-def test_callback_that_cannot_be_called_is_refused_with_what_to_use_instead(
-    make: Callable[[], Any], code: str
+def test_callback_that_cannot_be_called_is_refused(
+    package: Any, make: Callable[[Any], Any], code: str
 ) -> None:
-    with raises(code):
-        sort_callbacks([make()], evaluates=True)
+    with raises(code, "callbacks[0]", kind=ConfigError):
+        sort_callbacks([make(package)], evaluates=True)
 
 
+def test_one_error_lists_all_callbacks_that_cannot_work() -> None:
+    given = [
+        _with_method("on_train_batch_end")(keras),
+        orbit_runner.Callback(),
+        keras.callbacks.EarlyStopping(),
+        3,
+        tf_keras.callbacks.ReduceLROnPlateau("val_accuracy"),
+        keras.callbacks.EarlyStopping("loss"),
+    ]
+    with pytest.raises(ConfigError) as caught:
+        sort_callbacks(given, evaluates=False)
+    check(
+        caught.value.problems,
+        ("not-supported", "callbacks[0]"),
+        ("not-set", "callbacks[2]"),
+        ("wrong-type", "callbacks[3]"),
+        ("not-set", "callbacks[4]"),
+    )
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_run_says_what_it_does_instead_of_callbacks_that_it_does_not_call(
+    package: Any, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "saved.keras")
+    given = [
+        package.callbacks.ModelCheckpoint(path, "val_unknown", save_best_only=True),
+        package.callbacks.BackupAndRestore(path),
+        package.callbacks.TensorBoard(path),
+        package.callbacks.ProgbarLogger(),
+        package.callbacks.TerminateOnNaN(),
+    ]
+    (kept,), _ = sort_callbacks(given, evaluates=True)
+    notes = Notes()
+    run(toy_config(trainer__train_steps=1), tmp_path / "run", callbacks=[kept], notes=notes)
+    said = [text for text in notes.notes if "is not called" in text]
+    for callback, text in zip(given, said, strict=True):
+        assert f": {type(callback).__name__} is not called: " in text
+    assert not Path(path).exists()
+    assert kept.inexact_reason == ""
+
+
+@pytest.mark.parametrize("given", [None, (), keras.callbacks.History()])
+def test_callbacks_may_be_none_or_a_single_object_as_in_fit(given: Any) -> None:
+    kept, _ = sort_callbacks(given, evaluates=True)
+    assert len(kept) == bool(given)
+
+
+def test_others_are_kept_and_the_run_is_not_reproducible_with_them() -> None:
+    own = orbit_runner.Callback()
+    queue = keras.callbacks.LambdaCallback(on_epoch_end=_ignore)
+    queue.waiting = iter([])
+    given = [keras.callbacks.ReduceLROnPlateau(), own, queue, keras.callbacks.History()]
+    kept, settings = sort_callbacks(given, evaluates=True)
+    assert kept[0] is own
+    assert isinstance(kept[1], KerasCallbacks)
+    assert settings == {}
+    assert [callback.inexact_reason for callback in kept] == [
+        "callbacks[1]: Callback was passed as an object, which config.yaml does not name",
+        "callbacks[0]: ReduceLROnPlateau, callbacks[2]: LambdaCallback were passed as objects, "
+        "which config.yaml does not name, and checkpoints do not contain callbacks[2].waiting",
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.parametrize(
-    "make", [_Epochs, callbacks.EarlyStopping, lambda: callbacks.LambdaCallback(_ignore)]
-)
-def test_epochs_need_evaluations(make: Callable[[], Any]) -> None:
-    with raises("not-set"):
-        sort_callbacks([make()], evaluates=False)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "settings"),
+    ("arguments", "expected"),
     [
         ({"patience": 3}, ("validation_loss", "lower", 3, 0.0)),
         ({"patience": 0}, ("validation_loss", "lower", 1, 0.0)),
-        ({"monitor": "val_accuracy", "min_delta": 0.01, "patience": 2},
-         ("accuracy", "higher", 2, 0.01)),
-        ({"monitor": "val_error", "mode": "max", "patience": 2}, ("error", "higher", 2, 0.0)),
+        ({"monitor": "val_accuracy", "min_delta": 0.01}, ("accuracy", "higher", 1, 0.01)),
+        ({"monitor": "val_x", "mode": "max"}, ("x", "higher", 1, 0.0)),
         ({"min_delta": 0.1, "patience": 2}, ("validation_loss", "lower", 2, 0.1)),
+        ({"monitor": "loss"}, None),
+        ({"baseline": 0.0}, None),
+        ({"start_from_epoch": 1}, None),
+        ({"restore_best_weights": True}, None),
     ],
-)  # fmt: skip
-def test_early_stopping_is_a_setting(
-    arguments: dict[str, Any], settings: tuple[str, str, int, float]
+)
+def test_config_names_early_stopping_if_a_setting_does_the_same(
+    package: Any, arguments: dict[str, Any], expected: tuple[str, str, int, float] | None
 ) -> None:
-    kept, replaced = sort_callbacks([callbacks.EarlyStopping(**arguments)], evaluates=True)
+    given = [package.callbacks.History(), package.callbacks.EarlyStopping(**arguments)]
+    kept, settings = sort_callbacks(given, evaluates=True)
     names = ("metric", "metric_comp", "patience", "min_delta")
-    assert kept == []
-    assert replaced == {"trainer.early_stopping": dict(zip(names, settings, strict=True))}
+    rule = expected and dict(zip(names, expected, strict=True))
+    assert settings == ({"trainer.early_stopping": rule} if expected else {})
+    assert [bool(callback.inexact_reason) for callback in kept] == [expected is None]
 
 
-def test_others_are_kept_in_order_and_the_run_is_not_reproducible_with_them() -> None:
-    own = orbit_runner.Callback()
-    given = [callbacks.TerminateOnNaN(), _Epochs(), own, callbacks.LambdaCallback(_ignore)]
-    kept, replaced = sort_callbacks(given, evaluates=True)
-    assert [type(callback) for callback in kept] == [KerasCallback, type(own), KerasCallback]
-    assert kept[1] is own
-    assert replaced == {}
-    assert [callback.inexact_reason.partition(" was")[0] for callback in kept] == [
-        "callbacks[1]: _Epochs", "callbacks[2]: Callback", "callbacks[3]: LambdaCallback",
-    ]  # fmt: skip
+def test_config_does_not_name_early_stopping_if_another_callback_may_add_its_value() -> None:
+    given = [keras.callbacks.LambdaCallback(_ignore), keras.callbacks.EarlyStopping("val_loss")]
+    assert sort_callbacks(given, evaluates=True)[1] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_run_of_the_config_stops_at_the_same_step(package: Any, tmp_path: Path) -> None:
+    """The accuracy does not change, so the second epoch is no better."""
+    rate = package.optimizers.SGD(0.0)
+    early = package.callbacks.EarlyStopping("val_accuracy", patience=1, mode="max")
+    result = train(package, tmp_path / "object", early, optimizer=rate)
+    rule = {"metric": "accuracy", "metric_comp": "higher", "patience": 1}
+    setting = train(package, tmp_path / "setting", [], optimizer=rate, trainer__early_stopping=rule)
+    assert early.stopped_epoch == 1
+    assert result.step == setting.step == 2 * STEPS
+    assert result.inexact == setting.inexact
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_one_error_before_training_lists_what_does_not_fit_the_run(
+    package: Any, tmp_path: Path
+) -> None:
+    schedule = package.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    given = [
+        package.callbacks.LearningRateScheduler(lambda epoch, rate: rate),
+        package.callbacks.EarlyStopping("val_acuracy", mode="max", baseline=0.5),
+        keras.callbacks.SwapEMAWeights(),
+        package.callbacks.ReduceLROnPlateau(),
+    ]
+    with pytest.raises(ConfigError) as caught:
+        train(package, tmp_path / "run", given, optimizer=package.optimizers.SGD(schedule))
+    check(
+        caught.value.problems,
+        ("conflict", "callbacks[0]"),
+        ("unknown-name", "callbacks[1]"),
+        ("conflict", "callbacks[2]"),
+        ("conflict", "callbacks[3]"),
+    )
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_metric_whose_better_values_are_not_known_needs_a_mode(tmp_path: Path) -> None:
+    given = [scripted(keras, [1.0]), keras.callbacks.EarlyStopping("val_script")]
+    with raises("not-set", "callbacks[1]", kind=ConfigError):
+        train(keras, tmp_path / "run", given)
+
+
+def test_value_that_no_epoch_has_is_an_error(tmp_path: Path) -> None:
+    given = [scripted(keras, [1.0]), keras.callbacks.EarlyStopping("val_other", mode="min")]
+    with raises("unknown-name", "callbacks[1]", kind=ConfigError):
+        train(keras, tmp_path / "run", given)
+
+
+# Events and logs.
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_events_have_the_order_and_the_logs_of_fit(
+    package: Any, evaluates: bool, tmp_path: Path
+) -> None:
+    callback = recorder(package)
+    # Only the epochs end the loops.
+    loops = ("checkpoint_interval", "summary_interval", "steps_per_loop")
+    changes: dict[str, Any] = {f"trainer__{name}": 100 for name in loops}
+    train(package, tmp_path / "run", callback, epochs=2, evaluates=evaluates, **changes)
+    training = ["accuracy", "loss"]
+    test = [("on_test_begin", []), ("on_test_end", training)]
+    both = [*training, "val_accuracy", "val_loss"]
+    epochs = [
+        [
+            ("on_epoch_begin", epoch, []),
+            *(test if evaluates else []),
+            ("on_epoch_end", epoch, both if evaluates else training),
+        ]
+        for epoch in range(2)
+    ]
+    end = ("on_train_end", both if evaluates else training)
+    assert callback.events == [("on_train_begin", []), *epochs[0], *epochs[1], end]
+    assert callback.params == {"epochs": 2, "steps": STEPS, "verbose": 0}
+    assert isinstance(callback.model, package.Model)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_training_logs_are_the_averages_of_an_epoch(package: Any, tmp_path: Path) -> None:
+    """The weights do not change, so the averages of an epoch are those of all examples."""
+    history = package.callbacks.History()
+    rate = package.callbacks.LearningRateScheduler(lambda epoch, rate: 0.0)
+    result = train(package, tmp_path, [rate, history], epochs=3, trainer__summary_interval=2)
+    output = np.asarray(result.model(_TRAIN[0]))
+    loss = -np.log(output[np.arange(48), _TRAIN[1]]).mean()
+    accuracy = (output.argmax(axis=1) == _TRAIN[1]).mean()
+    np.testing.assert_allclose(history.history["loss"], loss, rtol=1e-6)
+    np.testing.assert_allclose(history.history["accuracy"], accuracy, rtol=1e-6)
+    assert history.epoch == [0, 1, 2]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("event", ["on_epoch_begin", "on_epoch_end", "on_test_end"])
+def test_stop_training_ends_the_run(package: Any, event: str, tmp_path: Path) -> None:
+    def stop(self: Any, *values: Any) -> None:
+        seen = sum(call[0] == event for call in self.events)
+        self.model.stop_training = seen == 1
+
+    callback = recorder(package, **{event: stop})
+    result = train(package, tmp_path, [callback])
+    assert result.step == 2 * STEPS  # As in `fit`, the second epoch ends first.
+    assert callback.events[-1][0] == "on_train_end"
+    assert (
+        json.loads((tmp_path / "checkpoints" / f"ckpt-{result.step}.json").read_text("utf-8"))[
+            "stopped"
+        ]
+        == "Recorder set stop_training"
+    )
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_epoch_ends_where_another_callback_stops_the_run(evaluates: bool, tmp_path: Path) -> None:
+    class Stop(Callback):
+        def on_log(self, run: Any, logs: Any) -> None:
+            if run.step == 4:
+                run.stop("enough")
+
+    callback = recorder(keras)
+    result = train(keras, tmp_path, [callback, Stop()], evaluates=evaluates)
+    assert result.step == 4
+    ends = [event[:2] for event in callback.events if event[0] == "on_epoch_end"]
+    assert ends == [("on_epoch_end", 0), ("on_epoch_end", 1)]
+    assert callback.events[-1][0] == "on_train_end"
+
+
+# The callbacks of Keras.
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_callbacks_do_the_same_as_in_fit(package: Any, tmp_path: Path) -> None:
+    """Without shuffling, the batches are the same; sums differ in the last bits."""
+
+    def make(log: str) -> list[Any]:
+        callbacks = package.callbacks
+        return [
+            callbacks.LearningRateScheduler(lambda epoch, rate: rate * (0.8 if epoch % 2 else 1.0)),
+            callbacks.ReduceLROnPlateau("val_loss", 0.5, patience=1, min_delta=0.1),
+            callbacks.EarlyStopping(
+                "loss", min_delta=0.04, patience=1, start_from_epoch=2, restore_best_weights=True
+            ),
+            callbacks.CSVLogger(str(tmp_path / log)),
+            callbacks.History(),
+        ]
+
+    model = _BUILD[package]()
+    loss = "sparse_categorical_crossentropy"
+    model.compile(package.optimizers.SGD(0.5), loss, metrics=["accuracy"])
+    ours, theirs = make("run.csv"), make("fit.csv")
+    result = orbit_runner.run(
+        model,
+        _TRAIN,
+        validation=_VALIDATION,
+        epochs=12,
+        batch_size=16,
+        model_dir=tmp_path / "run",
+        callbacks=ours,
+        progress="none",
+        overrides={"task.train_data.shuffle_buffer_size": 0},
+    )
+    model.fit(
+        *_TRAIN,
+        validation_data=_VALIDATION,
+        epochs=12,
+        batch_size=16,
+        shuffle=False,
+        callbacks=theirs,
+        verbose=0,
+    )
+    expected = theirs[-1].history
+    assert ours[-1].history.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(ours[-1].history[name], values, rtol=1e-4, err_msg=name)
+    epochs = len(expected["loss"])
+    assert 3 < epochs < 12
+    assert result.step == epochs * STEPS
+    rates = expected["learning_rate" if package is keras else "lr"]
+    assert len(set(rates)) > epochs // 2
+    assert rows(tmp_path / "run.csv")[0].keys() == rows(tmp_path / "fit.csv")[0].keys()
+    for one, other in zip(result.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_scheduler_and_plateau_set_the_learning_rate(package: Any, tmp_path: Path) -> None:
+    history = package.callbacks.History()
+    given = [
+        package.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5),
+        scripted(package, [3.0, 2.0, 2.0, 1.0]),
+        package.callbacks.ReduceLROnPlateau("val_script", 0.5, patience=1, mode="min"),
+        history,
+    ]
+    result = train(package, tmp_path, given, epochs=4)
+    name = "learning_rate" if package is keras else "lr"
+    # Halved at each begin; and at the end of the third epoch, after its value was read.
+    np.testing.assert_allclose(history.history[name], [0.25, 0.125, 0.0625, 0.015625])
+    lines = (tmp_path / "metrics.jsonl").read_text("utf-8").splitlines()
+    rates = [r["learning_rate"] for r in map(json.loads, lines) if r["split"] == "train"]
+    assert rates[::STEPS] == rates[2::STEPS] == [0.25, 0.125, 0.0625, 0.015625]
+    plain = train(package, tmp_path / "plain", [], epochs=4)
+    assert plain.weights != result.weights
+
+
+_FALLING = [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]
+_VALLEY = [5.0, 3.0, 4.0, 2.5, 4.0, 5.0]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize(
+    ("values", "arguments", "epochs", "best"),
+    [
+        (_FALLING, {"patience": 1}, 6, 5),
+        (_VALLEY, {"patience": 1}, 3, 1),
+        (_VALLEY, {"patience": 2}, 6, 3),
+        (_VALLEY, {"patience": 2, "min_delta": 1.0}, 4, 1),
+        (_FALLING, {"patience": 2, "mode": "max"}, 3, 0),
+        (_VALLEY, {"patience": 2, "baseline": -1.0}, 3, 1),
+        (_VALLEY, {"patience": 1, "start_from_epoch": 2}, 5, 3),
+    ],
+)
+def test_early_stopping_works_with_all_its_arguments(
+    package: Any,
+    values: Sequence[float],
+    arguments: dict[str, Any],
+    epochs: int,
+    best: int,
+    tmp_path: Path,
+) -> None:
+    kept: list[Any] = []
+    early = package.callbacks.EarlyStopping(
+        "val_script", restore_best_weights=True, **{"mode": "min", **arguments}
+    )
+    given = [weights_by_epoch(package, kept), scripted(package, values), early]
+    result = train(package, tmp_path, given)
+    assert len(kept) == epochs
+    assert result.step == epochs * STEPS
+    assert equal(result.model.get_weights(), kept[best])
+    assert best == epochs - 1 or not equal(kept[best], kept[-1])
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize(("monitor", "mode"), [("loss", "min"), ("val_accuracy", "max")])
+def test_early_stopping_monitors_training_and_validation(
+    package: Any, monitor: str, mode: str, tmp_path: Path
+) -> None:
+    """The metric always changes in the wrong direction, which `auto` must know."""
+    early = package.callbacks.EarlyStopping(monitor, min_delta=100.0, patience=2)
+    result = train(package, tmp_path, early)
+    assert result.step == 3 * STEPS
+    compared = early.monitor_op(np.float32(1), np.float32(0))
+    assert bool(compared) == (mode == "max")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("package", PACKAGES)
+def test_callbacks_see_the_averaged_weights_that_are_evaluated(
+    package: Any, tmp_path: Path
+) -> None:
+    """With `use_ema`, a run does what `SwapEMAWeights` does, and restores averages."""
+    kept: list[Any] = []
+    history = package.callbacks.History()
+    early = package.callbacks.EarlyStopping(
+        "val_script", patience=1, mode="min", restore_best_weights=True
+    )
+    swap = [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)] if package is keras else []
+    given = [weights_by_epoch(package, kept), scripted(package, _VALLEY), *swap, early, history]
+    optimizer = package.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.9)
+    result = train(package, tmp_path, given, optimizer=optimizer)
+    output = np.asarray(result.model(_VALIDATION[0]))
+    loss = -np.log(output[np.arange(16), _VALIDATION[1]]).mean()
+    assert equal(result.model.get_weights(), kept[1])
+    np.testing.assert_allclose(loss, history.history["val_loss"][1], rtol=1e-6)
+    np.testing.assert_allclose(loss, result.metrics["validation_loss"], rtol=1e-6)
+    assert result.step == 3 * STEPS
+
+
+def test_finished_run_keeps_the_best_weights_and_their_metrics(tmp_path: Path) -> None:
+    kept: list[Any] = []
+    calls: list[str] = []
+
+    def make() -> list[Any]:
+        return [
+            weights_by_epoch(keras, kept),
+            scripted(keras, _VALLEY),
+            keras.callbacks.EarlyStopping(
+                "val_script", patience=1, mode="min", restore_best_weights=True
+            ),
+            keras.callbacks.LambdaCallback(on_train_end=lambda logs: calls.append("end")),
+            keras.callbacks.CSVLogger(str(tmp_path / "log.csv")),
+        ]
+
+    first = train(keras, tmp_path / "run", make())
+    log = (tmp_path / "log.csv").read_bytes()
+    given = make()
+    again = train(keras, tmp_path / "run", given)
+    assert equal(first.model.get_weights(), kept[1])
+    assert again.weights == first.weights
+    assert again.metrics == first.metrics
+    assert first.metrics["validation_loss"] != float(rows(tmp_path / "log.csv")[-1]["val_loss"])
+    assert calls == ["end"]
+    assert (tmp_path / "log.csv").read_bytes() == log
+    assert given[2].stopped_epoch == 2
+    # What a process that only knows the run directory finds.
+    loaded = orbit_runner.load(tmp_path / "run")
+    assert loaded.weights == first.weights
+    assert len(first.history["validation_loss"]) == 3
+
+
+# Exactness.
+
+
+class Run:
+    """The callbacks of a run, and what they did."""
+
+    def __init__(self, package: Any, folder: Path, *, evaluates: bool) -> None:
+        self.package = package
+        self.folder = folder
+        self.log = folder / "log.csv"
+        self.evaluates = evaluates
+        self.history: Any = None
+        self.events: Any = None
+        self.rates: list[float] = []
+
+    def start(self, kill_at: int = 0) -> Any:
+        package = self.package
+        prefix = "val_" if self.evaluates else ""
+        self.history = package.callbacks.History()
+        values = [5.0, 4.0, 4.5, float("nan"), 3.0, float("inf")]
+        self.events = scripted(package, values, f"{prefix}script")
+        monitor = f"{prefix}script"
+        early = package.callbacks.EarlyStopping(
+            monitor, mode="min", patience=3, restore_best_weights=True
+        )
+        given = [
+            package.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+            self.events,
+            package.callbacks.ReduceLROnPlateau(monitor, 0.5, patience=1, mode="min"),
+            package.callbacks.ReduceLROnPlateau("loss", 0.7, patience=1, min_delta=0.2),
+            early,
+            package.callbacks.CSVLogger(str(self.log)),
+            self.history,
+        ]
+        self.folder.mkdir(exist_ok=True)
+        result = train(
+            package, self.folder / "run", given, kill_at=kill_at, evaluates=self.evaluates
+        )
+        self.rates = self.history.history["learning_rate" if package is keras else "lr"]
+        return result
+
+
+def kill_and_resume(make: Callable[[int], Any], steps: Sequence[int]) -> Any:
+    """Starts a run, kills it at each of some steps, and returns the result of the last start."""
+    for step in steps:
+        with pytest.raises(Killed):
+            make(step)
+    return make(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_run_that_was_killed_in_each_epoch_equals_one_that_was_not(
+    package: Any, evaluates: bool, tmp_path: Path
+) -> None:
+    whole = Run(package, tmp_path / "whole", evaluates=evaluates)
+    parts = Run(package, tmp_path / "parts", evaluates=evaluates)
+    expected = whole.start()
+    found = kill_and_resume(parts.start, [3, 5, 7, 10, 14, 17])
+    assert found.step == expected.step == 6 * STEPS
+    assert found.weights == expected.weights
+    assert found.metrics == expected.metrics
+    assert parts.log.read_bytes() == whole.log.read_bytes()
+    assert [row["epoch"] for row in rows(whole.log)] == [*"012345"]
+    assert repr(parts.history.history) == repr(whole.history.history)  # It has NaN.
+    assert parts.history.epoch == [*range(6)]
+    assert len(set(whole.rates)) == 6
+    ends = [event for event in parts.events.events if event[0] == "on_epoch_end"]
+    assert len(ends) == 6
+    assert _records(tmp_path / "parts") == _records(tmp_path / "whole")
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "run" / "metrics.jsonl").read_text("utf-8").splitlines()
+    noise = ("time", "steps_per_second", "tflops_per_second", "system/")
+    return [
+        {name: value for name, value in record.items() if not name.startswith(noise)}
+        for record in map(json.loads, lines)
+        if record["split"] in ("train", "validation")
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_best_weights_are_those_of_an_epoch_before_the_kill(package: Any, tmp_path: Path) -> None:
+    kept: list[Any] = []
+
+    def start(kill_at: int) -> Any:
+        early = package.callbacks.EarlyStopping(
+            "val_script", patience=3, mode="min", restore_best_weights=True
+        )
+        own = [weights_by_epoch(package, kept), scripted(package, [5.0, 1.0, 2.0, 3.0, 4.0, 5.0])]
+        return train(package, tmp_path, [*own, early], kill_at=kill_at)
+
+    result = kill_and_resume(start, [7, 10])
+    assert result.step == 5 * STEPS
+    assert equal(result.model.get_weights(), kept[1])
+    # The files of earlier epochs are gone, but for the last few.
+    assert len([*(tmp_path / "callbacks").glob("*.npz")]) <= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_log_that_appends_has_no_rows_of_epochs_that_were_trained_again(
+    package: Any, tmp_path: Path
+) -> None:
+    logs = [tmp_path / "log.csv", tmp_path / "new.csv"]
+    logs[0].write_text("epoch,of,another,run\n")
+
+    def start(kill_at: int) -> Any:
+        given = [package.callbacks.CSVLogger(str(log), append=True) for log in logs]
+        return train(
+            package, tmp_path / "run", given, kill_at=kill_at, trainer__checkpoint_interval=8
+        )
+
+    kill_and_resume(start, [7, 13])  # The first kill is before the first checkpoint.
+    lines = [log.read_text("utf-8").splitlines() for log in logs]
+    assert lines[0][0] == "epoch,of,another,run"
+    assert lines[1][0].startswith("epoch,accuracy,loss,")
+    for rest in (lines[0][1:], lines[1][1:]):
+        assert [line.partition(",")[0] for line in rest] == [*"012345"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", PACKAGES)
+def test_other_arguments_have_an_effect_after_a_resume(package: Any, tmp_path: Path) -> None:
+    def start(patience: int, kill_at: int) -> Any:
+        early = package.callbacks.EarlyStopping("val_script", mode="min", patience=patience)
+        given = [scripted(package, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), early]
+        return train(package, tmp_path, given, kill_at=kill_at)
+
+    with pytest.raises(Killed):
+        start(5, 7)
+    assert start(3, 0).step == 4 * STEPS
+
+
+@pytest.mark.slow
+def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path: Path) -> None:
+    def start(folder: str, epochs: int) -> Run:
+        kept = Run(keras, tmp_path / folder, evaluates=True)
+        kept.folder.mkdir(exist_ok=True)
+        kept.history = keras.callbacks.History()
+        given = [
+            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+            keras.callbacks.CSVLogger(str(kept.log)),
+            kept.history,
+        ]
+        changes = {"resume": "override"}
+        kept.events = _resume(keras, kept.folder / "run", given, epochs, **changes)
+        return kept
+
+    start("parts", 2)
+    parts, whole = start("parts", 4), start("whole", 4)
+    assert parts.events.weights == whole.events.weights
+    assert parts.log.read_bytes() == whole.log.read_bytes()
+    assert parts.history.history == whole.history.history
+
+
+@pytest.mark.slow
+def test_run_that_stopped_early_continues_with_another_config(tmp_path: Path) -> None:
+    def start(values: Sequence[float], seed: int) -> Any:
+        early = keras.callbacks.EarlyStopping("val_script", patience=1, mode="min")
+        given = [scripted(keras, values), early]
+        return _resume(keras, tmp_path, given, 5, resume="override", seed=seed)
+
+    assert start([3.0, 2.0, 4.0, 5.0], 0).step == 3 * STEPS
+    assert start([9.0, 9.0, 9.0, 1.0, 0.5], 0).step == 3 * STEPS
+    assert start([9.0, 9.0, 9.0, 1.0, 0.5], 1).step == 5 * STEPS
+
+
+def _resume(package: Any, folder: Path, callbacks: list[Any], epochs: int, **changes: Any) -> Any:
+    return orbit_runner.run(
+        _BUILD[package],
+        _TRAIN,
+        validation=_VALIDATION,
+        optimizer=package.optimizers.SGD(0.5),
+        epochs=epochs,
+        batch_size=16,
+        model_dir=folder,
+        callbacks=callbacks,
+        progress="none",
+        **changes,
+    )
+
+
+@pytest.mark.slow
+def test_run_on_two_replicas_with_an_optimizer_of_model_garden_is_exact(tmp_path: Path) -> None:
+    """Each replica has its own metrics, and the config sets the learning rate at each start."""
+
+    def start(kill_at: int, folder: str = "parts") -> Any:
+        history = tf_keras.callbacks.History()
+        rate = tf_keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
+        kept, _ = sort_callbacks([rate, history], evaluates=True)
+        config = toy_config(trainer__checkpoint_interval=3, trainer__summary_interval=1)
+        own = [_Kill(kill_at)] if kill_at else []
+        run(config, tmp_path / folder, strategy="mirrored2", callbacks=[*own, *kept])
+        return history.history
+
+    whole = start(0, "whole")
+    assert len(whole["loss"]) == 4
+    np.testing.assert_allclose(whole["lr"], 0.1 * 0.9 ** np.arange(1, 5), rtol=1e-6)
+    assert kill_and_resume(start, [4, 8, 14]) == whole
+
+
+@pytest.mark.slow
+def test_run_that_returns_to_a_checkpoint_restores_the_callbacks(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    history = tf_keras.callbacks.History()
+    given = [
+        tf_keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+        tf_keras.callbacks.CSVLogger(str(log)),
+        history,
+    ]
+    kept, _ = sort_callbacks(given, evaluates=True)
+    notes = Notes()
+    config = toy_config(
+        task__nan_from=13,
+        trainer__checkpoint_interval=7,
+        trainer__recovery_max_trials=1,
+        trainer__summary_interval=1,
+    )
+    run(config, tmp_path / "run", callbacks=kept, notes=notes)
+    assert any("returned to step 7" in text for text in notes.notes)
+    assert history.epoch == [0, 1, 2, 3]
+    assert [row["epoch"] for row in rows(log)] == [*"0123"]
+    np.testing.assert_allclose(history.history["lr"], 0.1 * 0.9 ** np.arange(1, 5), rtol=1e-6)

@@ -121,7 +121,7 @@ def test_continuous_evaluation_that_starts_first_waits_for_the_config(
         ({"trainer__validation_steps": 1}, True),
         ({"task__validation_data__drop_remainder": "true"}, True),
         (_TEST_DATA, True),
-        ({"task__loss": "{name: sparse_categorical_crossentropy}"}, True),
+        ({"task__loss": "sparse_categorical_crossentropy"}, True),
     ],
 )
 def test_settings_that_change_what_is_evaluated(

@@ -78,7 +78,7 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     written = resolve(Request(experiment=str(config), imports=imports))
     trainer = written.config.trainer
     choice = choose_checkpoint(run, flags.checkpoint, trainer.best_checkpoint_export_subdir, _note)
-    averages = trainer.optimizer_config.ema is not None
+    averages = written.config.averages_weights
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):

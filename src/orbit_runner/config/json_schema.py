@@ -136,7 +136,7 @@ class _Sections:
             return {"enum": [plain_value(default_of(field))]}
         allowed: Iterable[object] = meta.get("allowed") or ()
         if isinstance(owner, OneOf) and field.name == "type":
-            allowed = (*owner.available(), *(() if owner.required else (None,)))
+            allowed = (*owner.available(), None)
         elif meta.get("registry") is not None:
             allowed = registry_names(meta["registry"])
         if allowed:

@@ -36,6 +36,9 @@ class Indexable(Protocol):
 class ExampleReader:
     """Reads examples of an object, as trees of arrays of one example.
 
+    Attributes:
+        batch_size: The number of examples in an item; 0 if each item is an example.
+
     Args:
         name: The name of the object for messages.
         items: The object.
@@ -60,12 +63,12 @@ class ExampleReader:
         self.size = len(items)
         if not self.size:
             raise DataError(f"{name}: has no examples", field="function", code="empty-data")
-        self._batch_size = 0
+        self.batch_size = 0
         first = self._item(0)
         if has_batches:
-            self._batch_size = _rows_of(first)
+            self.batch_size = _rows_of(first)
             last = _rows_of(self._item(self.size - 1))
-            self.size = self._batch_size * (self.size - 1) + last
+            self.size = self.batch_size * (self.size - 1) + last
         self.specs = {
             path: (array.shape[has_batches:], array.dtype) for path, array in leaves(first)
         }
@@ -78,8 +81,8 @@ class ExampleReader:
         rows: dict[str, list[np.ndarray]] = {path: [] for path in self.specs}
         batches: dict[int, dict[str, Any]] = {}
         for number in numbers:
-            if self._batch_size:
-                index, row = divmod(number, self._batch_size)
+            if self.batch_size:
+                index, row = divmod(number, self.batch_size)
                 if index not in batches:
                     batches[index] = dict(leaves(self._item(index)))
                 example = {path: array[row] for path, array in batches[index].items()}

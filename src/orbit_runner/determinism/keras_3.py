@@ -22,6 +22,7 @@ import tf_keras
 from orbit_runner import tf_internals
 from orbit_runner.determinism.scopes import install_keras_3_patches
 
+_SCOPES = "name_scope_stack"  # of Keras 3
 _VARIABLES_PATCHED = "orbit_runner_variables"
 
 
@@ -93,13 +94,33 @@ def _create_per_replica(create: Callable[..., None]) -> Callable[..., None]:
     """
 
     def initialize(variable: Any, value: Any) -> None:
-        if variable.trainable or variable.aggregation != "none":
-            create(variable, value)
-            return
-        with tf.variable_creator_scope(_create_averaged):
-            create(variable, value)
+        is_single = tf.distribute.get_strategy().num_replicas_in_sync == 1
+        creator: Callable[..., tf.Variable] | None = None
+        if _is_of_optimizer():
+            creator = _create_for_one_replica if is_single else None
+        elif not variable.trainable and variable.aggregation == "none":
+            creator = _create_averaged
+        # Metrics and optimizers may create variables while a step is traced on each replica.
+        with tf.init_scope() if callable(value) else contextlib.nullcontext():
+            if creator is None:
+                create(variable, value)
+                return
+            with tf.variable_creator_scope(creator):
+                create(variable, value)
 
     return initialize
+
+
+def _is_of_optimizer() -> bool:
+    """Returns whether an optimizer is creating the variable. All replicas update those alike."""
+    scopes = tf_internals.keras_3_get_global(_SCOPES) or ()
+    cls = sys.modules["keras"].optimizers.Optimizer
+    return any(isinstance(scope.caller, cls) for scope in scopes)
+
+
+def _create_for_one_replica(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:
+    # Otherwise, a replica could not assign it in a branch, such as that of loss scaling.
+    return next_creator(**{**kwargs, "aggregation": tf.VariableAggregation.NONE})
 
 
 def _create_averaged(next_creator: Callable[..., tf.Variable], **kwargs: Any) -> tf.Variable:

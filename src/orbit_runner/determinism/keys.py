@@ -17,6 +17,7 @@ import tensorflow as tf
 PHILOX = 1
 _CHILD = 1 << 63
 _PIECE = _CHILD | 1 << 62
+_SEEDED = _CHILD | 1 << 61
 
 
 class Calls:
@@ -25,10 +26,22 @@ class Calls:
     def __init__(self, key: tf.Tensor) -> None:
         self.key = key
         self._numbers = itertools.count()
+        self._seeded_keys: dict[int, tf.Tensor] = {}
+        self._seeded_numbers: dict[int, itertools.count[int]] = {}
 
     def next(self) -> int:
         """Returns the next number."""
         return next(self._numbers)
+
+    def seeded(self, seed: int, generator: object) -> tuple[tf.Tensor, int]:
+        """Returns the key (uint64 [1]) and the number of the next draw of a generator with a seed.
+
+        Generators with equal seeds have equal keys, so that they draw equal values.
+        """
+        if seed not in self._seeded_keys:
+            self._seeded_keys[seed] = _derive(self.key, seed, _SEEDED)
+        numbers = self._seeded_numbers.setdefault(id(generator), itertools.count())
+        return self._seeded_keys[seed], next(numbers)
 
     def child_key(self, index: tf.Tensor | int = 0) -> tf.Tensor:
         """Returns the key (uint64 [1]) of a loop or a function call, which has its own draws.

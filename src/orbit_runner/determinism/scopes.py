@@ -121,7 +121,7 @@ def _next_draw() -> Draw | None:
     if stream is None:
         return None
     calls = stream.calls()
-    return Draw(calls.key, calls.next())
+    return Draw(calls.key, calls.next(), calls)
 
 
 def _call_key() -> tf.Tensor:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.determinism.keys import PHILOX
+from orbit_runner.determinism.keys import PHILOX, Calls
+from orbit_runner.tf_internals import keras_3_initial_seed
 
 if TYPE_CHECKING:
     from tensorflow.types.experimental import TensorLike
@@ -26,6 +27,9 @@ class Draw:
 
     # The number of the call.
     number: int
+
+    # The stream of the draw.
+    calls: Calls
 
     @property
     def generator(self) -> dict[str, tf.Tensor | int]:
@@ -203,6 +207,10 @@ def _generator_state(draw: Draw, generator: tf.random.Generator, delta: object) 
 
 
 def _keras_3_seed(draw: Draw, generator: object = None, ordered: bool = True) -> tf.Tensor:
+    seed = keras_3_initial_seed(generator)
+    if seed is not None:  # An image and its mask are augmented alike by layers with equal seeds.
+        key, number = draw.calls.seeded(int(seed), generator)
+        draw = dataclasses.replace(draw, key=key, number=number)
     # int32, because Keras would keep only the remainder of larger numbers.
     return tf.raw_ops.StatelessRandomUniformFullIntV2(shape=[2], dtype=tf.int32, **draw.generator)
 

@@ -292,9 +292,9 @@ def _table_task(
             other = "# It is a number; without `type: regression`, each of its values is a class."
         else:
             metrics = (
-                "[{name: auc, multi_label: true}]"
+                "[{class_name: AUC, config: {multi_label: true}}]"
                 if binary
-                else ("[{name: f1_score, average: macro}]")
+                else ("[{class_name: F1Score, config: {average: macro}}]")
             )
             targets = [f"  - {_value(target.name)}"]
             other = "# Its values are classes; for numbers: [{column: …, type: regression}]."
@@ -346,7 +346,7 @@ def _text_task(
             f"label_column: {_value(target.name)}  # {target.about}",
             *unused,
             *_split_lines(seed),
-            "metrics: [{name: f1_score, average: macro}]",
+            "metrics: [{class_name: F1Score, config: {average: macro}}]",
             _PATH_COMMENT,
             *section,
             "  global_batch_size: 64",
@@ -444,7 +444,7 @@ def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
             "model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}",
             "text: {max_length: 200}",
             *_split_lines(seed),
-            "metrics: [{name: f1_score, average: macro}]",
+            "metrics: [{class_name: F1Score, config: {average: macro}}]",
             "# One class per file or pattern; each line of a file is one text.",
             _PATH_COMMENT,
             "train_data:",
@@ -505,7 +505,7 @@ def _draft_of_images(path: Path, directory: Path) -> _Draft:
             "  dense_units: 128",
             *([f"  # The images have {sizes}; they are resized to this size.",
                f"  input_size: {size}"] if size else [f"  # The images have {sizes}."]),
-            "metrics: [{name: f1_score, average: macro}]",
+            "metrics: [{class_name: F1Score, config: {average: macro}}]",
             *([] if is_split else _IMAGE_SPLIT),
             comment,
             _PATH_COMMENT,
@@ -592,7 +592,11 @@ def _draft_of_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> _Draft:
     layers += [] if x.dtype == np.uint8 else ["BatchNormalization"]
     layers += [{"Dense": {"units": 128, "activation": "relu"}}, {"Dropout": {"rate": 0.2}}]
     layers += [{"Dense": {"units": units}}]
-    loss = "{name: sparse_categorical_crossentropy, from_logits: true}" if is_class else "mse"
+    loss = (
+        "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}"
+        if is_class
+        else "mse"
+    )
     what = f"{units} classes" if is_class else "numbers"
 
     def lines(seed: int) -> list[str]:

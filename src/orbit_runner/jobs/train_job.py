@@ -209,6 +209,8 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
         **({"export_problem": export_problem} if export_problem else {}),
     )
     report.write()
+    if kept.run is not None and kept.run.state.ema is not None:
+        kept.run.state.ema.apply()  # The metrics are those of the averaged weights.
     return model, results
 
 

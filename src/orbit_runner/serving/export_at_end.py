@@ -71,7 +71,7 @@ def _export(run: Run) -> None:
     asked = BEST if trainer.export_checkpoint == BEST else None
     best = trainer.best_checkpoint_export_subdir
     choice = choose_checkpoint(directory, asked, best, note)
-    averages = trainer.optimizer_config.ema is not None
+    averages = run.config.averages_weights
     weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
     export_dir = directory / trainer.export_subdir
     # On the CPU, because an accelerator may not have the memory for a second model.

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import RunnerError
-from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, named_function
+from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, argument_names, named_function
 
 if TYPE_CHECKING:
     import tf_keras
@@ -189,8 +189,7 @@ def _names(structure: Tensors, declared: Sequence[str], usual: str) -> list[str]
         paths = [*declared] if len(declared) == 1 else [usual]
     elif isinstance(structure, (list, tuple)) and len({*declared}) == len(structure) == len(paths):
         paths = [*declared]
-    names = ["".join(c if c.isascii() and c.isalnum() else "_" for c in path) for path in paths]
-    return [name if name.isidentifier() else f"{usual}_{name}" for name in names]
+    return argument_names(paths, usual)
 
 
 def _paths(structure: Tensors, above: tuple[str, ...] = ()) -> list[str]:

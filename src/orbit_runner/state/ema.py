@@ -8,7 +8,7 @@ Garden's format.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -51,6 +51,11 @@ class WeightAverage(tf.Module):
     def _weights(self) -> list[tf.Variable]:
         return self._tracked_weights()
 
+    @property
+    def is_in_optimizer(self) -> bool:
+        """Whether the averages are variables of the optimizer."""
+        return False
+
     def pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
         """Yields each weight with its average."""
         yield from zip(self._weights, self.averages, strict=True)
@@ -92,21 +97,43 @@ class WeightAverage(tf.Module):
             decay = tf.minimum(decay, (1.0 + since) / (10.0 + since))
         return tf.where(step < float(config.start_step), 0.0, decay)
 
+    def apply(self) -> None:
+        """Replaces the model's weights with their averages, for good."""
+        for weight, average in self._stored_pairs():
+            value = average.numpy()
+            for part in _parts(weight):
+                part.assign(value)
+
     @contextlib.contextmanager
     def applied_scope(self) -> Iterator[None]:
         """Replaces the model's weights with their averages inside a `with` block."""
         stored = list(self._stored_pairs())
         kept = [[part.numpy() for part in _parts(weight)] for weight, _ in stored]
-        for weight, average in stored:
-            value = average.numpy()
-            for part in _parts(weight):
-                part.assign(value)
+        self.apply()
         try:
             yield
         finally:
             for values, (weight, _) in zip(kept, stored, strict=True):
                 for value, part in zip(values, _parts(weight), strict=True):
                     part.assign(value)
+
+
+class OptimizerAverage(WeightAverage):
+    """The averages that an optimizer of Keras keeps itself (`use_ema`)."""
+
+    def __init__(self, averages: Sequence[tf.Variable], model: tf_keras.Model) -> None:
+        tf.Module.__init__(self, name="ema")
+        weights = list(model.trainable_variables)
+        self._tracked_weights = lambda: weights
+        self.averages = list(averages)
+
+    @property
+    def is_in_optimizer(self) -> bool:
+        """True."""
+        return True
+
+    def update(self, step: tf.Tensor) -> None:
+        """Does nothing, because the optimizer updates the averages."""
 
 
 def _move(average: tf.Variable, value: tf.Tensor, share: tf.Tensor) -> tf.Operation:

@@ -34,7 +34,7 @@ def learning_rates(optimizer: Optimizer) -> dict[str, np.floating]:
     """Returns the learning rates of the next step by name.
 
     The name is `learning_rate`. An optimizer that consists of several has a rate for each of them,
-    named `<class>_<number>_learning_rate` as in Model Garden.
+    named `<class>_<number>_learning_rate` as in Model Garden, or by the attribute of the model.
     """
     return {name: rate.numpy() for name, rate in learning_rate_tensors(optimizer).items()}
 
@@ -44,7 +44,10 @@ def learning_rate_tensors(optimizer: Optimizer) -> dict[str, tf.Tensor]:
     parts = getattr(optimizer, "optimizers", None)
     if parts is None:
         return {RATE: _rate(optimizer)}
-    return {f"{type(part).__name__}_{n}_{RATE}": _rate(part) for n, part in enumerate(parts)}
+    names = getattr(optimizer, "names", None) or [
+        f"{type(part).__name__}_{number}" for number, part in enumerate(parts)
+    ]
+    return {f"{name}_{RATE}": _rate(part) for name, part in zip(names, parts, strict=True)}
 
 
 def _rate(optimizer: Optimizer) -> tf.Tensor:

@@ -44,8 +44,9 @@ class TrainState:
         If `ema_in_optimizer` is True, the average is part of an optimizer that wraps the optimizer;
         if False, it is a separate item. None selects the form in which this run saves it.
         """
+        is_apart = self.ema is not None and not self.ema.is_in_optimizer
         if ema_in_optimizer is None:
-            ema_in_optimizer = self.ema is not None
+            ema_in_optimizer = is_apart
         optimizer = (
             AveragingOptimizer(self.optimizer, self.ema) if ema_in_optimizer else self.optimizer
         )
@@ -56,7 +57,7 @@ class TrainState:
             **{name: getattr(self, name) for name in OWN_ITEMS},
             **getattr(self.model, "checkpoint_items", {}),
         }
-        if self.ema is not None and not ema_in_optimizer:
+        if is_apart and not ema_in_optimizer:
             items["ema"] = self.ema
         return items
 
@@ -79,5 +80,7 @@ class TrainState:
     def optimizer_kind(self) -> str:
         """The optimizer's class; legacy ones, which store slots differently, are marked."""
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        if kind := getattr(inner, "kind", ""):
+            return str(kind)
         older = isinstance(inner, tf_keras.optimizers.legacy.Optimizer)
         return f"{type(inner).__name__}{' (older kind)' if older else ''}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import keyword
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,6 +72,19 @@ def named_function(
     parameters = [inspect.Parameter(spec.name, kind) for spec in specs]
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return tf.function(wrapper, input_signature=list(specs), autograph=False)
+
+
+def argument_names(names: Iterable[str], prefix: str = "input") -> list[str]:
+    """Returns an identifier for each name of an input or output, which begins with it if it can."""
+    identifiers: list[str] = []
+    for name in names:
+        text = re.sub(r"\W", "_", name, flags=re.ASCII)
+        if not text.isidentifier() or keyword.iskeyword(text):
+            text = f"{prefix}_{text}"
+        while text in identifiers:
+            text += "_"
+        identifiers.append(text)
+    return identifiers
 
 
 class Predictor(Protocol):

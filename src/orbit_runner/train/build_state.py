@@ -19,13 +19,13 @@ from orbit_runner.determinism.numerics import reseed, seed_everything
 from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter import optimizer_of, section_of
-from orbit_runner.state.ema import WeightAverage
+from orbit_runner.state.ema import OptimizerAverage, WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import digest_of
-from orbit_runner.tf_internals import build_slots, is_functional
+from orbit_runner.tf_internals import averages_of, build_slots, is_functional, keeps_averages
 from orbit_runner.train.error_messages import model_error_scope
 from orbit_runner.train.gradients import GradientRecorder
 from orbit_runner.train.inputs.distribute import distribute
@@ -75,7 +75,11 @@ def _build(
         # Slot variables created in the first step would be missing when a checkpoint is restored.
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         build_slots(inner, model.trainable_variables)
-        ema = WeightAverage(average, model, strategy) if average is not None else None
+        ema: WeightAverage | None = None
+        if average is not None:
+            ema = WeightAverage(average, model, strategy)
+        elif keeps_averages(optimizer):
+            ema = OptimizerAverage(averages_of(optimizer), model)
         return TrainState(
             model=model,
             optimizer=optimizer,

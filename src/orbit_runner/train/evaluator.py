@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orbit
@@ -97,7 +97,7 @@ class Evaluator(orbit.StandardEvaluator):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
         self._loss = RunningMean(LOSS)
-        self._metrics = [*task.build_metrics(training=False), *metrics_of(state.model)]
+        self._metrics = all_metrics(task, state.model, training=False)
         self._has_loss = False
 
     @property
@@ -116,8 +116,16 @@ class Evaluator(orbit.StandardEvaluator):
         if self._options.use_tf_while_loop and num_steps == -1:
             num_steps = tf.constant(tf.int32.max)
         ema = self._state.ema
-        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
+        with (
+            ema.applied_scope() if ema is not None else contextlib.nullcontext(),
+            kept_values_scope(self._kept_variables()),
+        ):
             return super().evaluate(num_steps)
+
+    def _kept_variables(self) -> list[tf.Variable]:
+        """Returns variables of the training that evaluations change."""
+        keeps = getattr(self._task, "kept_in_evaluation", None)
+        return keeps() if callable(keeps) else []
 
     def evaluate_batch(self, inputs: Tensors) -> Results:
         """Returns the results of one batch, which each replica evaluates as a whole.
@@ -125,7 +133,10 @@ class Evaluator(orbit.StandardEvaluator):
         Raises SettingError if it contains no examples, for tasks that report a loss.
         """
         ema = self._state.ema
-        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
+        with (
+            ema.applied_scope() if ema is not None else contextlib.nullcontext(),
+            kept_values_scope(self._kept_variables()),
+        ):
             self.eval_begin()
             step = self._replica_partial_step if self._drops_padding else self._replica_step
             self._strategy.run(step, args=(inputs,))
@@ -286,7 +297,7 @@ class Evaluator(orbit.StandardEvaluator):
         logs = {metric.name: value_of(metric) for metric in self._metrics}
         loss, count = self._loss.read()
         if count > 0:
-            logs[LOSS] = loss
+            logs.setdefault(LOSS, loss)  # A model with a step of its own may report it.
             logs[EXAMPLES] = round(float(count))  # A sum of weights may be 36.999996.
         elif self._has_loss:
             raise SettingError(
@@ -296,6 +307,24 @@ class Evaluator(orbit.StandardEvaluator):
             step = self._state.global_step
             logs.update(self._task.reduce_aggregated_logs(aggregated, global_step=step) or {})
         return logs
+
+
+def all_metrics(task: Any, model: tf.Module, *, training: bool) -> list[Any]:
+    """Returns the metrics of a task, and those that its model updates itself."""
+    metrics = [*task.build_metrics(training=training)]
+    return metrics if getattr(task, "builds_all_metrics", False) else metrics + metrics_of(model)
+
+
+@contextlib.contextmanager
+def kept_values_scope(variables: Sequence[tf.Variable]) -> Iterator[None]:
+    """Restores the values of variables after a `with` block, on each replica."""
+    parts = [part for variable in variables for part in getattr(variable, "values", (variable,))]
+    values = [part.numpy() for part in parts]
+    try:
+        yield
+    finally:
+        for part, value in zip(parts, values, strict=True):
+            part.assign(value)
 
 
 def metrics_of(model: tf.Module) -> list[tf_keras.metrics.Metric]:

@@ -429,6 +429,8 @@ class LogicalTrainer(Trainer):
         return self._watch_of(config, replicas=1)
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
+        if getattr(self._task, "applies_gradients_itself", False):
+            self._reject_split_steps(config)
         runtime = config.runtime
         state = self.state
         loss = self._task.loss

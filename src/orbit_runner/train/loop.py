@@ -104,6 +104,11 @@ def _train_to_next_stop(
         logs = evaluate(run, controller)
     if stops.agree_on_stop():
         note(f"stopped early at step {run.step}: {stops.reason}")
+    if stops.reason or run.step >= run.train_steps:
+        changed = run.callbacks.on_last_step(run)
+        if changed and evaluates:
+            run.records.recorded_step = run.step  # The curves have one evaluation of each step.
+            logs = evaluate(run, controller)
     # A run that is out of time does not evaluate before it saves: the best checkpoint and early
     # stopping, and so the last step, would depend on the time.
     if stops.reason or stops.is_time_over or plan.should_save(run.step):
@@ -116,6 +121,7 @@ def _train_to_next_stop(
 def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
+    run.callbacks.on_evaluate_begin(run)
     replicas = local_strategy(run.strategy).num_replicas_in_sync
     with error_message_scope(run.config, VALIDATION_DATA, replicas=replicas, step=lambda: run.step):
         return controller.evaluate(run.validation_steps)

@@ -59,9 +59,9 @@ def roll_back(run: Run, reason: str) -> None:
             f"no intact checkpoint is left in {run.checkpoints.directory} to return to",
             code="diverged",
         )
-    run.restore_callbacks()
     run.state.recoveries.assign(trials)
     run.trainer.rewind()
+    run.restore_callbacks()
     run.records.write_event({"event": RECOVERED, "recoveries": trials})
     same = same_order_reason(run.section("train_data"))
     order = f"the same order of examples, because {same}" if same else "another order of examples"

@@ -133,11 +133,15 @@ def build_run(
     warnings = _find_warnings(config, plan, adapter.task) if trains and workers.is_chief else []
     for text in warnings:
         note(f"warning: {text}")
-    other_callbacks = [*make_callbacks(config.callbacks), *callbacks]
+    other_callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
+    plan = dataclasses.replace(plan, averages_epochs=other_callbacks.averages_epochs)
     phase("building the model")
     if config.runtime.enable_xla and not config.uses_xla:
         note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
     state = build_state(config, adapter, strategy)
+    if trains and workers.is_chief and not state.model.trainable_variables:
+        warnings.append("the model has no trainable weights, so the loss changes none")
+        note(f"warning: {warnings[-1]}")
     limits = build_time_limits(config.trainer, started)
     stops = _build_stop_requests(config, workers, model_dir, plan, stop_at_step, limits)
     conditions = RunConditions(
@@ -181,7 +185,7 @@ def build_run(
         workers,
         records_in_graph=records_in_graph
         and not cuts_at_records
-        and not CallbackList(other_callbacks).needs_every_record,
+        and not other_callbacks.needs_every_record,
     )
     with strategy.scope():
         trainer = builder.build_trainer(plan, loop) if trains else None
@@ -208,7 +212,7 @@ def build_run(
     own_callbacks = [*_loop_callbacks(config, model_dir, trainer, evaluator, records), best]
     if trains and evaluator is not None:
         own_callbacks += builder.build_result_callbacks(conditions, workers, evaluator)
-    all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks])
+    all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks.callbacks])
     return Run(
         written_config=written_config,
         adapter=adapter,

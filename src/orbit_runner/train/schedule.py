@@ -19,6 +19,7 @@ class Plan:
     summary_interval: int  # the number of steps that a record averages over
     checkpoint_interval: int  # 0: only at the end
     validation_interval: int  # 0: only at the end
+    averages_epochs: bool = False  # whether records average since the last evaluation was due
 
     def is_record(self, step: int) -> bool:
         """Returns whether a record of training ends at a step."""
@@ -41,9 +42,19 @@ class Plan:
         stops = (_next_multiple(step, interval) for interval in intervals if interval)
         return min((self.train_steps, *stops))
 
+    @property
+    def epoch_steps(self) -> int:
+        """The number of steps from one evaluation to the next."""
+        return self.validation_interval or self.train_steps
+
+    def starts_average(self, step: int) -> bool:
+        """Returns whether the averages of the next record start after a step."""
+        return self.record_start(step + 1) == step or step >= self.train_steps
+
     def record_start(self, step: int) -> int:
         """Returns the step after which the record that ends at `step` begins."""
-        return (step - 1) // self.summary_interval * self.summary_interval
+        interval = self.epoch_steps if self.averages_epochs else self.summary_interval
+        return (step - 1) // interval * interval
 
     def next_record(self, step: int) -> int:
         """Returns the first step after this one at which a record of training ends."""
@@ -94,7 +105,7 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
                 code="out-of-range",
             )
         # Rounding keeps 10.0 epochs from becoming 10.000000000000002 · steps_per_epoch.
-        return math.ceil(round(epochs * epoch, 6))
+        return max(math.ceil(round(epochs * epoch, 6)), int(epochs > 0))
 
     return Plan(
         train_steps=trainer.train_steps or steps("train_epochs", "train_steps"),

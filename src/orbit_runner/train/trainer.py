@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orbit
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
@@ -28,7 +29,7 @@ from orbit_runner.state.learning_rates import (
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.metrics import Ratio, RunningMean
-from orbit_runner.train.evaluator import as_scalar, metrics_of, reset_metric, value_of
+from orbit_runner.train.evaluator import all_metrics, as_scalar, reset_metric, value_of
 from orbit_runner.train.gradients import (
     StepFn,
     compiles_whole_steps,
@@ -160,7 +161,7 @@ class Trainer(orbit.AbstractTrainer):
         metrics = self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
         # Reading other metrics may have side effects.
-        if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
+        if not in_graph or not all(map(_can_read_in_graph, metrics)):
             return None
         interval = self._plan.summary_interval
         optimizer = self.state.optimizer
@@ -198,7 +199,7 @@ class Trainer(orbit.AbstractTrainer):
         )
 
     def _build_metrics(self) -> Any:
-        return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
+        return all_metrics(self._task, self.state.model, training=True)
 
     def _make_watch(self, config: ExperimentConfig) -> Watch | None:
         return self._watch_of(config, self._strategy.num_replicas_in_sync)
@@ -234,6 +235,9 @@ class Trainer(orbit.AbstractTrainer):
         jit_compile = config.uses_xla
         optimizer = self._wrap_optimizer()
         train_step = self._build_task_step(optimizer)
+        if getattr(self._task, "applies_gradients_itself", False):
+            self._reject_split_steps(config)
+            return train_step
         if pieces == 1 and not jit_compile:
             return train_step
         return split_step(
@@ -243,6 +247,24 @@ class Trainer(orbit.AbstractTrainer):
             jit_compile=jit_compile,
             loss=self._task.loss,
         )
+
+    def _reject_split_steps(self, config: ExperimentConfig) -> None:
+        """Raises SettingError for settings that need the gradients of a step."""
+        trainer = config.trainer
+        problems = {
+            "trainer.gradient_accumulation_steps": trainer.gradient_accumulation_steps > 1,
+            "trainer.watch_interval": trainer.watch_interval > 0,
+            LOGICAL_REPLICAS: bool(config.runtime.logical_replicas),
+            "runtime.enable_xla": config.uses_xla and not self._compiles,
+        }
+        for path, is_set in problems.items():
+            if is_set:
+                raise SettingError(
+                    path,
+                    "is not supported for a model with a train_step of its own, which applies its "
+                    "gradients itself\nremove it",
+                    code="not-supported",
+                )
 
     def train(self, num_steps: tf.Tensor) -> Results:
         """Runs `num_steps` steps (int32 scalar).
@@ -332,6 +354,23 @@ class Trainer(orbit.AbstractTrainer):
     def _discard_dataset(self) -> None:
         self.train_dataset = self._iterator = None
 
+    def metric_values(self) -> list[list[Any]]:
+        """Returns the values of the variables of the metrics, on each local replica, as lists."""
+        return [[part.numpy().tolist() for part in parts] for parts in self._metric_variables()]
+
+    def restore_metrics(self, values: list[list[Any]]) -> None:
+        """Restores what `metric_values` returned, so that the next record is complete."""
+        for parts, numbers in zip(self._metric_variables(), values, strict=True):
+            for part, number in zip(parts, numbers, strict=True):
+                part.assign(tf.constant(number, part.dtype))
+        self._first_step = self._plan.record_start(self._global_step() + 1)
+
+    def _metric_variables(self) -> list[tuple[tf.Variable, ...]]:
+        variables = [v for metric in self._all_metrics() for v in _variables_of(metric)]
+        # Those of Keras 3 have the variable of TensorFlow as an attribute.
+        plain = [v.value if not callable(v.value) else v for v in variables]
+        return [self._strategy.experimental_local_results(variable) for variable in plain]
+
     def missing_steps(self, step: int) -> int:
         """Returns how many steps the record that ends at `step` lacks, because of a resume."""
         start = self._plan.record_start(step)
@@ -345,9 +384,12 @@ class Trainer(orbit.AbstractTrainer):
         """Creates the dataset if there is none yet, and resets the metrics after a record."""
         if self._recorder is not None:
             self._recorder.records.clear()
-        if self._plan.is_record(self._global_step()):
-            if self._recorder is None or not self._recorder.is_record_end(self._global_step()):
-                self._reset_metrics()
+        step = self._global_step()
+        if self._plan.starts_average(step) and (
+            self._recorder is None or not self._recorder.is_record_end(step)
+        ):
+            self._reset_metrics()
+        if self._plan.is_record(step):
             self.timer.reset()
         if self.train_dataset is None:
             self._chunks = self._make_chunks()
@@ -468,6 +510,16 @@ class Trainer(orbit.AbstractTrainer):
 
     def _all_metrics(self) -> list[Any]:
         return [self._loss, *self._metrics]
+
+
+def _can_read_in_graph(metric: Any) -> bool:
+    """Returns whether reading a metric in a graph has no side effects."""
+    return type(metric).result is Ratio.result or getattr(metric, "reads_in_graph", False)
+
+
+def _variables_of(metric: Any) -> Sequence[Any]:
+    variables: Sequence[Any] = getattr(metric, "all_variables", getattr(metric, "variables", ()))
+    return variables
 
 
 class _LayerChanges(Stage):

@@ -7,7 +7,6 @@ even if the file is edited later.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -17,7 +16,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,8 +36,10 @@ class _Module(NamedTuple):
 
 
 _modules: dict[str, _Module] = {}
-# Digests of functions that have no file, by `module:name`.
-_functions: dict[str, str] = {}
+# What begins the names of functions that a program passed to a run; no other process finds them.
+PASSED = "__main__:"
+# Their digests, of the current run, by name.
+PASSED_CODE: dict[str, str] = {}
 
 
 @dataclasses.dataclass
@@ -73,7 +74,10 @@ class CodeComparison:
 
 
 def user_code() -> dict[str, str]:
-    """Returns the SHA-256 of the source of each module of the user, by the module's name."""
+    """Returns the SHA-256 of the source of each module of the user, by the module's name.
+
+    Also the digests of the functions that a program passed to the current run.
+    """
     # A copy, because other threads import modules meanwhile.
     modules = dict(sys.modules)
     for name, module in modules.items():
@@ -84,7 +88,7 @@ def user_code() -> dict[str, str]:
         values = _values(module)
         _modules[name] = _Module(module, values.get("__spec__"), _digest_module(name, values))
     digests = [known.digest for name in modules if (known := _modules.get(name)) is not None]
-    return {**dict(sorted(filter(None, digests))), **_functions}
+    return {**dict(sorted(filter(None, digests))), **PASSED_CODE}
 
 
 def _is_reloaded(known: _Module) -> bool:
@@ -92,22 +96,17 @@ def _is_reloaded(known: _Module) -> bool:
     return known.digest is not None and _values(known.module).get("__spec__") is not known.spec
 
 
-def add_function(reference: str, function: Callable[..., object]) -> None:
-    """Adds a function of a notebook or another program without a file, `module:name`."""
-    module = sys.modules.get(reference.partition(":")[0])
-    if module is not None and _values(module).get("__file__"):
-        return  # The file of the module has its source.
-    with contextlib.suppress(OSError, TypeError):
-        source = inspect.getsource(function)
-        _functions[reference] = hashlib.sha256(source.encode()).hexdigest()
-
-
 def changed_modules(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Returns the names of the modules whose source differs between two results.
 
     Modules that only one of them contains are left out: they may be imported later.
     """
-    return [name for name, digest in before.items() if now.get(name, digest) != digest]
+    return [name for name, digest in before.items() if is_other(digest, now.get(name, digest))]
+
+
+def is_other(before: str, now: str) -> bool:
+    """Returns whether two digests differ; not if they are of different versions of Python."""
+    return before != now and before.rpartition(":")[0] == now.rpartition(":")[0]
 
 
 def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tf_keras
 import yaml
 
 from orbit_runner.config.errors import ConfigError
@@ -18,7 +17,7 @@ from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.preflight import check_before_start
-from orbit_runner.tasks.keras.keras_names import find_class, keras_classes
+from tests.support.problems import raises
 
 _NETS = """
 import tensorflow as tf
@@ -125,27 +124,31 @@ def test_another_function_replaces_the_arguments(experiment: Path) -> None:
         ("task.model=checked_pkg.nets", "task.model.build",
          "got 'checked_pkg.nets', expected a module and a name in it: my_package.nets:build"),
         ("task.model=__main__:build", "task.model.build",
-         "__main__:build was defined in a script or notebook, so only this one finds it"),
-        ("task.model={build: '', layers: [Flaten]}", "task.model.layers[0]",
-         "unknown layer 'Flaten'; did you mean 'Flatten'?"),
-        ("task.model={build: '', layers: [{Dense: {unit: 3}}]}", "task.model.layers[0]",
-         "Dense: the argument 'units' is required; set it"),
+         "__main__:build was passed by a script or notebook, and only that finds it"),
         ("task.model={build: '', layers: [{Dense: 3}]}", "task.model.layers[0]",
          "expected a name, or one name with its arguments: {Dense: {units: 32}}"),
+        ("task.model={build: '', layers: [{Dense: {}, Flatten: {}}]}", "task.model.layers[0]",
+         "expected a name, or one name with its arguments: {Dense: {units: 32}}"),
         ("task.model.layers=[Flatten]", "task.model.layers", "build is set, too; remove one"),
-        ("task.loss=mean_squared_eror", "task.loss",
-         "unknown loss 'mean_squared_eror'; did you mean 'mean_squared_error'?"),
-        ("task.loss={name: huber, delt: 2}", "task.loss",
-         "huber: unknown argument 'delt'; did you mean 'delta'?"),
-        ("task.loss={name: mse, reduction: sum}", "task.loss",
-         "mse: reduction cannot be set; remove it"),
-        ("task.metrics=[acuracy]", "task.metrics[0]",
-         "unknown metric 'acuracy'; did you mean 'accuracy'?"),
-        ("task.metrics=[mae, {name: auc, curv: PR}]", "task.metrics[1]",
-         "auc: unknown argument 'curv'; did you mean 'curve'?"),
-        ("task.metrics=[mae, mae]", "task.metrics[1]", "another metric is also named 'mae'"),
-        ("task.metrics=[{average: macro}]", "task.metrics[0]",
-         "has no name; write {name: …, ARGUMENT: …}"),
+        ("task.loss={class_name: Huber, confg: {delta: 2}}", "task.loss",
+         "unknown key 'confg'; did you mean 'config'?"),
+        ("task.loss={class_name: Huber, config: 2}", "task.loss",
+         "got config: 2, expected a name, or {class_name: NAME, config: {…}}"),
+        ("task.loss={name: huber, delta: 2}", "task.loss.delta",
+         "got 2, expected a name, or {class_name: NAME, config: {…}}"),
+        ("task.loss=[mse, [3]]", "task.loss",
+         "got ['mse', [3]], expected a string or a list, each item a string or a section or null "
+         "or a section"),
+        ("task.loss={out: [mse, 3]}", "task.loss.out[1]",
+         "got 3, expected a name, or {class_name: NAME, config: {…}}"),
+        ("task.metrics=[mae, {class_name: AUC, curve: PR}]", "task.metrics[1]",
+         "unknown key 'curve'"),
+        ("task.metrics=[mae, {name: AUC, num_thresholds: 3}]", "task.metrics[1].num_thresholds",
+         "got 3, expected a name, or {class_name: NAME, config: {…}}"),
+        ("task.metrics={out: [mae, [3]]}", "task.metrics.out[1][0]",
+         "got 3, expected a name, or {class_name: NAME, config: {…}}"),
+        ("task.weighted_metrics=[{class_name: AUC, config: PR}]", "task.weighted_metrics[0]",
+         "got config: 'PR', expected a name, or {class_name: NAME, config: {…}}"),
         ("task.metrics=[checked_pkg.nets:Metric]", "task.metrics[0]",
          "checked_pkg.nets has no function or class 'Metric'"),
         ("task.train_data.source=array", "task.train_data.source",
@@ -177,6 +180,40 @@ def test_mistake_is_reported_with_its_setting_and_origin(
     assert found[0][2].startswith(f"{experiment}:6" if missing else "--params_override[0]")
 
 
+@pytest.mark.parametrize(
+    ("override", "path"),
+    [
+        ("task.optimizer=adam", "task.optimizer"),
+        ("task.optimizer={class_name: SGD}", "task.optimizer"),
+        ("trainer.optimizer_config.learning_rate.type=null",
+         "trainer.optimizer_config.learning_rate.type"),
+        ("trainer.optimizer_config.optimizer.type=null", "trainer.optimizer_config.learning_rate"),
+    ],
+)  # fmt: skip
+def test_optimizer_is_set_once(experiment: Path, override: str, path: str) -> None:
+    codes = {"task.optimizer": "conflict", "trainer.optimizer_config.learning_rate": "no-effect"}
+    with raises(codes.get(path, "not-set"), path, kind=ConfigError):
+        _resolved(experiment, override)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "code"),
+    [
+        ("checked_pkg.nets:Sgd", "import-failed"),
+        ("{class_name: SGD, learning_rate: 0.1}", "unknown-name"),
+        ("{class_name: SGD, config: 0.1}", "wrong-type"),
+    ],
+)
+def test_mistake_in_the_optimizer(experiment: Path, optimizer: str, code: str) -> None:
+    experiment.write_text(_EXPERIMENT.partition("  optimizer_config:")[0])
+    assert _resolved(experiment).config.task.optimizer == ""
+    assert _resolved(experiment, "task.optimizer=adam").config.task.optimizer == "adam"
+    with raises(code, "task.optimizer", kind=ConfigError):
+        check_before_start(
+            _resolved(experiment, f"task.optimizer={optimizer}"), "train", experiment.parent / "run"
+        )
+
+
 def test_unknown_source_is_the_only_mistake_of_its_section(experiment: Path) -> None:
     found = _problems(experiment, "task.train_data.source=array")
 
@@ -201,34 +238,3 @@ def test_mistakes_are_reported_before_tensorflow_is_imported(experiment: Path) -
         )
         assert done.returncode == code, done.stderr
         assert "it was imported" not in done.stderr
-
-
-@pytest.mark.parametrize("kind", ["losses", "metrics", "layers"])
-def test_every_listed_class_exists_in_keras(kind: str) -> None:
-    found: Mapping[str, str] = keras_classes(kind)
-
-    assert len(found) > 15
-    module = getattr(tf_keras, kind)
-    if kind != "layers":  # The names of layers are those of their classes, or aliases.
-        found = {reference.partition(":")[2]: "" for reference in found.values()}
-    assert [name for name in found if not isinstance(getattr(module, name, None), type)] == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "expected"),
-    [
-        ("losses", "mse", "MeanSquaredError"),
-        ("losses", "MeanSquaredError", "MeanSquaredError"),
-        ("losses", "kld", "KLDivergence"),
-        ("losses", "logcosh", "LogCosh"),
-        ("metrics", "auc", "AUC"),
-        ("metrics", "AUC", "AUC"),
-        ("metrics", "f1_score", "F1Score"),
-        ("metrics", "fbeta_score", "FBetaScore"),
-        ("metrics", "mean_iou", "MeanIoU"),
-        ("metrics", "mae", "MeanAbsoluteError"),
-        ("layers", "Dense", "Dense"),
-    ],
-)
-def test_class_is_found_by_each_of_its_names(kind: str, name: str, expected: str) -> None:
-    assert (find_class(kind, name) or "").partition(":")[2] == expected

@@ -35,6 +35,13 @@ X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
         ((({"a": X}), Y), {"x.a": ((2,), "float32"), "y": ((), "int64")}),
         ((np.array(["one", "two", "six"]), Y), {"x": ((), "string"), "y": ((), "int64")}),
         ((X.astype(np.uint8), X), {"x": ((2,), "uint8"), "y": ((2,), "float32")}),
+        ((X, Y, X), {"x": ((2,), "float32"), "y": ((), "int64"), "w": ((2,), "float32")}),
+        # Without labels.
+        (X, {"x": ((2,), "float32"), "y": ((0,), "float32")}),
+        ((X,), {"x": ((2,), "float32"), "y": ((0,), "float32")}),
+        ((X, None, Y), {"x": ((2,), "float32"), "y": ((0,), "float32"), "w": ((), "float32")}),
+        ({"x": X}, {"x": ((2,), "float32"), "y": ((0,), "float32")}),
+        ({"a": X}, {"x.a": ((2,), "float32"), "y": ((0,), "float32")}),
     ],
 )  # fmt: skip
 def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any]) -> None:
@@ -44,9 +51,9 @@ def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any])
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (X, "got <class 'numpy.ndarray'>, expected (x, y), (x, y, w), or a dict"),
-        ((X,), "got <class 'tuple'>, expected (x, y)"),
-        ({"x": X}, "got keys x, expected (x, y)"),
+        (3, "got <class 'int'>, expected x, (x, y), (x, y, w), or a dict"),
+        ((X, Y, Y, Y), "got <class 'tuple'>, expected x, (x, y)"),
+        ({"y": Y}, "got keys y, expected x, (x, y)"),
         ((X, Y[:2]), "expected arrays of the same size"),
         ((X, 3), "got y int64 [], expected an array"),
         (
@@ -58,8 +65,8 @@ def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any])
             "got y of strings, such as 'ham', expected numbers",
         ),
         ((np.where(X > 3, np.inf, X), Y), "got x that is not finite in example 2"),
-        ((X, Y, X), "got w float32 [3, 2], expected numbers [n] of at least 0"),
-        ((X, Y, -Y), "got w int64 [3], expected numbers [n] of at least 0"),
+        ((X, Y, -X), "got w float32 [3, 2], expected numbers of at least 0"),
+        ((X, Y, -Y), "got w int64 [3], expected numbers of at least 0"),
     ],
 )
 def test_unusable_data_is_an_error(found: Any, message: str) -> None:
@@ -106,7 +113,7 @@ def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
     [
         (None, "missing.npz: cannot be read as .npz: [Errno 2] No such file or directory"),
         (b"text", "bad.npz: cannot be read as .npz: "),
-        ({"x": X}, "got keys x, expected (x, y)"),
+        ({"y": Y}, "got keys y, expected x, (x, y)"),
     ],
 )
 def test_unusable_file_is_reported_with_input_path(

@@ -13,7 +13,8 @@ from tests.support.evaluations import evaluate
 from tests.support.keras_models import keras_config
 
 _HERE = "tests.support.keras_models"
-_METRICS = f"[accuracy, mae, auc, r2_score, {{name: '{_HERE}:Rows'}}, {{name: '{_HERE}:Gap'}}]"
+_GAP = f"{{class_name: '{_HERE}:Gap', config: {{name: gap}}}}"
+_METRICS = f"[accuracy, mae, AUC, R2Score, '{_HERE}:Rows', {_GAP}]"
 # In each of them, the last batch has 5 or 1 of the 37 examples.
 _PLACES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "one device": ("one_device", 8, {}),
@@ -99,7 +100,7 @@ def test_loss_with_one_value_for_a_batch_is_that_of_keras(batch: int) -> None:
 @pytest.mark.parametrize("strategy", ["one_device", "logical"])
 def test_state_that_is_not_a_sum_is_that_of_keras(strategy: str) -> None:
     changes: dict[str, Any] = {"runtime__logical_replicas": 4} if strategy == "logical" else {}
-    changes["task__metrics"] = f"[{{name: '{_HERE}:Largest'}}]"
+    changes["task__metrics"] = f"['{_HERE}:Largest']"
     model, found = evaluate(_config(8, **changes))
 
     outputs = model(keras_models.numbers()[0], training=False).numpy()

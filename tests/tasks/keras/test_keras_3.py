@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import subprocess
@@ -21,9 +20,8 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism import keras_3
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.errors import SettingError
-from orbit_runner.tasks.keras.keras_names import item_problems, metric_problems
-from orbit_runner.tasks.keras.keras_objects import loss_setting, metric_settings, optimizer_setting
 from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.tasks.keras_items import items_of
 from tests.support import keras_3_models, keras_models
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
@@ -36,6 +34,11 @@ _SENTENCES = {
     "task__validation_data__function": f"{_HERE}:sentences",
     "task__validation_data__arguments": "{}",
 }
+_DECAY = "{class_name: CosineDecay, config: {initial_learning_rate: 0.01, decay_steps: 30}}"
+_OWN_OPTIMIZER = {
+    "task__model": f"{_HERE}:classifier",
+    "task__optimizer": f"{{class_name: AdamW, config: {{learning_rate: {_DECAY}}}}}",
+}
 _MODELS: dict[str, dict[str, Any]] = {
     "sequential": {"task__model": f"{_HERE}:classifier"},
     "subclass": {"task__model": f"{_HERE}:Subclassed"},
@@ -46,7 +49,7 @@ _MODELS: dict[str, dict[str, Any]] = {
     },
     "own_loss_and_metric": {
         "task__model": f"{_HERE}:classifier",
-        "task__loss": f"{{name: '{_HERE}:Squared', factor: 0.5}}",
+        "task__loss": f"{{class_name: '{_HERE}:Squared', config: {{factor: 0.5}}}}",
         "task__metrics": f"[accuracy, '{_HERE}:LargestOutput']",
     },
     "fine_tuning": {
@@ -65,6 +68,23 @@ _MODELS: dict[str, dict[str, Any]] = {
         "task__model": f"{_HERE}:classifier",
         "trainer__gradient_accumulation_steps": 2,
     },
+    "own_optimizer": _OWN_OPTIMIZER,
+    "own_average": {
+        **_OWN_OPTIMIZER,
+        "task__optimizer": "{class_name: SGD, config: {momentum: 0.9, use_ema: true, "
+        "ema_momentum: 0.9, ema_overwrite_frequency: 8, clipnorm: 0.5}}",
+    },
+    "own_optimizer_and_fine_tuning": {
+        **_OWN_OPTIMIZER,
+        "trainer__fine_tuning": "{freeze: [dense], unfreeze: [{layers: [dense], step: 9}]}",
+    },
+    "own_optimizer_and_average": {
+        **_OWN_OPTIMIZER,
+        "trainer__optimizer_config__ema": "{average_decay: 0.9}",
+    },
+    "own_optimizer_and_accumulation": {**_OWN_OPTIMIZER, "trainer__gradient_accumulation_steps": 2},
+    "own_optimizer_and_logical_replicas": {**_OWN_OPTIMIZER, "runtime__logical_replicas": 2},
+    "own_optimizer_in_float16": {**_OWN_OPTIMIZER, "runtime__mixed_precision_dtype": "float16"},
 }
 
 
@@ -125,7 +145,7 @@ def test_weights_and_metrics_are_those_of_fit(
         task__metrics="[accuracy]",
         trainer__train_steps=50,
         trainer__validation_interval=50,
-        trainer__optimizer_config=json.dumps(optimizer_setting(make_optimizer())),
+        task__optimizer=json.dumps(items_of(make_optimizer(), "optimizer")),
     )
     model, logs = run(config, tmp_path)
 
@@ -141,64 +161,6 @@ def test_weights_and_metrics_are_those_of_fit(
     expected_loss, expected_accuracy = fitted.evaluate(x, y, batch_size=100, verbose=0)
     np.testing.assert_allclose(logs["validation_loss"], expected_loss, rtol=1e-5)
     np.testing.assert_allclose(logs["accuracy"], expected_accuracy, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("make_loss", "setting"),
-    [
-        (lambda: keras.losses.MeanSquaredError(), "mean_squared_error"),
-        (lambda: keras.losses.Huber(delta=0.5), {"name": "huber", "delta": 0.5}),
-        (
-            lambda: keras.losses.CategoricalGeneralizedCrossEntropy(q=0.6),
-            {"name": "keras.losses:CategoricalGeneralizedCrossEntropy", "q": 0.6},
-        ),
-    ],
-)
-def test_loss_object_is_a_setting(make_loss: Callable[[], keras.losses.Loss], setting: Any) -> None:
-    assert loss_setting(make_loss()) == setting
-    assert not list(item_problems("losses", setting))
-
-
-_LOSSES = [
-    value
-    for value in vars(keras.losses).values()
-    if isinstance(value, type) and value is not keras.losses.Loss
-]
-
-
-@pytest.mark.parametrize("cls", _LOSSES, ids=lambda cls: cls.__name__)
-def test_setting_of_a_loss_has_all_its_arguments(cls: type) -> None:
-    """The configs of some losses lack arguments."""
-    plain = {str: "x", bool: True, int: 3, float: 0.375}
-    named = {
-        name: plain[type(parameter.default)]
-        for name, parameter in inspect.signature(cls).parameters.items()
-        if type(parameter.default) in plain and name not in ("reduction", "name", "dtype", "axis")
-    }
-    setting = loss_setting(cls(**named))
-    given = {} if isinstance(setting, str) else {k: v for k, v in setting.items() if k != "name"}
-    expected = {k: v for k, v in named.items() if v != inspect.signature(cls).parameters[k].default}
-    assert given == expected
-
-
-def test_metric_objects_are_settings() -> None:
-    metrics = [
-        keras.metrics.SparseCategoricalAccuracy(),
-        keras.metrics.SparseTopKCategoricalAccuracy(k=2, name="top2"),
-        keras_3_models.LargestOutput(),
-    ]
-    items = metric_settings(metrics)
-    assert items == [
-        "sparse_categorical_accuracy",
-        {"name": "sparse_top_k_categorical_accuracy", "k": 2, "as": "top2"},
-        {"name": f"{_HERE}:LargestOutput", "as": "largest"},
-    ]
-    assert not list(metric_problems(items))
-
-
-def test_optimizer_without_a_setting_is_refused() -> None:
-    with raises("not-supported", "optimizer"):
-        optimizer_setting(keras.optimizers.RMSprop())
 
 
 def test_random_draws_are_a_function_of_the_step() -> None:
@@ -261,9 +223,12 @@ def test_two_inputs_are_matched_by_name(tmp_path: Path) -> None:
         ({"task__model": f"{_HERE}:wrong_input"}, "task.model", "does not accept the inputs"),
         ({"task__model": f"{_HERE}:adder"}, "task.model", "the model has the inputs left, right"),
         (
-            {"task__model": f"{_HERE}:classifier", "task__loss": f"{_HERE}:LargestOutput"},
+            {
+                "task__model": f"{_HERE}:classifier",
+                "task__loss": f"{{class_name: '{_HERE}:Squared', config: {{fator: 2}}}}",
+            },
             "task.loss",
-            "is not a subclass of keras.losses.Loss",
+            "unexpected keyword argument 'fator'",
         ),
         (
             {"task__model": f"{_HERE}:classifier", "trainer__fine_tuning": "{freeze: [hidden]}"},
@@ -347,6 +312,19 @@ def test_run_from_python_returns_the_model_of_keras_3(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("model.keras")
     exported = keras.models.load_model(file, compile=False)
     np.testing.assert_array_equal(exported.predict(x, verbose=0), expected)
+
+
+def test_loss_of_a_model_with_a_regularizer_follows_from_labels() -> None:
+    """Its loss is not that of the regularizer only."""
+    task = KerasTask(keras_config(task__model=f"{_HERE}:classifier", task__loss="''").task)
+    model = task.build_model()
+    x, y = keras_models.classes(8)
+    features = tf.constant(x, tf.float32)
+    logs = task.validation_step((features, tf.constant(y), tf.ones([8])), model)
+
+    crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    expected = crossentropy(y, model(features)) + sum(model.losses)
+    np.testing.assert_allclose(logs["loss"], expected, rtol=1e-5)
 
 
 @pytest.mark.slow

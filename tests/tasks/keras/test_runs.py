@@ -26,7 +26,36 @@ _MODELS = {
         "task__model": "{build: '', layers: [{Dense: {units: 8}}, {Dropout: {rate: 0.5}}, "
         "{Dense: {units: 3}}]}"
     },
-    "metrics": {"task__metrics": "[accuracy, auc, {name: f1_score, average: macro}]"},
+    "metrics": {
+        "task__metrics": "[accuracy, SparseTopKCategoricalAccuracy, "
+        "{class_name: MeanIoU, config: {num_classes: 3, sparse_y_pred: false}}]"
+    },
+    "optimizer": {
+        "task__optimizer": "{class_name: AdamW, config: {learning_rate: {class_name: CosineDecay, "
+        "config: {initial_learning_rate: 0.01, decay_steps: 30}}}}"
+    },
+    "average": {
+        "task__optimizer": "{class_name: SGD, config: {momentum: 0.9, use_ema: true, "
+        "ema_momentum: 0.9, ema_overwrite_frequency: 8, clipnorm: 0.5}}"
+    },
+    "legacy optimizer": {"task__optimizer": "{class_name: legacy.Adam, config: {decay: 0.1}}"},
+    "optimizer and fine-tuning": {
+        "task__optimizer": "adam",
+        "trainer__fine_tuning": "{freeze: [dense], unfreeze: [{layers: [dense], step: 9}]}",
+    },
+    "optimizer and average": {
+        "task__optimizer": "adam",
+        "trainer__optimizer_config__ema": "{average_decay: 0.9}",
+    },
+    "optimizer and accumulation": {
+        "task__optimizer": "adam",
+        "trainer__gradient_accumulation_steps": 2,
+    },
+    "optimizer and logical replicas": {"task__optimizer": "adam", "runtime__logical_replicas": 2},
+    "optimizer in float16": {
+        "task__optimizer": "adam",
+        "runtime__mixed_precision_dtype": "float16",
+    },
     "weights": {"task__train_data__function": f"{_HERE}:weighted"},
     "pipeline": {"task__train_data__on_device": "false"},
 }
@@ -60,7 +89,8 @@ def test_run_of_a_named_function_is_reproducible_and_the_seed_decides(tmp_path: 
 
 @pytest.mark.slow
 def test_evaluation_counts_each_example_once(tmp_path: Path) -> None:
-    config = keras_config(task__metrics="[accuracy, {name: f1_score, average: macro}]")
+    iou = "{class_name: MeanIoU, config: {num_classes: 3, sparse_y_pred: false}}"
+    config = keras_config(task__metrics=f"[accuracy, {iou}]")
     for strategy in ("one_device", "mirrored2"):
         model, logs = run(config, tmp_path / strategy, strategy=strategy)
         x, y = keras_models.classes(37, seed=2)
@@ -95,7 +125,7 @@ def test_weights_scale_the_loss_and_do_not_change_the_metrics() -> None:
     assert logs["examples"] == 7
     expected = (logits.numpy().argmax(axis=1) == y)[:7].mean()
     np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
-    trained = task.build_losses((tf.constant(y), weights), logits)
+    trained = task.build_losses((features, tf.constant(y), weights), logits)
     np.testing.assert_allclose(trained, (losses * w).mean(), rtol=1e-5)
 
 
@@ -108,7 +138,8 @@ def test_regularization_of_the_model_is_added_to_the_loss() -> None:
     batch = tf.constant(x, tf.float32), tf.constant(y), tf.ones([4])
     found = task.validation_step(batch, model)["loss"]
 
-    plain = task.example_losses(batch[1], model(batch[0], training=False))
+    logits = model(batch[0], training=False)
+    plain = tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], logits)
     expected = tf.reduce_mean(plain) + 3.0 * tf.reduce_sum(kernel**2)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -142,10 +173,29 @@ def test_several_inputs_are_passed_by_name(tmp_path: Path) -> None:
          "expected axis -1 of input shape to have value 5"),
         ({"task__model": f"{_HERE}:not_a_model"}, "task.model.build",
          "returns builtins.int, expected a Keras model"),
-        ({"task__model": f"{_HERE}:Adversarial"}, "task.model.build",
-         "Adversarial defines train_step, which a run does not call"),
-        ({"task__loss": "mse"}, "task.loss", "for class numbers, use sparse_categorical"),
-        ({"task__metrics": "[f1_score]"}, "task.metrics[0]", "set average: macro"),
+        ({"task__model": f"{_HERE}:OwnLoop"}, "task.model",
+         "OwnLoop defines make_train_function, which a run does not call"),
+        ({"task__model": f"{_HERE}:wrong_logs"}, "task.model",
+         "WrongLogs.train_step returns a list, expected a dict"),
+        ({"task__loss": "categorical_crossentropy"}, "task.loss",
+         "for class numbers, use sparse_categorical"),
+        ({"task__loss": "mean_squared_eror"}, "task.loss",
+         "unknown loss 'mean_squared_eror'; did you mean 'mean_squared_error'?"),
+        ({"task__loss": "{class_name: Huber, config: {delt: 2}}"}, "task.loss", "'delt'"),
+        ({"task__metrics": "[mae, acuracy]"}, "task.metrics[1]",
+         "unknown metric 'acuracy'; did you mean 'accuracy'?"),
+        ({"task__metrics": "[mae, {class_name: AUC, config: {curv: PR}}]"}, "task.metrics[1]",
+         "'curv'"),
+        ({"task__metrics": "[{average: macro}]"}, "task.metrics[0].average",
+         "unknown metric 'macro'"),
+        ({"task__metrics": "[mae, mae]"}, "task.metrics", "mae"),
+        ({"task__metrics": f"['{_HERE}:EachClass']"}, "task.metrics", "set average: macro"),
+        ({"task__optimizer": "{class_name: SGD, config: {rate: 1}}"}, "task.optimizer",
+         "SGD: rate is not a valid argument"),
+        ({"task__model": "{build: '', layers: [Flaten]}"}, "task.model.layers[0]",
+         "unknown layer 'Flaten'; did you mean 'Flatten'?"),
+        ({"task__model": "{build: '', layers: [{Dense: {unit: 3}}]}"}, "task.model.layers[0]",
+         "Dense: "),
         ({"task__model": "{build: '', layers: [{Dense: {units: 3, bias: 1}}]}"},
          "task.model.layers[0]", "Dense: "),
         ({"task__validation_data__source": "''", "task__validation_data__function": "''",

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.lines import read_stream
+from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.predictor import ArrayPredictor, ArrayRow
 from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.task import KerasTask
@@ -272,7 +273,7 @@ def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(
 ) -> None:
     inputs = tf_keras.Input([2], dtype="int32", name="x")
     model = tf_keras.Model(inputs, tf_keras.layers.Embedding(5, 3)(inputs))
-    serving = make_serving(model, {"x": ((2,), "int32")}, {"": ("other", False)})
+    serving = make_serving(model, {"x": ((2,), "int32")}, {"": LossKind("", "other")})
     signatures: Any = serving.signatures
     if where == "export":
         tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
@@ -286,7 +287,7 @@ def test_id_that_the_embedding_does_not_have_is_reported_in_its_place(
 
 def test_output_that_is_nan_is_reported_in_its_place() -> None:
     model = tf_keras.Sequential([tf_keras.Input([1]), tf_keras.layers.Lambda(tf.math.log)])
-    serving = make_serving(model, {"x": ((1,), "float32")}, {"": ("binary", True)})
+    serving = make_serving(model, {"x": ((1,), "float32")}, {"": LossKind("", "binary", True)})
     rows = _predicted(ArrayPredictor(serving.signatures), "[1]", "[-1]")
     assert rows == [
         {"row": 0, "outputs": [0.0], "probabilities": [0.5]},
@@ -306,10 +307,10 @@ def test_inputs_keep_names_that_are_no_identifiers(tmp_path: Path) -> None:
     left, right = tf_keras.Input([1], name="left-eye"), tf_keras.Input([1], name="class")
     model = tf_keras.Model({"left-eye": left, "class": right}, left - right)
     specs = {"x.left-eye": ((1,), "float32"), "x.class": ((1,), "float32")}
-    signatures = make_serving(model, specs, {"": ("", False)}).signatures
-    np.savez(tmp_path / "rows.npz", **{"left-eye": [[5.0]], "input_1": [[2.0]]})
+    signatures = make_serving(model, specs, {"": LossKind()}).signatures
+    np.savez(tmp_path / "rows.npz", **{"left-eye": [[5.0]], "input_class": [[2.0]]})
     rows = _predicted(
-        ArrayPredictor(signatures), '{"left-eye": [5], "input_1": [2]}', str(tmp_path / "rows.npz")
+        ArrayPredictor(signatures), '{"left-eye": [5], "class": [2]}', str(tmp_path / "rows.npz")
     )
     assert [row["outputs"] for row in rows] == [[3.0], [3.0]]
 
@@ -337,7 +338,7 @@ def test_model_that_selects_by_index_needs_the_cpu(
     inputs = tf_keras.Input([2, 2], name="x")
     model = tf_keras.Model(inputs, layer()(inputs))
     specs = {"x": ((2, 2), "float32")}
-    signatures: Any = make_serving(model, specs, {"": ("", False)}).signatures
+    signatures: Any = make_serving(model, specs, {"": LossKind()}).signatures
     if where == "export":
         tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
         signatures = tf.saved_model.load(str(tmp_path)).signatures
@@ -349,7 +350,7 @@ def test_predictions_have_the_names_of_classes(kind: str, width: int) -> None:
     model = tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(width)])
     names = ("cat", "dog", "owl")
     specs: Mapping[str, tuple[tuple[int, ...], str]] = {"x": ((2,), "float32")}
-    serving = make_serving(model, specs, {"": (kind, True)}, {"": names})
+    serving = make_serving(model, specs, {"": LossKind("", kind, True)}, {"": names})
     points = tf.constant(np.random.default_rng(0).normal(size=(9, 2)), tf.float32)
     answers = serving.signatures["predict"](x=points)
 

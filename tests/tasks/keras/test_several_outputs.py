@@ -1,4 +1,7 @@
-"""Models with several outputs: losses, weights and metrics of each, as in `compile` of Keras."""
+"""Models with several outputs: losses, weights and metrics of each, as in `compile` of Keras.
+
+`test_models_equal_fit.py` compares runs of such models with `fit`.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,8 @@ def two_labels(count: int = 100, seed: int = 1, form: str = "dict", weighted: bo
         y = {"kind": kind, "sise": size}
     elif form == "part":
         y = {"kind": kind}
+    elif form == "three":
+        y = [kind, size, size]
     return (x, y, np.arange(count) % 3) if weighted else (x, y)
 
 
@@ -124,8 +129,13 @@ def _evaluated(task: KerasTask, model: Any, weighted: bool = False) -> dict[str,
     return {"loss": float(logs["loss"]), **{m.name: float(m.result()) for m in metrics}}
 
 
-@pytest.mark.parametrize("model", ["functional", "functional_3", "Subclass"])
-@pytest.mark.parametrize("form", ["list", "dict"])
+@pytest.mark.parametrize(
+    ("model", "form"),
+    [
+        *[(model, form) for model in ("functional", "functional_3") for form in ("list", "dict")],
+        ("Subclass", "dict"),
+    ],
+)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_losses_and_metrics_are_those_of_keras(model: str, form: str, weighted: bool) -> None:
     weights = {"kind": 0.25, "size": 2.0}
@@ -170,25 +180,24 @@ def test_numbers_are_those_of_evaluate() -> None:
     assert values == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("model", ["functional", "functional_3"])
 @pytest.mark.parametrize(
     "changes",
     [
-        {"data": {"form": "list"}},
-        {"model": "Subclass", "data": {"form": "list"},
-         "task__loss": "[sparse_categorical_crossentropy, {name: huber}]"},
+        {"data": {"form": "list"},
+         "task__loss": "[sparse_categorical_crossentropy, {class_name: Huber}]"},
         {"task__loss": "[sparse_categorical_crossentropy, huber]"},
-        {"task__loss": "{size: huber}"},  # That of classes follows from labels and outputs.
-        {"task__loss": "{size: {name: huber, delta: 1.0}}", "model": "functional_3"},
+        {"task__loss": "{kind: sparse_categorical_crossentropy, "
+                       "size: {class_name: Huber, config: {delta: 1.0}}}"},
     ],
 )  # fmt: skip
-def test_other_forms_mean_the_same(changes: dict[str, Any]) -> None:
-    task, model = _built(task__loss_weights="[1, 3]", **changes)
+def test_other_forms_mean_the_same(changes: dict[str, Any], model: str) -> None:
+    task, built = _built(model, task__loss_weights="[1, 3]", **changes)
     x, y = two_labels(8)
-    kind, size = model(x.astype(np.float32))
-    labels = {"data": changes.get("data")} and (
-        {"0": y["kind"], "1": y["size"]} if changes.get("data") else y
-    )
-    losses = task.example_losses(tf.nest.map_structure(tf.constant, labels), [kind, size])
+    kind, size = built(x.astype(np.float32))
+    labels = [y["kind"], y["size"]] if "data" in changes else y
+    batch = tf.nest.map_structure(tf.constant, (x.astype(np.float32), labels))
+    losses = task.example_losses((*batch, None), [kind, size])
 
     expected = tf_keras.losses.sparse_categorical_crossentropy(y["kind"], kind)
     expected += 3 * tf_keras.losses.huber(y["size"], size)
@@ -199,12 +208,13 @@ def test_one_array_is_the_label_of_all_outputs_and_one_loss_that_of_all() -> Non
     task, model = _built("two_numbers", {"form": "one"}, task__loss="mse", task__metrics="[mae]")
     x, y = two_labels(8, form="one")
     first, second = model(x.astype(np.float32))
-    losses = task.example_losses(tf.constant(y), [first, second])
+    batch = tf.constant(x, tf.float32), tf.constant(y), None
+    losses = task.example_losses(batch, [first, second])
 
     expected = np.square(y - first) + np.square(y - second)
     np.testing.assert_allclose(losses, expected[:, 0], rtol=1e-5)
     assert [metric.name for metric in task.build_metrics()] == [
-        "first_loss", "first_mae", "second_loss", "second_mae",
+        "first_loss", "second_loss", "first_mae", "second_mae",
     ]  # fmt: skip
 
 
@@ -215,12 +225,26 @@ def two_numbers(first: str = "first") -> tf_keras.Model:
     return tf_keras.Model(inputs, [tf_keras.layers.Dense(1, name=name)(inputs) for name in names])
 
 
-@pytest.mark.parametrize("changes", [{"data": {"form": "part"}}, {"task__loss": "{size: null}"}])
-def test_output_without_labels_or_without_loss_counts_for_nothing(changes: Any) -> None:
-    task, model = _built(**{"task__loss": "{kind: sparse_categorical_crossentropy}", **changes})
-    x, y = two_labels(8)
-    kind, size = model(x.astype(np.float32))
-    losses = task.example_losses(tf.nest.map_structure(tf.constant, y), [kind, size])
+_ONE_LOSS = "kind: sparse_categorical_crossentropy"
+
+
+@pytest.mark.parametrize(
+    ("model", "form", "loss"),
+    [
+        ("functional", "dict", f"{{{_ONE_LOSS}}}"),
+        ("functional", "part", f"{{{_ONE_LOSS}}}"),
+        ("functional", "dict", f"{{{_ONE_LOSS}, size: null}}"),
+        ("functional_3", "dict", f"{{{_ONE_LOSS}, size: null}}"),
+    ],
+)
+def test_output_without_labels_or_without_loss_counts_for_nothing(
+    model: str, form: str, loss: str
+) -> None:
+    task, built = _built(model, {"form": form}, task__loss=loss)
+    x, y = two_labels(8, form=form)
+    kind, size = built(x.astype(np.float32))
+    batch = tf.nest.map_structure(tf.constant, (x.astype(np.float32), y))
+    losses = task.example_losses((*batch, None), [kind, size])
 
     expected = tf_keras.losses.sparse_categorical_crossentropy(y["kind"], kind)
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
@@ -271,7 +295,7 @@ def test_mask_of_an_output_is_that_of_its_loss_and_its_metrics() -> None:
         {"trainer__optimizer_config__ema__average_decay": 0.9},
         {"model": "functional_3"},
         {"model": "functional_3", "strategy": "mirrored2"},
-        {"model": "Subclass", "data": {"weighted": True}},
+        {"model": "Subclass", "task__model__arguments__form": "dict", "data": {"weighted": True}},
     ],
 )
 def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
@@ -292,54 +316,61 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     [
         ({"data": {"form": "typo"}}, "task.model",
          "labels 'sise', but the model has no such output; did you mean 'size'?"),
-        ({"task__loss": "{kind: mse}"}, "task.loss.kind", "for class numbers, use sparse"),
-        ({"task__loss": "{size: mse, knd: mse}"}, "task.loss.knd",
-         "the model has no output 'knd'; did you mean 'kind'?"),
-        ({"task__loss": "[mse]"}, "task.loss", "got 1 value, expected one for each output"),
-        ({"task__loss": "mse"}, "task.loss.kind", "MeanSquaredError does not fit"),
-        ({"task__loss": "{kind: sparse_categorical_crossentropy}"}, "task.loss.size",
-         "do not determine it"),
-        ({"task__loss": "{kind: null, size: null}"}, "task.loss", "no output has a loss"),
-        ({"task__loss_weights": "{sise: 1}"}, "task.loss_weights.sise", "has no output 'sise'"),
-        ({"task__metrics": "{kind: [f1_score]}"}, "task.metrics.kind[0]", "set average: macro"),
-        ({"task__metrics": "{knd: [mae]}"}, "task.metrics.knd", "has no output 'knd'"),
-        ({"task__metrics": "{kind: [{name: accuracy}, {name: mae, as: loss}]}"}, "task.metrics",
-         "another metric is also named 'loss'"),
+        ({"task__loss": "categorical_crossentropy"}, "task.loss.kind",
+         "for class numbers, use sparse_categorical_crossentropy"),
+        ({"task__loss": "{kind: mse, size: hubber}"}, "task.loss.size", "did you mean 'huber'"),
+        ({"task__loss": "{size: mse, knd: mse}"}, "task.loss", "knd"),
+        ({"model": "functional_3", "task__loss": "[mse, mse, mse]"}, "task.loss",
+         "The path: (2,) in the `loss` argument, can't be found"),
+        ({"model": "functional_3", "data": {"form": "part"},
+          "task__loss": f"{{{_ONE_LOSS}, size: null}}"}, "task.loss", "can't be found"),
+        ({"model": "functional_3", "task__loss": "{kind: mse}"}, "task.loss",
+         "Expected keys ['kind', 'size'] in loss dict"),
+        ({"task__loss": "{kind: null, size: null}"}, "task.loss", "has no loss"),
+        ({"task__loss": "''"}, "task.loss", "set one loss, or one for each output: kind, size"),
+        ({"task__loss_weights": "{sise: 1}"}, "task.loss", "sise"),
+        ({"task__metrics": "{kind: [F1Score]}"}, "task.metrics", ""),
+        ({"task__metrics": "{kind: [acuracy]}"}, "task.metrics.kind[0]", "did you mean 'accuracy'"),
+        ({"task__metrics": "{knd: [mae]}"}, "task.metrics", "knd"),
         ({"model": "two_numbers", "data": {"form": "one"}, "task__loss": "mse",
           "task__model__arguments__first": "validation"}, "task.metrics",
          "the name 'validation_loss' is taken"),
-        ({"model": "Nested"}, "task.model", "the output 'both' is a list, expected a tensor"),
+        ({"model": "Nested"}, "task.model",
+         "labels 'kind', but the model has no such output\nallowed: output_1, output_2"),
+        ({"data": {"form": "three"}}, "task.model", "a list of 3 arrays of labels, but the model"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_an_error_that_names_the_output(
     changes: dict[str, Any], path: str, message: str
 ) -> None:
-    with pytest.raises((SettingError, ConfigError)) as caught:
-        _built(**changes)[0].build_metrics()
-    if isinstance(caught.value, SettingError):
-        assert caught.value.path == path
+    with pytest.raises(SettingError) as caught:
+        _built(**changes)
+    assert caught.value.path == path
     assert message in str(caught.value)
 
 
 def test_model_with_one_tensor_refuses_several_labels_and_values() -> None:
-    with raises("model-mismatch", "task.loss"):
+    with raises("model-mismatch", "task.model"):
         KerasTask(_config().task.replace(model=keras_config().task.model)).build_model()
-    with raises("model-mismatch", "task.loss"):
+    with pytest.raises(SettingError, match=r"\['a'\]") as caught:  # Keras numbers the output.
         KerasTask(keras_config(task__loss="{a: mse}").task).build_model()
+    assert caught.value.path == "task.loss"
 
 
 @pytest.mark.parametrize(
     ("setting", "path", "message"),
     [
-        ("task.loss={kind: {delta: 2}}", "task.loss.kind", "has no name"),
-        ("task.loss={delta: 0.5}", "task.loss.delta", "a mapping without the key 'name'"),
-        ("task.loss=[mse, hubber]", "task.loss[1]", "did you mean 'huber'"),
+        ("task.loss={kind: {delta: 2}}", "task.loss.kind.delta", "got 2, expected a name"),
+        ("task.loss={delta: 0.5}", "task.loss.delta", "got 0.5, expected a name"),
+        ("task.loss=[mse, {class_name: Huber, delta: 2}]", "task.loss[1]", "unknown key 'delta'"),
         ("task.loss_weights={kind: x}", "task.loss_weights.kind", "expected a number"),
-        ("task.metrics={kind: [acuracy]}", "task.metrics.kind[0]", "did you mean 'accuracy'"),
-        ("task.metrics=[[mae], [mae, mae]]", "task.metrics[1][1]", "also named 'mae'"),
-        ("task.metrics={kind: 3}", "task.metrics.kind", "got 3, expected a metric or a list"),
+        ("task.metrics={kind: [{class_name: AUC, config: 3}]}", "task.metrics.kind[0]",
+         "got config: 3"),
+        ("task.metrics=[[mae], [mae, no_such_module:Metric]]", "task.metrics[1][1]",
+         "no_such_module"),
+        ("task.metrics={kind: 3}", "task.metrics.kind", "got 3, expected a name"),
     ],
-)
+)  # fmt: skip
 def test_wrong_setting_is_reported_without_the_model(setting: str, path: str, message: str) -> None:
     flags = (("--set", *setting.split("=", 1)),)
     request = Request(flags=(("--task.name", "task.name", "keras"), *flags))

@@ -111,9 +111,7 @@ def test_many_examples_are_cut(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_metric_that_is_nan_by_its_definition(tmp_path: Path) -> None:
     notes = Notes()
-    config = keras_config(
-        task__metrics=f"[{{name: '{HERE}:NanWithoutClass'}}]", trainer__train_steps=10
-    )
+    config = keras_config(task__metrics=f"['{HERE}:NanWithoutClass']", trainer__train_steps=10)
     run(config, tmp_path, notes=notes)
     (text,) = _warnings(notes)
     assert "is not finite: nan_without_class is nan" in text

@@ -325,7 +325,6 @@ class OneOf(Config):
     Blocks that are not chosen are checked like the others, then reset to their defaults.
     """
 
-    required: ClassVar[bool] = False
     # Blocks that files may contain but that cannot be chosen, with the reason.
     unavailable: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     type: str | None = field(None, help="name of the block below to use")
@@ -355,11 +354,7 @@ class OneOf(Config):
         return {"type": self.type, self.type: _plain_value(self.get())}
 
     def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) if the choice is missing or not available."""
-        if self.type is None and self.required:
-            yield Problem(
-                "type", f"is not set\nallowed: {', '.join(self.available())}", code="not-set"
-            )
+        """Yields (field, message) if the choice is not available."""
         if self.type is not None and self.type in self.unavailable:
             reason = self.unavailable[self.type]
             yield Problem(

@@ -12,6 +12,7 @@ from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import DataConfig, resolve_data_config, service_addresses
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.plugins import (
     TENSORBOARD,
     TRACKER_NAMES,
@@ -130,6 +131,19 @@ class TaskConfig(Config):
                 "has no effect without init_checkpoint\nset both or neither",
                 code="no-effect",
             )
+
+    @property
+    def own_optimizer(self) -> str | None:
+        """The setting of the task that names an optimizer; None if the task cannot have one.
+
+        It is "" if it is not set, and the model may have one.
+        """
+        return None
+
+    @property
+    def averages_weights(self) -> bool:
+        """Whether the optimizer of the task keeps a moving average of the weights."""
+        return False
 
     @property
     def batch_shapes_vary(self) -> bool:
@@ -253,6 +267,7 @@ class ExperimentConfig(Config):
 
     def problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) for contradictions between sections."""
+        yield from _optimizer_problems(self)
         yield from _split_problems(self)
         yield from _asynchronous_problems(self)
         yield from _watch_problems(self)
@@ -277,6 +292,12 @@ class ExperimentConfig(Config):
                     code="no-effect",
                 )
 
+    @property
+    def averages_weights(self) -> bool:
+        """Whether a moving average of the weights is kept, which evaluations use."""
+        own = getattr(self.task, "averages_weights", False)
+        return self.trainer.optimizer_config.ema is not None or own
+
     def data_services(self, mode: str) -> dict[str, str]:
         """Returns the tf.data services of a mode: `host:port` to the dotted path of the setting."""
         services: dict[str, str] = {}
@@ -296,6 +317,32 @@ class ExperimentConfig(Config):
         name = f"{section}_input_partition_dims"
         in_runtime = Split(section, f"runtime.{name}", tuple(getattr(self.runtime, name) or ()))
         return in_runtime, Split(section, f"task.{name}", tuple(getattr(self.task, name) or ()))
+
+
+def _optimizer_problems(config: ExperimentConfig) -> Iterator[Problem]:
+    """Yields an optimizer that is missing or set twice, and settings that need one."""
+    section = config.trainer.optimizer_config
+    path = "trainer.optimizer_config"
+    if not isinstance(section, Optimization) or config.trainer.checked_later:
+        return  # Model Garden checks its own sections.
+    own = getattr(config.task, "own_optimizer", None)  # A task of a user may be any config.
+    if own is not None and section.optimizer.type is None:
+        for name in ("learning_rate", "warmup"):
+            if getattr(section, name).type is not None:
+                yield Problem(
+                    f"{path}.{name}",
+                    f"has no effect without {path}.optimizer\nset the learning rate in the config "
+                    "of task.optimizer",
+                    code="no-effect",
+                )
+        return
+    if own:
+        yield Problem(own, f"{path}.optimizer is set, too; remove one", code="conflict")
+    for name in ("optimizer", "learning_rate"):
+        choice = getattr(section, name)
+        if choice.type is None:
+            allowed = ", ".join(choice.available())
+            yield Problem(f"{path}.{name}.type", f"is not set\nallowed: {allowed}", code="not-set")
 
 
 def _split_problems(config: ExperimentConfig) -> Problems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
@@ -51,8 +51,6 @@ def _jit_compile_setting() -> Any:
 class Optimizer(Config):
     """Settings that all optimizers have."""
 
-    # The class below `tf_keras.optimizers` that it is; "" if it is none of Keras.
-    keras_class: ClassVar[str] = ""
     clipnorm: float | None = field(None, gt=0.0, help="maximum norm of each gradient")
     clipvalue: float | None = field(
         None, gt=0.0, help="maximum absolute value of each gradient element"
@@ -75,7 +73,6 @@ class Optimizer(Config):
 class Sgd(Optimizer):
     """Stochastic gradient descent."""
 
-    keras_class = "legacy.SGD"
     name: str = _optimizer_name("SGD")
     decay: float = field(
         0.0, ge=0.0, help="learning rate decay: the rate is divided by 1 + decay · step"
@@ -88,7 +85,6 @@ class Sgd(Optimizer):
 class SgdExperimental(Optimizer):
     """Stochastic gradient descent with the newer Keras class."""
 
-    keras_class = "SGD"
     name: str = _optimizer_name("SGD")
     nesterov: bool = _nesterov()
     momentum: float = _momentum()
@@ -99,7 +95,6 @@ class SgdExperimental(Optimizer):
 class RmsProp(Optimizer):
     """RMSprop: divides gradients by their root mean square."""
 
-    keras_class = "legacy.RMSprop"
     name: str = _optimizer_name("RMSprop")
     rho: float = _beta(0.9, "second")
     momentum: float = _momentum()
@@ -113,7 +108,6 @@ class RmsProp(Optimizer):
 class Adagrad(Optimizer):
     """Adagrad: divides gradients by the square root of the sum of their squares."""
 
-    keras_class = "legacy.Adagrad"
     name: str = _optimizer_name("Adagrad")
     initial_accumulator_value: float = field(
         0.1, ge=0.0, help="initial value of the sums of squared gradients"
@@ -125,7 +119,6 @@ class Adagrad(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015)."""
 
-    keras_class = "legacy.Adam"
     name: str = _optimizer_name("Adam")
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
@@ -137,7 +130,6 @@ class Adam(Optimizer):
 class AdamExperimental(Adam):
     """Adam with the newer Keras class."""
 
-    keras_class = "Adam"
     jit_compile: bool = _jit_compile_setting()
 
 
@@ -145,7 +137,6 @@ class AdamExperimental(Adam):
 class AdamW(Adam):
     """Adam with decoupled weight decay, as in BERT."""
 
-    keras_class = ""
     name: str = _optimizer_name("AdamWeightDecay")
     weight_decay_rate: float = _decay_rate()
     include_in_weight_decay: list[str] | str | None = _variable_patterns(
@@ -161,7 +152,6 @@ class AdamW(Adam):
 class AdamWExperimental(AdamExperimental):
     """Adam with decoupled weight decay, with the newer Keras class."""
 
-    keras_class = "AdamW"
     name: str = _optimizer_name("AdamWeightDecayExperimental")
     weight_decay: float = _decay_rate()
     global_clipnorm: float = field(1.0, gt=0.0, help="maximum global norm of the gradients")
@@ -249,7 +239,6 @@ class Adafactor(Optimizer):
 class AdafactorKeras(Optimizer):
     """Adafactor (Shazeer and Stern 2018) with the Keras class."""
 
-    keras_class = "Adafactor"
     name: str = _optimizer_name("Adafactor")
     learning_rate: float = field(
         0.001,
@@ -275,7 +264,6 @@ _NOT_SHIPPED = {
 class OptimizerChoice(OneOf):
     """The optimizer in use."""
 
-    required = True
     unavailable = _NOT_SHIPPED
     sgd: Sgd = field(factory=Sgd, help="stochastic gradient descent (SGD)")
     sgd_experimental: SgdExperimental = field(

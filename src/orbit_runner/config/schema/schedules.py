@@ -15,8 +15,6 @@ class Schedule(Config):
     """Base class of schedules. Settings in `needs` have no default and must be set."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    # The class below `tf_keras.optimizers.schedules` with the same values; "" if there is none.
-    keras_class: ClassVar[str] = ""
     name: str = field("", help="name of the schedule")
 
     def problems(self) -> Iterator[Problem]:
@@ -89,7 +87,6 @@ class PiecewiseSchedule(Schedule):
 class StepwiseLr(PiecewiseSchedule):
     """A constant rate per piece. `values[i]` is used up to and including step `boundaries[i]`."""
 
-    keras_class = "PiecewiseConstantDecay"
     name: str = field("PiecewiseConstantDecay", help="name of the schedule")
 
 
@@ -119,7 +116,6 @@ class ExponentialLr(Schedule):
     """The rate is initial · decay_rate ^ (step / decay_steps)."""
 
     needs = ("initial_learning_rate", "decay_steps", "decay_rate")
-    keras_class = "ExponentialDecay"
     name: str = field("ExponentialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length(
@@ -139,7 +135,6 @@ class PolynomialLr(Schedule):
     """Decays from the initial to the end rate along (1 − step / decay_steps) ^ power."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    keras_class = "PolynomialDecay"
     name: str = field("PolynomialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length("number of steps until end_learning_rate is reached")
@@ -154,7 +149,6 @@ class CosineLr(Schedule):
     """Decays along half a cosine from the initial rate to alpha times the initial rate."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    keras_class = "CosineDecay"
     name: str = field("CosineDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length("number of steps to decay over")
@@ -212,7 +206,6 @@ class PowerDecayWithOffsetLr(Schedule):
 class LearningRate(OneOf):
     """The learning rate at each step."""
 
-    required = True
     constant: ConstantLr = field(factory=ConstantLr, help="constant learning rate")
     stepwise: StepwiseLr = field(factory=StepwiseLr, help="piecewise constant learning rate")
     exponential: ExponentialLr = field(factory=ExponentialLr, help="exponential decay")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.serving.formats.base import NetworkFormat
-from orbit_runner.tf_internals import all_layers, is_keras_layer
+from orbit_runner.tf_internals import all_layers, is_keras_layer, uncompiled_scope
 
 if TYPE_CHECKING:
     import tf_keras
@@ -22,11 +21,7 @@ if TYPE_CHECKING:
 
 _REPLACEMENT = "without_this_package"  # the method of this package's layers that returns others
 _METADATA = "metadata.json"
-_DATE = "date_saved"
 _VERSION = "keras_version"
-_CONFIG = "config.json"
-# Keras 3 writes the addresses of objects that are used several times.
-_OBJECT_ID = re.compile(rb'("shared_object_id": )(\d+)')
 _MOST_CLASSES = 5
 
 
@@ -35,6 +30,8 @@ class KerasFile(NetworkFormat):
 
     def write(self, network: Network, path: Path, features: Iterable[Tensors]) -> None:
         """Writes a model. Raises `RunnerError` if it has layers of other packages."""
+        from orbit_runner.tasks.keras.model_builder import copy_reproducibly
+
         model = getattr(network.model, "keras_3_model", None) or _replace_layers(network.model)
         classes = dict.fromkeys(
             f"{type(layer).__module__}.{type(layer).__qualname__}"
@@ -51,8 +48,9 @@ class KerasFile(NetworkFormat):
         try:
             with tempfile.TemporaryDirectory() as directory:
                 saved = Path(directory) / path.name
-                model.save(saved)
-                _copy_reproducibly(saved, path)
+                with uncompiled_scope(model):  # Loss and metrics may be functions of the user.
+                    model.save(saved)
+                copy_reproducibly(saved, path)
         except (NotImplementedError, TypeError, ValueError) as error:
             raise RunnerError(
                 f"the network cannot be saved: {first_line(error)}", code="export-failed"
@@ -100,25 +98,3 @@ def _foreign_layers(model: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
 
 def _is_keras_class(cls: type) -> bool:
     return cls.__module__.partition(".")[0] in ("tf_keras", "keras")
-
-
-def _copy_reproducibly(saved: Path, path: Path) -> None:
-    """Copies a .keras file, which is a ZIP archive, without the times and addresses in it."""
-    with zipfile.ZipFile(saved) as source, zipfile.ZipFile(path, "w") as target:
-        for name in source.namelist():
-            content = source.read(name)
-            if name == _METADATA:
-                values = json.loads(content)
-                content = json.dumps({k: v for k, v in values.items() if k != _DATE}).encode()
-            elif name == _CONFIG:
-                content = _number_objects(content)
-            target.writestr(zipfile.ZipInfo(name), content)
-
-
-def _number_objects(config: bytes) -> bytes:
-    numbers: dict[bytes, int] = {}
-
-    def replace(match: re.Match[bytes]) -> bytes:
-        return match[1] + b"%d" % numbers.setdefault(match[2], len(numbers))
-
-    return _OBJECT_ID.sub(replace, config)

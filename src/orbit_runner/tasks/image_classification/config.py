@@ -10,6 +10,7 @@ from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
+from orbit_runner.tasks.class_metrics import metric_problems
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
     ImageSplitConfig,
@@ -24,7 +25,6 @@ from orbit_runner.tasks.imbalance.config import (
     source_problems,
     value_problems,
 )
-from orbit_runner.tasks.keras.keras_names import metric_problems
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -77,15 +77,16 @@ class ImageClassificationConfig(TaskConfig):
         (),
         weights=METRICS,
         added_later=True,
-        help="more metrics of evaluations, by the names of Keras: [auc, {name: f1_score, average: "
-        "macro}], or classes",
+        help="more metrics of evaluations, by the names of Keras: [auc, {class_name: F1Score, "
+        "config: {average: macro}}], or classes",
     )
 
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
         yield from value_problems("class_weights", self.class_weights)
-        yield from metric_problems(self.metrics, taken=("accuracy", f"top_{self.top_k}_accuracy"))
+        taken = ("accuracy", f"top_{self.top_k}_accuracy")
+        yield from metric_problems(dict(enumerate(self.metrics)), taken)
         if self.init_checkpoint and getattr(self.model, "weights", None):
             yield Problem(
                 "init_checkpoint",

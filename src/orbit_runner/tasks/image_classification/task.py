@@ -14,6 +14,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.models.published_weights import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
@@ -35,7 +36,6 @@ from orbit_runner.tasks.initial_weights import (
     load_keras_weights,
     load_weights,
 )
-from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Serving
@@ -239,16 +239,9 @@ class ImageClassificationTask(Task):
             metrics.append(
                 tf_keras.metrics.SparseTopKCategoricalAccuracy(k=k, name=f"top_{k}_accuracy")
             )
-        return metrics if training else [*metrics, *self._config_metrics()]
-
-    def _config_metrics(self) -> list[TaskMetric]:
-        return make_metrics(
-            self.task_config.metrics,
-            kind="sparse",
-            from_logits=True,
-            label_shape=(),
-            output_shape=(self.images.num_classes,),
-        )
+        for index, item in enumerate(() if training else self.task_config.metrics):
+            metrics.append(make_metric(item, self.images.num_classes, f"task.metrics[{index}]"))
+        return metrics
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns signatures for images as files and as tensors, and for the class names."""

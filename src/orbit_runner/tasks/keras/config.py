@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import (
+    FLOAT_MAX,
     NO_ARGUMENTS,
     Config,
     FrozenMapping,
     adds_settings_of,
     config_class,
     field,
+    is_finite_number,
 )
 from orbit_runner.config.schema.data import SyntheticConfig, source_field
 from orbit_runner.config.schema.experiment import TaskConfig
@@ -26,7 +27,7 @@ from orbit_runner.config.signatures import (
     literal_defaults,
     reference_problem,
 )
-from orbit_runner.errors import unknown_name_message
+from orbit_runner.errors import shorten, unknown_name_message
 from orbit_runner.registry import ARRAY_SOURCES, SOURCES, TABLE_SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -39,12 +40,7 @@ from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
     value_problems,
 )
-from orbit_runner.tasks.keras.by_output import (
-    loss_problems,
-    output_metric_problems,
-    weight_problems,
-)
-from orbit_runner.tasks.keras.keras_names import is_passed_function, layer_problems
+from orbit_runner.tasks.keras_items import item_problems, split_item
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 if TYPE_CHECKING:
@@ -65,6 +61,7 @@ PLACES = (
     *("source", "data_dir", "input_path"),
     *sorted({name for entry in ARRAY_SOURCES.registered() for name in entry.traits.settings}),
 )
+_LAYER = "expected a name, or one name with its arguments: {Dense: {units: 32}}"
 _COLUMNS_HELP = "{name: column}, or {name: {columns: […], kind: number}}"
 # Settings that only images have, besides those that only some of their sources read.
 _OF_IMAGES = (
@@ -74,6 +71,11 @@ _OF_IMAGES = (
         - {*TableDataConfig.__dataclass_fields__}
         - {name for entry in SOURCES.registered() for name in entry.traits.settings}
     ),
+)
+
+
+_Metrics: TypeAlias = (
+    list[str | Mapping[str, Any] | list[str | Mapping[str, Any]]] | Mapping[str, Any]
 )
 
 
@@ -91,17 +93,13 @@ class KerasModelConfig(Config):
         "",
         path="file",
         weights=DATA_LOCATION,
-        added_later=True,
         help="`.keras` file of the model and its initial weights, instead of a function",
     )
     custom_objects: Mapping[str, Any] = field(
         factory=lambda: NO_ARGUMENTS,
-        added_later=True,
         help="classes and functions of your own in the file: {MyLayer: my_package.layers:MyLayer}",
     )
-    digest: str = field(
-        "", added_later=True, help="SHA-256 of a model that Python code passed, with its weights"
-    )
+    digest: str = field("", help="SHA-256 of a model that Python code passed, with its weights")
     layers: list[str | Mapping[str, Any]] | None = field(
         None, help="layers of a sequential model, instead of a function: [Flatten, {Dense: {…}}]"
     )
@@ -140,8 +138,8 @@ class KerasModelConfig(Config):
             if not self.layers:
                 yield Problem("layers", "got [], expected at least one layer", code="out-of-range")
             for index, layer in enumerate(self.layers):
-                for problem in layer_problems(layer):
-                    yield dataclasses.replace(problem, path=f"layers[{index}]")
+                if not _is_layer(layer):
+                    yield Problem(f"layers[{index}]", _LAYER, code="wrong-type")
         elif not self.build:
             yield Problem("build", "is not set; set it, file or layers", code="not-set")
         elif message := reference_problem(self.build, "my_package.nets:build"):
@@ -182,7 +180,6 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     )
     feature_shapes: Mapping[str, Any] = field(
         factory=lambda: NO_ARGUMENTS,
-        added_later=True,
         help="`source: tf_examples`: shapes of features: {image: [28, 28]}; by default a single "
         "value is a number or string, and several are [n]",
     )
@@ -293,30 +290,25 @@ class KerasConfig(TaskConfig):
     validation_data: KerasDataConfig = field(factory=_validation_data, help="validation data")
     inputs: list[str] | Mapping[str, Any] | None = field(
         None,
-        added_later=True,
         help="tables and tf.Examples: columns that the model gets, a list, or by the names of its "
         "inputs: "
         f"{_COLUMNS_HELP}; by default all others",
     )
     outputs: str | list[str] | Mapping[str, Any] = field(
         "",
-        added_later=True,
         help="tables and tf.Examples: column to predict, several columns of numbers, or by the "
         "names of the "
         f"outputs: {_COLUMNS_HELP}",
     )
-    weight_column: str = field(
-        "", added_later=True, help="tables and tf.Examples: column with the weight"
-    )
+    weight_column: str = field("", help="tables and tf.Examples: column with the weight")
     image_size: list[int] | None = field(
         None,
         ge=1,
-        added_later=True,
         help="images: height and width, and optionally channels, that all are resized to; null: "
         "those of the images",
     )
     split: ImageSplitConfig | None = field(
-        None, added_later=True, help="tables and images: how they are split into parts"
+        None, help="tables and images: how they are split into parts"
     )
     validation_split: float = field(
         0.0,
@@ -329,30 +321,34 @@ class KerasConfig(TaskConfig):
         0.0,
         ge=0.0,
         lt=1.0,
-        added_later=True,
         help="fraction of the training data that is held out for a test, in the same way; "
         "`runner evaluate RUN --split=test` uses it",
     )
     loss: str | list[str | Mapping[str, Any] | None] | Mapping[str, Any] = field(
         "",
-        help="loss of Keras, such as mse, {name: huber, delta: 0.5} or my_package:loss, or one for "
-        "each output: {price: mse, count: poisson}; by default from labels and outputs, if they "
-        "leave no choice",
+        help="loss of Keras, such as mse, {class_name: Huber, config: {delta: 0.5}} or "
+        "my_package:loss, or one for each output: {price: mse, count: poisson}; by default that of "
+        "`compile`, or from labels and outputs, if they leave no choice",
     )
     loss_weights: list[float] | Mapping[str, Any] = field(
         (),
-        added_later=True,
         help="weight of the loss of each output in the sum: {price: 0.5}, or a list; by default 1",
     )
     class_weights: str | Mapping[str, Any] = class_weights_field()
-    metrics: list[str | Mapping[str, Any] | list[str | Mapping[str, Any]]] | Mapping[str, Any] = (
-        field(
-            (),
-            weights=METRICS,
-            added_later=True,
-            help="metrics of Keras, such as accuracy, {name: f1_score, average: macro}, or "
-            "classes; or a list for each output: {kind: [accuracy]}",
-        )
+    metrics: _Metrics = field(
+        (),
+        weights=METRICS,
+        help="metrics of Keras, such as accuracy, {class_name: F1Score, config: {average: macro}}, "
+        "or my_package:MyMetric; or a list for each output: {kind: [accuracy]}; by default those "
+        "of `compile`",
+    )
+    weighted_metrics: _Metrics = field(
+        (), weights=METRICS, help="the same, for metrics that use the weights of the examples"
+    )
+    optimizer: str | Mapping[str, Any] = field(
+        "",
+        help="optimizer of Keras, such as adam or {class_name: SGD, config: {learning_rate: 0.1}}, "
+        "instead of trainer.optimizer_config; by default that of `compile`",
     )
 
     def problems(self) -> Iterator[Problem]:
@@ -375,16 +371,37 @@ class KerasConfig(TaskConfig):
             )
         yield from self._split_problems()
         yield from self._column_problems()
-        yield from loss_problems(self.loss)
-        yield from weight_problems(self.loss_weights)
+        for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
+            yield from item_problems(getattr(self, name), name)
+        yield from self._weight_problems()
         yield from value_problems("class_weights", self.class_weights)
-        yield from output_metric_problems(self.metrics)
+
+    def _weight_problems(self) -> Iterator[Problem]:
+        weights = self.loss_weights
+        named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
+        for key, value in named:
+            if not is_finite_number(value) or abs(value) > FLOAT_MAX:
+                place = f"loss_weights.{key}" if isinstance(key, str) else f"loss_weights[{key}]"
+                yield Problem(
+                    place, f"got {shorten(repr(value))}, expected a number", code="wrong-type"
+                )
 
     @property
     def kind(self) -> str:
         """What the training data contain: `arrays`, `table`, `images`, or "" if it is unknown."""
         known = self.train_data.source in ARRAY_SOURCES
         return self.train_data.kind if known else ""
+
+    @property
+    def own_optimizer(self) -> str:
+        """The setting that names an optimizer, if it is set."""
+        return "task.optimizer" if self.optimizer else ""
+
+    @property
+    def averages_weights(self) -> bool:
+        """Whether the optimizer is told to keep a moving average of the weights."""
+        config = split_item(self.optimizer)[1] if self.optimizer else None
+        return bool(config and config.get("use_ema"))
 
     @property
     def fractions(self) -> Mapping[str, float]:
@@ -574,11 +591,18 @@ def _named_columns(names: object, kind: object) -> Columns:
     return Columns(tuple(map(str, listed)), str(kind or ""), is_list)
 
 
-def _signature_of(reference: str) -> Signature | str | None:
-    if reference_problem(reference, "") or is_passed_function(reference):
-        return None
-    from orbit_runner.tasks.keras.passed_objects import script_problem
+def _is_layer(layer: object) -> bool:
+    """Returns whether a value is the name of a layer, or a name with its arguments."""
+    if not isinstance(layer, Mapping):
+        return isinstance(layer, str)
+    return len(layer) == 1 and isinstance(next(iter(layer.values())), (Mapping, type(None)))
 
+
+def _signature_of(reference: str) -> Signature | str | None:
+    from orbit_runner.tasks.keras.passed_objects import FUNCTIONS, script_problem
+
+    if reference_problem(reference, "") or reference in FUNCTIONS:
+        return None
     return script_problem(reference) or declared_parameters(reference)
 
 

@@ -25,6 +25,7 @@ from orbit_runner.tasks.image_classification.sources import (
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
+from orbit_runner.tasks.keras.passed_objects import is_elsewhere, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
     W,
@@ -39,6 +40,7 @@ from orbit_runner.tasks.keras.sources import (
 )
 from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.trained_arrays import TrainedArrays, trained_arrays
+from orbit_runner.tasks.keras_items import leaves_of, split_item
 from orbit_runner.utils.log import note_once
 
 
@@ -50,6 +52,10 @@ class KerasData(TaskData):
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the functions, the arrays and the files."""
         yield from (problem.below("model") for problem in self.config.model.preflight())
+        for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
+            for path, item in leaves_of(getattr(self.config, name), name):
+                if problem := script_problem(split_item(item)[0]):
+                    yield Problem(path, problem, code="import-failed")
         sources: dict[str, Examples] = {}
         for section in SECTIONS:
             if section != SECTIONS[0] and not self._own_source(section) and not sources:
@@ -138,7 +144,11 @@ class KerasData(TaskData):
         Also the file of the model, whose weights are the initial ones.
         """
         sections = (section for section in SECTIONS if self._own_source(section))
-        files = {section: source_files(self.config, section) for section in sections}
+        files = {
+            section: source_files(self.config, section)
+            for section in sections
+            if not is_elsewhere(getattr(self.config, section).digest)
+        }
         model = self.config.model.file
         return files | ({"model": describe_files([model], content_digest)} if model else {})
 

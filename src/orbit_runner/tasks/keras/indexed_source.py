@@ -24,14 +24,18 @@ from orbit_runner.tasks.keras.table_source import W, X, Y
 from orbit_runner.utils.log import note_once
 
 EXPECTED = (
-    "expected (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
+    "expected x, (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
 )
 
 
 def object_source(value: Any, name: str) -> ArraySource:
     """Returns the examples of an object that returns an item for each index."""
+    has_batches = _returns_batches(value)
     reader = ExampleReader(
-        name, value, lambda item: _example_of(item, name), has_batches=_returns_batches(value)
+        name,
+        value,
+        lambda item: _example_of(item, name, has_lists=has_batches),
+        has_batches=has_batches,
     )
     return indexed_source(reader)
 
@@ -49,8 +53,39 @@ def _returns_batches(value: object) -> bool:
     return bool(names & {"PyDataset", "Sequence"})
 
 
-def _example_of(item: object, name: str) -> dict[str, Any]:
-    """Returns an item of an object as a tree of arrays: `x`, `y` and optionally `w`."""
+def number_arrays(value: object, size: int) -> object:
+    """Returns arrays by number of a list with an array for each input or output.
+
+    A list with a row for each of `size` examples, or any other value, is returned as it is.
+    """
+    if not isinstance(value, (list, tuple)) or len(value) == size:
+        return value
+    if not all(_is_array(array) and len(array) == size for array in value):
+        return value
+    return {str(number): array for number, array in enumerate(value)}
+
+
+def example_count(*values: Any) -> int:
+    """Returns the number of examples of labels and inputs, which may be lists of arrays."""
+    parts = [
+        next(iter(value.values()), ()) if isinstance(value, Mapping) else value for value in values
+    ]
+    listed = [part for part in parts if isinstance(part, (list, tuple)) and part]
+    arrays = [part for part in parts if _is_array(part)]
+    rows = [part for part in listed if not _is_array(part[0])]
+    arrays += rows or [part[0] for part in listed]
+    return len(arrays[0]) if arrays else 0
+
+
+def _is_array(value: Any) -> bool:
+    return len(getattr(value, "shape", ())) > 0
+
+
+def _example_of(item: object, name: str, *, has_lists: bool = False) -> dict[str, Any]:
+    """Returns an item of an object as a tree of arrays: `x`, `y` and optionally `w`.
+
+    `has_lists` says that a list of arrays has one for each input or output.
+    """
     if isinstance(item, (tuple, list)) and len(item) in (2, 3):
         item = {
             key: value for key, value in zip((X, Y, W), item, strict=False) if value is not None
@@ -62,6 +97,9 @@ def _example_of(item: object, name: str) -> dict[str, Any]:
         )
     rest = {key: value for key, value in item.items() if key not in (Y, W)}
     tree = {X: rest[X] if X in rest and len(rest) == 1 else rest, Y: item[Y]}
+    if has_lists:
+        size = example_count(tree[Y], tree[X])
+        tree = {key: number_arrays(value, size) for key, value in tree.items()}
     if W in item:
         tree[W] = np.float32(item[W])
     return tree_of({path: _example_array(value, path, name) for path, value in leaves(tree)})
@@ -69,6 +107,7 @@ def _example_of(item: object, name: str) -> dict[str, Any]:
 
 def _example_array(value: object, path: str, name: str) -> np.ndarray:
     array = np.asarray(value)
+    require_unmasked(value, path, name)
     if array.dtype.kind in "SU":
         return array.astype(object)
     if array.dtype.kind not in "iufb" or array.dtype == object:
@@ -78,6 +117,17 @@ def _example_array(value: object, path: str, name: str) -> np.ndarray:
             code="bad-record",
         )
     return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
+def require_unmasked(value: object, path: str, name: str) -> None:
+    """Raises `DataError` for an array with a mask, which no array of TensorFlow has."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise DataError(
+            f"{name}: got {path} with a mask, which would be ignored\nreplace the masked values, "
+            "for example with filled(0), or omit these examples",
+            field="function",
+            code="bad-data",
+        )
 
 
 def load_examples(config: KerasConfig, data: KerasDataConfig) -> ArraySource:

@@ -1,20 +1,26 @@
-"""Models of Keras 3, which the rest of this package uses like models of Keras 2.
+"""Models and optimizers of Keras 3 with the interface of Keras 2, which this package uses.
 
-The optimizers of Model Garden, the checkpoints, the strategies and the exports work with variables
-of TensorFlow. Those that Keras 3 creates are such variables, so a model of Keras 3 needs nothing
-but the interface of one of Keras 2.
+The checkpoints, the strategies and the exports work with variables of TensorFlow. Those that Keras
+3 creates are such variables.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tf_internals import track
+from orbit_runner.tf_internals import (
+    Trackable,
+    all_layers,
+    inner_optimizers,
+    keras_3_update_scope,
+    set_constraint,
+    track,
+)
 from orbit_runner.utils.types import Tensors
 
 if TYPE_CHECKING:
@@ -25,12 +31,6 @@ def is_keras_3_model(value: object) -> bool:
     """Returns whether a value is a model of Keras 3."""
     module = sys.modules.get("keras")
     return isinstance(value, getattr(module, "Model", ()))
-
-
-def base_classes(module: str, name: str) -> tuple[type, ...]:
-    """Returns a class of Keras 2, such as `Loss` of `losses`, and that of Keras 3 if imported."""
-    packages = [tf_keras, *([sys.modules["keras"]] if "keras" in sys.modules else [])]
-    return tuple(getattr(getattr(package, module), name) for package in packages)
 
 
 class Keras3Model(tf_keras.Model):
@@ -49,8 +49,11 @@ class Keras3Model(tf_keras.Model):
         self.__dict__["input_names"] = [
             tensor.name for tensor in getattr(model, "inputs", None) or ()
         ]
-        for name, variable in _variables_by_name(model).items():
-            track(self, variable, name)
+        for name, variable in _variables_by_name([*model.weights, *owned_states(model)]).items():
+            track(self, variable, name.removeprefix(f"{model.name}/"))
+        for weight in model.trainable_weights:
+            if weight.constraint is not None:  # Optimizers ask the variable of TensorFlow.
+                set_constraint(weight.value, weight.constraint)
         self.built = True
 
     @tf.autograph.experimental.do_not_convert  # Keras 3 never converts the code of a model.
@@ -110,11 +113,100 @@ def keras_3_inputs(inputs: Tensors) -> Tensors:
     )
 
 
-def _variables_by_name(model: keras.Model) -> Mapping[str, tf.Variable]:
-    """Returns the variables by path; the paths of those with the same path are numbered."""
-    variables: dict[str, tf.Variable] = {}
-    for weight in model.weights:
-        name = weight.path.removeprefix(f"{model.name}/")
-        number = sum(known.partition("#")[0] == name for known in variables)
-        variables[f"{name}#{number}" if number else name] = weight.value
-    return variables
+def owned_states(model: keras.Model) -> list[keras.Variable]:
+    """Returns the states of layers that are not among the weights, such as those of an RNN."""
+    import keras
+
+    known = {id(variable) for variable in model.variables}
+    states: list[keras.Variable] = []
+    for layer in all_layers(model):
+        for attribute in vars(layer).values():
+            values = attribute if isinstance(attribute, (list, tuple)) else [attribute]
+            for value in values:
+                if isinstance(value, keras.Variable) and id(value) not in known:
+                    known.add(id(value))
+                    states.append(value)
+    return states
+
+
+class Keras3Optimizer(Trackable):
+    """An optimizer of Keras 3 with the interface of one of Keras 2.
+
+    Attributes:
+        keras_3_optimizer: The optimizer.
+    """
+
+    def __init__(self, optimizer: keras.Optimizer, weights: Sequence[keras.Variable]) -> None:
+        self.keras_3_optimizer = optimizer
+        self._weights = {id(weight.value): weight for weight in weights}  # by that of TensorFlow
+
+    @property
+    def kind(self) -> str:
+        """The class of the optimizer, for messages."""
+        return f"{type(self.keras_3_optimizer).__name__} of Keras 3"
+
+    @property
+    def name(self) -> str:
+        """The name of the optimizer."""
+        return f"keras_{self.keras_3_optimizer.name}"
+
+    def build(self, variables: Sequence[tf.Variable]) -> None:
+        """Creates the variables of the optimizer. Must be called in the strategy's scope."""
+        if not self.keras_3_optimizer.built:
+            self.keras_3_optimizer.build([self._weights[id(variable)] for variable in variables])
+        for name, variable in _variables_by_name(self.keras_3_optimizer.variables).items():
+            track(self, variable, name)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All variables."""
+        return [variable.value for variable in self.keras_3_optimizer.variables]
+
+    @property
+    def iterations(self) -> tf.Variable:
+        """The number of updates."""
+        return self.keras_3_optimizer.iterations.value
+
+    @property
+    def optimizers(self) -> list[Keras3Optimizer] | None:
+        """The parts of a `MultiOptimizer`; None for others."""
+        parts = inner_optimizers(self.keras_3_optimizer)
+        return [Keras3Optimizer(part, [*self._weights.values()]) for part in parts] or None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of these parts in records."""
+        parts = inner_optimizers(self.keras_3_optimizer)
+        return [f"{type(part).__name__}_{number}" for number, part in enumerate(parts)]
+
+    @property
+    def learning_rate(self) -> tf.Tensor:
+        """The learning rate of the next update, a variable or a tensor."""
+        rate = self.keras_3_optimizer.learning_rate
+        return getattr(rate, "value", rate)
+
+    def scale_loss(self, loss: tf.Tensor) -> tf.Tensor:
+        """Returns the loss whose gradients `apply_gradients` expects."""
+        return self.keras_3_optimizer.scale_loss(loss)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Sequence[tuple[tf.Tensor, tf.Variable]],
+        experimental_aggregate_gradients: bool = True,
+    ) -> None:
+        """Updates the variables. Gradients that are summed already are not aggregated again."""
+        if not grads_and_vars:  # Keras 3 fails, and Keras 2 does nothing.
+            return
+        pairs = [(grad, self._weights[id(weight)]) for grad, weight in grads_and_vars]
+        with keras_3_update_scope(self.keras_3_optimizer, sums=experimental_aggregate_gradients):
+            self.keras_3_optimizer.apply_gradients(pairs)
+
+
+def _variables_by_name(variables: Sequence[keras.Variable]) -> Mapping[str, tf.Variable]:
+    """Returns variables by path; the paths of those with the same path are numbered."""
+    named: dict[str, tf.Variable] = {}
+    for variable in variables:
+        name = variable.path
+        number = sum(known.partition("#")[0] == name for known in named)
+        named[f"{name}#{number}" if number else name] = variable.value
+    return named

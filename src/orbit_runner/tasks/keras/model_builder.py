@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import io
+import json
+import re
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.determinism import keras_3
+from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import (
     RunnerError,
     SettingError,
     first_line,
     nearest_name_hint,
     shorten,
+    unknown_name_message,
 )
+from orbit_runner.storage.staging import local_file
 from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.keras.compiled import Compiled, compiled_model
 from orbit_runner.tasks.keras.config import KerasModelConfig
-from orbit_runner.tasks.keras.given_models import (
-    CompiledSettings,
-    clone_passed_model,
-    compiled_settings,
-    load_model_file,
-)
 from orbit_runner.tasks.keras.keras_3 import Keras3Model, is_keras_3_model, keras_3_inputs
-from orbit_runner.tasks.keras.keras_names import split_layer
-from orbit_runner.tasks.keras.outputs import OWN_METRICS, call_error
-from orbit_runner.tasks.keras.passed_objects import KERAS_BACKEND_ADVICE, load_function
-from orbit_runner.tf_internals import all_layers, is_functional, undo_compile
+from orbit_runner.tasks.keras.outputs import OWN_METRICS, call_error, reason_of
+from orbit_runner.tasks.keras.passed_objects import KERAS_BACKEND_ADVICE, MODELS, load_function
+from orbit_runner.tf_internals import all_layers, is_functional, uncompiled_scope
+from orbit_runner.utils.code_digest import code_digest, is_importable
+from orbit_runner.utils.user_code import is_installed
 
 if TYPE_CHECKING:
     import keras
@@ -37,30 +47,37 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 VOCABULARIES_FILE = "layer_vocabularies.json"  # An asset of the run.
+MODEL_FILE = "model.keras"  # An asset of the run of a model that a program passed.
 
+_MODEL = "task.model"
 _BUILD = "task.model.build"
-# Methods of a model that `fit` and `evaluate` of Keras call.
-_STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics", "make_train_function")
+_FILE = "task.model.file"
+_METADATA = "metadata.json"
+_CONFIG = "config.json"
+_DATE = "date_saved"
+# Keras writes the addresses of objects that are used several times.
+_OBJECT_ID = re.compile(rb'("shared_object_id": )(\d+)')
 
 
 def build_model(
-    config: KerasModelConfig, inputs: Tensors
-) -> tuple[tf_keras.Model, CompiledSettings | None]:
-    """Returns the model, not compiled, and what `compile` was told, None if it was not called.
+    config: KerasModelConfig, inputs: Tensors, assets: Assets
+) -> tuple[tf_keras.Model, Compiled]:
+    """Returns the model, and the interface that compiles and trains it.
 
     Must be called in the strategy's scope. `inputs` are Keras inputs with the shapes and types of
     the data. Raises `SettingError` if the function cannot be called or returns anything else.
     """
     if config.layers is not None:
-        return _build_sequential(config, inputs), None
+        model: Any = _build_sequential(config, inputs)
+        return model, compiled_model(model)
     with keras_3.configured_scope():
         if config.digest:
-            model: Any = clone_passed_model(config.digest, inputs)
+            model = _load_passed_model(config.digest, assets)
         elif config.file:
-            model = load_model_file(config)
+            path = local_file(config.file, _FILE)
+            model = _load_file(Path(path).read_bytes(), path, _FILE, _custom_objects(config))
         else:
             model = _call_function(config)
-    _require_no_own_steps(model)
     if is_keras_3_model(model):
         model = _adapt_keras_3_model(model, inputs)
     elif not isinstance(model, tf_keras.Model):
@@ -68,14 +85,8 @@ def build_model(
         raise SettingError(
             _BUILD, f"{config.build} returns {kind}, expected a Keras model", code="wrong-type"
         )
-    try:
-        compiled = compiled_settings(model)
-    except RunnerError as error:
-        raise SettingError("task.model", f"compile(): {error}", code="bad-model") from error
-    if compiled is not None and not isinstance(model, Keras3Model):
-        undo_compile(model)  # A step would use its loss and its metrics, too.
     _require_same_inputs(model, inputs)
-    return model, compiled
+    return model, compiled_model(model)
 
 
 def _call_function(config: KerasModelConfig) -> object:
@@ -86,7 +97,13 @@ def _call_function(config: KerasModelConfig) -> object:
         for problem in argument_problems(signature, arguments, config.build):
             path = f"task.model.arguments.{problem.path}"
             raise SettingError(path, problem.message, code=problem.code)
-    return function(**arguments)
+    try:
+        return function(**arguments)
+    except ValueError as error:
+        if "Stateful RNNs" in str(error):  # Of Keras 2, in any strategy.
+            hint = f"{reason_of(error)}\nset runtime.distribution_strategy: off"
+            raise SettingError(_BUILD, hint, code="not-supported") from error
+        raise
 
 
 def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
@@ -101,29 +118,210 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
             f"{KERAS_BACKEND_ADVICE}",
             code="wrong-type",
         )
-    if is_functional(model) and model.built:
-        return Keras3Model(model)
-    try:
-        model(keras_3_inputs(inputs))
-    except Exception as error:  # The code of the model may raise any error.
-        raise call_error(inputs, error) from error
+    # A subclass without `call`, such as a GAN, cannot be called.
+    has_call = any("call" in vars(cls) for cls in type(model).__mro__ if not is_keras_class(cls))
+    is_whole = (is_functional(model) and model.built) or not (has_call or is_functional(model))
+    if not is_whole:
+        try:
+            model(keras_3_inputs(inputs))
+        except Exception as error:  # The code of the model may raise any error.
+            raise call_error(inputs, error) from error
     return Keras3Model(model)
 
 
-def _require_no_own_steps(model: object) -> None:
-    """Raises `SettingError` if a model redefines how `fit` trains it, which would be ignored."""
-    for cls in type(model).__mro__:
-        if cls.__module__.startswith(("keras.", "tf_keras.", "orbit_runner.")):
-            return
-        own = [name for name in _STEPS if name in vars(cls)]
-        if own:
-            raise SettingError(
-                _BUILD,
-                f"{cls.__qualname__} defines {own[0]}, which a run does not call, because it "
-                "trains every model in the same way\nuse task.loss and add_loss; for another way, "
-                "such as that of a GAN, write a task of your own (docs/own_task.md)",
-                code="bad-model",
-            )
+def is_keras_class(cls: type) -> bool:
+    """Returns whether a class is one of Keras itself.
+
+    Args:
+        cls: The class.
+    """
+    return cls.__module__.partition(".")[0] in ("keras", "tf_keras")
+
+
+def register_model(model: tf_keras.Model | keras.Model) -> str:
+    """Registers a model for runs in this process. Returns the digest that names it in a config.
+
+    The digest is that of its layers and of its weights, if it has them already.
+    """
+    try:
+        layers = json.dumps(model.get_config(), sort_keys=True, default=_stable_text)
+    except Exception as error:  # The code of the model may raise any error.
+        raise RunnerError(_copy_problem(model, error), code="bad-model") from error
+    hashed = hashlib.sha256(_OBJECT_ID.sub(b"", layers.encode()))
+    hashed.update(type(model).__qualname__.encode())
+    for item in _own_code(model):
+        hashed.update(code_digest(item).encode())
+    for value in _values_of(model):
+        hashed.update(f"{value.dtype} {value.shape}".encode())
+        hashed.update(np.ascontiguousarray(value).tobytes())
+    digest = hashed.hexdigest()
+    MODELS[digest] = model
+    return digest
+
+
+def _own_code(model: tf_keras.Model | keras.Model) -> Iterator[object]:
+    """Yields the classes and functions of layers that no module has, such as those of a script."""
+    for layer in all_layers(model):
+        if not is_importable(type(layer)):
+            yield type(layer)
+        functions = [value for value in vars(layer).values() if inspect.isfunction(value)]
+        for function in functions:  # Keras keeps some of its own there, too.
+            if not is_importable(function) and not is_installed(function.__code__.co_filename):
+                yield function
+
+
+def _stable_text(value: object) -> str:
+    """Returns a text for what JSON cannot represent, without its address."""
+    return str(value) if isinstance(value, np.generic) else type(value).__qualname__
+
+
+def _values_of(model: tf_keras.Model | keras.Model) -> list[np.ndarray]:
+    """Returns the weights of a model; [] if it has not created them yet."""
+    try:
+        weights = model.weights
+    except ValueError:  # Keras 2 raises it for a model that was never called.
+        return []
+    return [weight.numpy() for weight in weights if is_keras_3_model(model) or is_variable(weight)]
+
+
+def _load_passed_model(digest: str, assets: Assets) -> tf_keras.Model | keras.Model:
+    """Returns a copy of a model that a program passed, as a `.keras` file copies it.
+
+    The run keeps the file, so that other processes have the model, too.
+    """
+    model = MODELS.get(digest)
+    if model is None and not assets.has(MODEL_FILE):
+        raise SettingError(
+            _MODEL,
+            "the model was passed to orbit_runner.run, and this process does not have it\n"
+            "run the Python program again; it resumes the run",
+            code="not-repeatable",
+        )
+    content = assets.get(MODEL_FILE, lambda: _file_of(model))
+    own = {} if model is None else _own_classes(model)
+    try:
+        return _load_file(content, MODEL_FILE, _MODEL, own, is_trusted=model is not None)
+    except SettingError as error:
+        if model is None:
+            raise
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise SettingError(_MODEL, _copy_problem(model, cause), code="bad-model") from error
+
+
+def _own_classes(model: Any) -> dict[str, type]:
+    """Returns the classes of a model and its layers that Keras does not know, by name."""
+    classes = {type(layer) for layer in all_layers(model)}
+    own = (cls for cls in classes if not is_keras_class(cls))
+    return {cls.__name__: cls for cls in own}
+
+
+def _file_of(model: tf_keras.Model | keras.Model) -> bytes:
+    """Returns the `.keras` file of a model, without what `compile` was told."""
+    with tempfile.TemporaryDirectory() as directory, uncompiled_scope(model):
+        saved = Path(directory) / MODEL_FILE
+        copy = Path(directory) / f"copy-{MODEL_FILE}"
+        try:
+            with warnings.catch_warnings():  # It may not have been called yet.
+                warnings.simplefilter("ignore")
+                model.save(saved)
+        except Exception as error:  # The code of the model may raise any error.
+            raise SettingError(_MODEL, _copy_problem(model, error), code="bad-model") from error
+        copy_reproducibly(saved, copy)
+        return copy.read_bytes()
+
+
+def copy_reproducibly(saved: Path, path: Path) -> None:
+    """Copies a .keras file, which is a ZIP archive, without the times and addresses in it.
+
+    Args:
+        saved: The file.
+        path: The path of the copy.
+    """
+    with zipfile.ZipFile(saved) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            if name == _METADATA:
+                values = json.loads(content)
+                content = json.dumps({k: v for k, v in values.items() if k != _DATE}).encode()
+            elif name == _CONFIG:
+                content = _number_objects(content)
+            target.writestr(zipfile.ZipInfo(name), content)
+
+
+def _number_objects(config: bytes) -> bytes:
+    numbers: dict[bytes, int] = {}
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        return match[1] + b"%d" % numbers.setdefault(match[2], len(numbers))
+
+    return _OBJECT_ID.sub(replace, config)
+
+
+def _copy_problem(model: object, error: Exception) -> str:
+    if "Stateful RNNs" in str(error):  # Of Keras 2, in any strategy.
+        return f"{reason_of(error)}\nset runtime.distribution_strategy: off"
+    return (
+        f"got a {type(model).__name__} that cannot be copied: {reason_of(error)}\n"
+        "pass the function that builds it, or define get_config, which returns the arguments of "
+        "its constructor"
+    )
+
+
+def _custom_objects(config: KerasModelConfig) -> dict[str, Any]:
+    return {
+        name: load_function(str(reference), f"{_MODEL}.custom_objects.{name}")
+        for name, reference in config.custom_objects.items()
+    }
+
+
+def _load_file(
+    content: bytes,
+    name: str,
+    path: str,
+    objects: Mapping[str, Any],
+    *,
+    is_trusted: bool = False,
+) -> tf_keras.Model | keras.Model:
+    """Returns the model of a `.keras` file. Must be called in the strategy's scope.
+
+    `path` is the setting that names it. Code in the file runs only if it is trusted. Raises
+    `SettingError` if the file cannot be loaded.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            version = str(json.loads(file.read(_METADATA))["keras_version"])
+    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        reason = f"{name} is not a .keras file: {first_line(error)}"
+        raise SettingError(path, reason, code="bad-model") from error
+    load = tf_keras.models.load_model
+    if version.startswith("3."):
+        import keras
+
+        load = keras.models.load_model
+    try:
+        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as directory:
+            # The state of the optimizer is not used.
+            warnings.filterwarnings("ignore", message="Skipping variable loading for optimizer")
+            saved = Path(directory) / MODEL_FILE
+            saved.write_bytes(content)
+            return load(saved, custom_objects=dict(objects), safe_mode=not is_trusted)
+    except Exception as error:  # Keras and the code of custom layers may raise any error.
+        raise SettingError(
+            path, f"{name} cannot be loaded: {_loading_problem(error)}", code="bad-model"
+        ) from error
+
+
+def _loading_problem(error: Exception) -> str:
+    text = str(error)
+    if "safe_mode" in text or "unsafe_deserialization" in text:
+        return (
+            "a Lambda layer in it contains Python code, which is not run\n"
+            "use a function that builds the model, or a layer of your own instead of Lambda"
+        )
+    return (
+        f"{reason_of(error)}\nname classes of your own: "
+        "custom_objects: {MyLayer: my_package.layers:MyLayer}"
+    )
 
 
 def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
@@ -135,7 +333,13 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
     if not is_functional(model):
         return
     names = sorted(model.input) if isinstance(model.input, dict) else list(model.input_names)
-    given = list(inputs) if isinstance(inputs, dict) else ["x"]
+    if isinstance(inputs, list):  # They are assigned in their order.
+        inputs = (
+            dict(zip(names, inputs, strict=True))
+            if len(inputs) == len(names)
+            else dict(enumerate(inputs))
+        )
+    given = [*map(str, inputs)] if isinstance(inputs, dict) else ["x"]
     if len(names) == len(given) == 1:
         return
     if missing := [name for name in names if name not in given]:
@@ -169,13 +373,15 @@ def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Mod
     stack = [tf_keras.layers.InputLayer(shape, dtype=inputs.dtype, name="x")]
     model = tf_keras.Sequential(stack)
     for index, layer in enumerate(config.layers or ()):
-        name, arguments = split_layer(layer)
+        name, arguments = (layer, {}) if isinstance(layer, str) else next(iter(layer.items()))
         path = f"task.model.layers[{index}]"
         cls = getattr(tf_keras.layers, name, None)
-        if cls is None:
-            raise SettingError(path, f"unknown layer {name!r}", code="unknown-name")
+        if not isinstance(cls, type):
+            known = [key for key, value in vars(tf_keras.layers).items() if isinstance(value, type)]
+            message = unknown_name_message("layer", name, known)
+            raise SettingError(path, message, code="unknown-name")
         try:
-            model.add(cls(**plain_value(arguments)))
+            model.add(cls(**plain_value(arguments or {})))
         except (TypeError, ValueError) as error:
             raise SettingError(path, f"{name}: {first_line(error)}", code="bad-model") from error
     return model

@@ -1,22 +1,20 @@
-"""What a model returns, as far as loss and metrics need it."""
+"""What a model returns: the shapes, names and activations of its outputs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import SettingError, cut_at_word, first_line
-from orbit_runner.tf_internals import is_functional, keras_mask, output_layers
+from orbit_runner.tf_internals import is_functional, output_layers
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
-# What a loss or metric raises if labels or outputs do not fit.
-CALL_ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
 _MODEL = "task.model"
 OWN_METRICS = (
     "metrics that the model updates itself are not supported on several replicas\nremove them, or "
@@ -25,117 +23,99 @@ OWN_METRICS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Outputs:
-    """The output of a model.
+class Output:
+    """An output of a model.
 
     Attributes:
+        name: Its name; "" if the model returns a single tensor.
         shape: The shape for one example; None for sizes that differ between batches.
         dtype: The name of its type.
         activation: The name of the activation of the last layer; "" if it is unknown.
-        masked: Whether it has a mask, which excludes examples or parts of them.
     """
 
+    name: str
     shape: tuple[int | None, ...]
     dtype: str
     activation: str = ""
-    masked: bool = False
 
     @property
     def width(self) -> int | None:
         """The size of the last axis, such as the number of classes; 1 if there is none."""
         return self.shape[-1] if self.shape else 1
 
+    @property
+    def spec(self) -> tf.TensorSpec:
+        """The shape and type of a batch."""
+        return tf.TensorSpec([None, *self.shape], self.dtype)
+
     def __str__(self) -> str:
         return f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
 
 
 def outputs_of(
-    model: tf_keras.Model, inputs: Tensors, names: Sequence[str] = ()
-) -> Outputs | dict[str, Outputs]:
-    """Returns the description of a model's output for inputs such as `symbolic_inputs` returns.
+    model: Any, inputs: Tensors, call: Callable[[Tensors], Any]
+) -> tuple[Any, list[Output]]:
+    """Returns what a model of Keras 2 or Keras 3 returns for inputs such as `symbolic_inputs`.
 
-    Of a model that returns a list or a dict of tensors, it returns those of all outputs by name.
-    `names` are the names of the outputs of a model that does not name them itself, in order.
-
-    Creates the variables of the model if it has none yet. Raises `SettingError` if the model does
-    not accept the inputs or returns anything else.
+    `call` calls the model with them, and creates its variables if it has none yet. Returns the
+    structure, with an `Output` for each tensor, and the outputs in the order of `tf.nest.flatten`.
+    Raises `SettingError` if the model does not accept the inputs or returns anything else.
     """
     try:
-        output = model(inputs, training=False)
+        returned = call(inputs)
     except Exception as error:  # The code of the model may raise any error.
         raise call_error(inputs, error) from error
     _require_no_strings_as_numbers(model, inputs)
-    if not isinstance(output, (dict, list, tuple)):
-        return _describe_output(output, last_activation(model), "")
-    by_name = outputs_by_name(output, _output_names(model, output, names))
-    layers = output_layers(model) if is_functional(model) else []
-    # Keras has the layers in the order of `tf.nest.flatten`, which sorts the keys of a dict.
-    order = sorted(by_name) if isinstance(output, dict) else list(by_name)
-    activations = {
-        name: _activation(layer)
-        for name, layer in zip(order, layers, strict=False)
-        if len(getattr(layer, "outputs", None) or [layer]) == 1
-    }
-    return {
-        name: _describe_output(tensor, activations.get(name, ""), f"the output {name!r} is ")
-        for name, tensor in by_name.items()
-    }
+    tensors = tf.nest.flatten(returned)
+    for tensor in tensors:
+        _require_tensor(tensor)
+    if not isinstance(returned, (dict, list, tuple)):
+        names = [""]
+        activations = [_last_activation(model)]
+    else:
+        names = _output_names(model, returned, len(tensors))
+        activations = _activations(model, len(tensors))
+    outputs = [
+        Output(name, tuple(tensor.shape[1:]), tf.as_dtype(tensor.dtype).name, activation)
+        for name, tensor, activation in zip(names, tensors, activations, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(returned, outputs), outputs
 
 
-def _describe_output(output: Tensors, activation: str, where: str) -> Outputs:
-    is_nested = isinstance(output, (dict, list, tuple, type(None)))
-    if is_nested or not tf_keras.backend.is_keras_tensor(output):
-        kind = type(output).__name__
+def _require_tensor(output: object) -> None:
+    rank = getattr(getattr(output, "shape", None), "rank", None)
+    if rank is None:
+        rank = len(getattr(output, "shape", ()))
+    if not hasattr(output, "dtype") or rank == 0:
+        kind = "a scalar" if hasattr(output, "dtype") else f"a {type(output).__name__}"
         raise SettingError(
             _MODEL,
-            f"{where or 'got a model that returns '}a {kind}, expected a tensor, or a list or a "
-            "dict of tensors",
+            f"got a model that returns {kind}, expected a tensor with a row for each example, or a "
+            "list or a dict of tensors",
             code="wrong-type",
         )
-    if output.shape.rank == 0:
-        returns = where or "got a model that returns "
-        raise SettingError(
-            _MODEL, f"{returns}a scalar, expected one per example", code="wrong-type"
-        )
-    masked = keras_mask(output) is not None
-    return Outputs(tuple(output.shape[1:]), output.dtype.name, activation, masked)
+
+
+def _output_names(model: Any, returned: Any, count: int) -> list[str]:
+    """Returns the names of outputs, in the order of `tf.nest.flatten`."""
+    if isinstance(returned, Mapping) and len(returned) == count:
+        return sorted(map(str, returned))
+    own = [*(getattr(model, "output_names", None) or ())] if is_functional(model) else []
+    return own if len(own) == count else [f"output_{number}" for number in range(1, count + 1)]
 
 
 def outputs_by_name(outputs: Tensors, names: Sequence[str]) -> dict[str, tf.Tensor]:
-    """Returns what a model with several outputs has returned, by the names of the outputs."""
-    if isinstance(outputs, dict):
-        return {name: outputs[name] for name in names}
-    return dict(zip(names, outputs, strict=True))
-
-
-def _output_names(model: tf_keras.Model, output: Tensors, names: Sequence[str]) -> list[str]:
-    if isinstance(output, dict):
-        return [*output]
-    own = list(getattr(model, "output_names", None) or ()) if is_functional(model) else []
-    if len(own) == len(output):
-        return _unique_names(own)
-    if len(names) == len(output):
-        return list(names)
-    return [f"output_{number}" for number in range(1, len(output) + 1)]  # As in Keras.
-
-
-def _unique_names(names: Sequence[str]) -> list[str]:
-    unique: list[str] = []
-    for name in names:
-        number = 1
-        proposal = name
-        while proposal in unique:
-            proposal = f"{name}_{number}"
-            number += 1
-        unique.append(proposal)
-    return unique
+    """Returns what a model with several outputs has returned, by the names of `outputs_of`."""
+    return dict(zip(names, tf.nest.flatten(outputs), strict=True))
 
 
 def call_error(inputs: Tensors, error: Exception) -> SettingError:
     """Returns the error for a model that fails when it is called with `symbolic_inputs`."""
     if "SyncOnReadVariable" in str(error):  # It has one value for each replica.
         return SettingError(_MODEL, f"{reason_of(error)}\n{OWN_METRICS}", code="not-supported")
-    shapes = tf.nest.map_structure(lambda tensor: f"{tensor.dtype.name} {tensor.shape}", inputs)
+    shapes = tf.nest.map_structure(
+        lambda tensor: f"{tf.as_dtype(tensor.dtype).name} {tensor.shape}", inputs
+    )
     return SettingError(
         _MODEL,
         f"the model does not accept the inputs of the data, {shapes}: {reason_of(error)}\n"
@@ -144,7 +124,7 @@ def call_error(inputs: Tensors, error: Exception) -> SettingError:
     )
 
 
-def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Tensors) -> None:
+def _require_no_strings_as_numbers(model: Any, inputs: Tensors) -> None:
     """Raises `SettingError` if a model casts strings, which fails only when it is run."""
     specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
     if all(spec.dtype != tf.string for spec in tf.nest.flatten(specs)):
@@ -163,16 +143,34 @@ def _require_no_strings_as_numbers(model: tf_keras.Model, inputs: Tensors) -> No
 
 
 def symbolic_inputs(specs: Mapping[str, tuple[tuple[int, ...], str]]) -> Tensors:
-    """Returns Keras inputs for `{"x": (shape, dtype)}` or for several by name."""
+    """Returns Keras inputs for `{"x": (shape, dtype)}`, or for several by name or in a list."""
     inputs = {
         path.partition(".")[2]: tf_keras.Input(shape, dtype=dtype, name=path.replace(".", "_"))
         for path, (shape, dtype) in specs.items()
         if path.partition(".")[0] == "x"
     }
-    return inputs[""] if list(inputs) == [""] else inputs
+    return inputs[""] if list(inputs) == [""] else as_passed(inputs)
 
 
-def last_activation(model: tf_keras.Model) -> str:
+def as_passed(tree: Any) -> Any:
+    """Returns inputs or labels as they were passed: a list if their names are `0`, `1` etc."""
+    if not isinstance(tree, Mapping):
+        return tree
+    numbers = [str(number) for number in range(len(tree))]
+    return [tree[number] for number in numbers] if {*tree} == {*numbers} else dict(tree)
+
+
+def _activations(model: Any, count: int) -> list[str]:
+    layers = output_layers(model) if is_functional(model) else []
+    if len(layers) != count:
+        return [""] * count
+    return [
+        _activation(layer) if len(getattr(layer, "outputs", None) or [layer]) == 1 else ""
+        for layer in layers
+    ]
+
+
+def _last_activation(model: Any) -> str:
     """Returns the name of the activation of the last layer; "" if it is unknown."""
     try:
         layer = model.layers[-1]
@@ -181,26 +179,12 @@ def last_activation(model: tf_keras.Model) -> str:
     return _activation(layer) if hasattr(layer, "layers") or is_functional(model) else ""
 
 
-def _activation(layer: tf_keras.layers.Layer) -> str:
+def _activation(layer: Any) -> str:
     if hasattr(layer, "layers"):
-        return last_activation(layer)
+        return _last_activation(layer)
     if type(layer).__name__ == "Softmax":
         return "softmax"
     return getattr(getattr(layer, "activation", None), "__name__", "")
-
-
-def match_labels(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns labels as Keras passes them to losses and metrics.
-
-    Labels [batch] become [batch, 1] if outputs are [batch, width]. Their type becomes that of the
-    outputs if both are floating-point numbers, or both are integers.
-    """
-    if labels.shape.rank == 1 and outputs.shape.rank == 2:
-        labels = tf.expand_dims(labels, -1)
-    kinds = labels.dtype, outputs.dtype
-    if all(kind.is_floating for kind in kinds) or all(kind.is_integer for kind in kinds):
-        labels = tf.cast(labels, outputs.dtype)
-    return labels
 
 
 def reason_of(error: Exception) -> str:

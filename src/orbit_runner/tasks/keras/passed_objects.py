@@ -1,72 +1,192 @@
-"""Arrays, functions and models that a Python program passed to `orbit_runner.run`, by name."""
+"""Arrays, functions and models that a Python program passed to `orbit_runner.run`, by name.
+
+A function that cannot be imported has a name of the form `__main__:name`, which no other process
+finds. Functions of one name are numbered in each run: `__main__:lambda`, `__main__:lambda_2`.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import importlib
+import io
 import os
-import sys
-from collections.abc import Callable
-from typing import Any
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.serialize import plain_value
+from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.indexed import describe_examples
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import SettingError, first_line, nearest_name_hint
-from orbit_runner.utils.user_code import add_function
+from orbit_runner.utils.code_digest import code_digest, is_importable
+from orbit_runner.utils.user_code import PASSED, PASSED_CODE, is_other
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.assets import Assets
 
 KERAS_BACKEND_ADVICE = (
     "set KERAS_BACKEND=tensorflow in the environment, and remove another backend from "
     "~/.keras/keras.json"
 )
-# By digest and by `module:name`.
-ARRAYS: dict[str, ArraySource] = {}
-FUNCTIONS: dict[str, Callable[..., object]] = {}
+_DIGITS = 16  # of a digest, in the name of a file
+_MOST_BYTES = 64 * 2**20  # of arrays that a run keeps
+ARRAYS: dict[str, Any] = {}  # By digest: `ArraySource`s and `StreamSource`s.
 MODELS: dict[str, Any] = {}  # By digest: models of Keras 2 and Keras 3.
+# All functions and objects that were passed in this process, by name and digest, oldest first.
+FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {}
+# Those of the current run, by name.
+_of_run: dict[str, Callable[..., Any]] = {}
+# The digests of the functions that the current run was trained with, if it is loaded.
+_trained: dict[str, str] = {}
 
 
-def register_arrays(source: ArraySource) -> str:
-    """Registers arrays for runs in this process. Returns the digest that names them in a config."""
-    text = "\n".join(f"{row.name} {row.digest}" for row in describe_examples(source))
+@contextlib.contextmanager
+def passed_functions_scope(trained: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Lets names be those of functions of one run in a `with` block.
+
+    `trained` are the digests of the functions that a run was trained with, if it is loaded.
+    """
+    tables: tuple[dict[str, Any], ...] = (_of_run, _trained, PASSED_CODE)
+    before = [{**table} for table in tables]
+    for table in tables:
+        table.clear()
+    _trained.update(trained or {})
+    try:
+        yield
+    finally:
+        for table, values in zip(tables, before, strict=True):
+            table.clear()
+            table.update(values)
+
+
+def register_data(source: Any) -> str:
+    """Registers data for runs in this process. Returns the digest that names them in a config."""
+    rows = describe_examples(source) if isinstance(source, ArraySource) else source.describe()
+    text = "\n".join(f"{row.name} {row.digest}" for row in rows)
     digest = hashlib.sha256(text.encode()).hexdigest()
     ARRAYS[digest] = source
     return digest
+
+
+def keep_arrays(digest: str, assets: Assets) -> None:
+    """Keeps arrays that a program passed in its run, so that other processes have them, too.
+
+    In another process, registers those of the run. Large arrays are not kept, and neither are
+    objects and datasets that are read in pieces.
+    """
+    name = f"{digest[:_DIGITS]}.npz"
+    source = ARRAYS.get(digest)
+    if source is None:
+        if assets.has(name):
+            ARRAYS[digest] = _read_arrays(assets.get(name, bytes), name)
+        return
+    if not isinstance(source, ArraySource):
+        return
+    arrays = dict(leaves(source.arrays))
+    are_plain = all(isinstance(array, np.ndarray) for array in arrays.values())
+    if are_plain and sum(array.nbytes for array in arrays.values()) <= _MOST_BYTES:
+        assets.get(name, lambda: _file_of(arrays))
+
+
+def is_elsewhere(digest: str) -> bool:
+    """Returns whether a digest is that of data that this process does not have."""
+    return bool(digest) and digest not in ARRAYS
+
+
+def _file_of(arrays: Mapping[str, Any]) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _read_arrays(content: bytes, name: str) -> ArraySource:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {path: file[path] for path in file.files}
+    size = len(next(iter(arrays.values())))
+    return ArraySource(name, tree_of(arrays), parts=((name, size),), part_kind="ARRAY")
 
 
 def register_function(function: Callable[..., object]) -> str:
     """Returns the name of a function for a config, and registers it if it cannot be imported."""
     if is_importable(function):
         return f"{function.__module__}:{function.__qualname__}"
-    name = getattr(function, "__qualname__", "") or type(function).__qualname__
-    plain = name.rpartition(".")[2].strip("<>") or "function"
-    reference = f"{getattr(function, '__module__', None) or '__main__'}:{plain}"
-    FUNCTIONS[reference] = function
-    add_function(reference, function)
-    return reference
+    named: Any = function
+    while isinstance(named, functools.partial):
+        named = named.func
+    return _register(function, getattr(named, "__name__", "") or type(named).__name__)
 
 
 def register_object(item: Callable[..., object]) -> str:
     """Returns the name of an object for a config of this process; no other process finds it."""
-    reference = f"__main__:{type(item).__name__}"
-    FUNCTIONS[reference] = item
+    return _register(item, type(item).__name__)
+
+
+def _register(item: Callable[..., object], name: str) -> str:
+    plain = name.strip("<>")
+    plain = plain if plain.isidentifier() else "function"
+    reference = f"{PASSED}{plain}"
+    number = 1
+    while reference in _of_run and not _is_same(_of_run[reference], item):
+        number += 1
+        reference = f"{PASSED}{plain}_{number}"
+    digest = code_digest(item)
+    _of_run[reference] = item
+    PASSED_CODE[reference] = digest
+    known = FUNCTIONS.setdefault(reference, {})
+    known.pop(digest, None)
+    known[digest] = item
     return reference
 
 
-def is_importable(function: Callable[..., object]) -> bool:
-    """Returns whether another process finds a function by its module and its name."""
-    module = getattr(function, "__module__", None)
-    name = getattr(function, "__qualname__", "")
-    if not module or module == "__main__" or not name.isidentifier():
-        return False
-    return getattr(sys.modules.get(module), name, None) is function
+def _is_same(known: object, item: object) -> bool:
+    # Python makes a method of an object anew each time.
+    return known is item or (isinstance(item, types.MethodType) and known == item)
+
+
+def inexact_objects(config: Config, path: str = "") -> list[str]:
+    """Returns why what a program passed keeps a config from reproducing the run.
+
+    `path` is that of the config, such as `task`.
+    """
+    reasons = []
+    for name, text in _texts(plain_value(config), path):
+        if text in FUNCTIONS:
+            setting = name.removesuffix(".class_name")  # of a loss, metric or optimizer
+            reasons.append(f"{setting}: {text} cannot be imported by its name")
+        elif text in ARRAYS and not getattr(ARRAYS[text], "repeats", True):
+            section = name.rpartition(".")[0]
+            reasons.append(
+                f"{section}: the dataset has other batches each time that it is read; pass the "
+                "function that returns it, whose shuffling the run seeds"
+            )
+    return reasons
+
+
+def _texts(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Yields the texts in nested values, by path."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _texts(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{path}[{index}]")
+    elif isinstance(value, str):
+        yield path, value
 
 
 def script_problem(reference: str) -> str:
     """Returns why a function of another script cannot be found, or "" if it is not of a script."""
-    if not reference.startswith("__main__:") or reference in FUNCTIONS:
+    if not reference.startswith(PASSED) or reference in FUNCTIONS:
         return ""
     return (
-        f"{reference} was defined in a script or notebook, so only this one finds it\n"
-        "move it to a module, and pass it to orbit_runner.run from there"
+        f"{reference} was passed by a script or notebook, and only that finds it\n"
+        "put it into a module, as a function of its own, and pass it to orbit_runner.run from there"
     )
 
 
@@ -75,8 +195,10 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
 
     Raises `SettingError` if it cannot be imported.
     """
+    if reference in _of_run:
+        return _of_run[reference]
     if reference in FUNCTIONS:
-        return FUNCTIONS[reference]
+        return _find_trained(reference, path)
     module_name, _, name = reference.partition(":")
     if problem := script_problem(reference):
         raise SettingError(path, problem, code="import-failed")
@@ -96,3 +218,22 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
         )
     result: Callable[..., object] = attribute
     return result
+
+
+def _find_trained(reference: str, path: str) -> Callable[..., Any]:
+    """Returns the function that a loaded run was trained with. Raises `SettingError` if it is gone.
+
+    The values that it reads may have changed since it was passed.
+    """
+    functions = [*FUNCTIONS[reference].values()]
+    digest = _trained.get(reference)
+    for function in reversed(functions):
+        if digest is None or not is_other(digest, code_digest(function)):
+            return function
+    raise SettingError(
+        path,
+        f"{reference} is another function now, or reads other values, than when the run was "
+        "trained\nrestore it, and pass it to orbit_runner.run again, or put each version into a "
+        "module, under a name of its own",
+        code="other-code",
+    )

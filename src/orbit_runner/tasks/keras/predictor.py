@@ -21,7 +21,6 @@ from orbit_runner.tasks.keras.serving import (
     OUTPUTS,
     PREDICT,
     PROBABILITIES,
-    argument_names,
 )
 from orbit_runner.tasks.prediction_items import (
     Line,
@@ -31,7 +30,7 @@ from orbit_runner.tasks.prediction_items import (
     is_file,
     stream_lines,
 )
-from orbit_runner.tasks.serving import Prediction
+from orbit_runner.tasks.serving import Prediction, argument_names
 
 _EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
 _JSON_WORDS = ("true", "false", "null")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -11,8 +9,9 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.keras.outputs import outputs_by_name
-from orbit_runner.tasks.serving import Serving, named_function
+from orbit_runner.tasks.keras.label_checks import LossKind
+from orbit_runner.tasks.keras.outputs import as_passed, outputs_by_name
+from orbit_runner.tasks.serving import Serving, argument_names, named_function
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -25,7 +24,7 @@ _X = "x"
 def make_serving(
     model: tf_keras.Model,
     specs: Mapping[str, tuple[tuple[int, ...], str]],
-    kinds: Mapping[str, tuple[str, bool]],
+    kinds: Mapping[str, LossKind],
     classes: Mapping[str, Sequence[str]] = types.MappingProxyType({}),
 ) -> Serving:
     """Returns the signature `predict` of a model.
@@ -35,8 +34,8 @@ def make_serving(
     its name, if it has one. Of a model with several outputs, it returns these for each output:
     `NAME_outputs`, `NAME_class`.
 
-    `specs` are the shapes and types of the arrays. `kinds` are the kind of the loss of each output,
-    by name, and whether the output is logits; the name of a single tensor is "". `classes` are the
+    `specs` are the shapes and types of the arrays. `kinds` are the kinds of the losses by the name
+    of the output; the name of a single tensor is "". `classes` are the
     names of the classes by the name of the output.
     """
     inputs = {path: spec for path, spec in specs.items() if path.partition(".")[0] == _X}
@@ -44,7 +43,7 @@ def make_serving(
     single = list(inputs) == [_X]
 
     def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
-        features = values[0] if single else dict(zip(names, values, strict=True))
+        features = values[0] if single else as_passed(dict(zip(names, values, strict=True)))
         return _answers(model(features, training=False), kinds, classes)
 
     arguments = [
@@ -58,14 +57,15 @@ def make_serving(
 
 def _answers(
     returned: Tensors,
-    kinds: Mapping[str, tuple[str, bool]],
+    kinds: Mapping[str, LossKind],
     classes: Mapping[str, Sequence[str]],
 ) -> dict[str, tf.Tensor]:
     by_name = {"": returned} if "" in kinds else outputs_by_name(returned, [*kinds])
     answers: dict[str, tf.Tensor] = {}
     for name, output in by_name.items():
         outputs = tf.cast(output, tf.float32)
-        results = {OUTPUTS: outputs, **_class_outputs(outputs, *kinds[name])}
+        kind = kinds[name]
+        results = {OUTPUTS: outputs, **_class_outputs(outputs, kind.kind, kind.from_logits)}
         number = _class_number(results)
         if classes.get(name) and number is not None:
             results[LABEL] = tf.gather(tf.constant([*classes[name]]), number)
@@ -93,13 +93,3 @@ def _class_number(results: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
     if probabilities.shape.rank != 2 or probabilities.shape[1] != 1:
         return None
     return tf.cast(probabilities[:, 0] > 0.5, tf.int32)
-
-
-def argument_names(names: Sequence[str]) -> list[str]:
-    """Returns the names of the arguments of a signature, which are identifiers, for inputs."""
-    identifiers: list[str] = []
-    for index, name in enumerate(names):
-        text = re.sub(r"\W", "_", name, flags=re.ASCII)
-        is_usable = text.isidentifier() and not keyword.iskeyword(text) and text not in identifiers
-        identifiers.append(text if is_usable else f"input_{index}")
-    return identifiers

@@ -42,10 +42,13 @@ from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, tra
 from orbit_runner.tasks.keras.config import EXAMPLES, IMAGES, TABLE
 from orbit_runner.tasks.keras.indexed_source import (
     EXPECTED,
+    example_count,
     example_paths,
     is_indexable,
     load_examples,
+    number_arrays,
     object_source,
+    require_unmasked,
 )
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
@@ -89,8 +92,7 @@ def section_source(
         return source
     if isinstance(source, StreamSource):
         raise DataError(
-            f"{source.name}: returns a tf.data dataset, which cannot be split\n"
-            "name another function in validation_data",
+            f"{source.name}: a tf.data dataset cannot be split\nname other data in validation_data",
             field="function",
             code="bad-data",
         )
@@ -127,7 +129,7 @@ def _array_files(data: KerasDataConfig) -> list[DataFile]:
     if data.digest and data.digest not in PASSED_ARRAYS:
         return []
     source = load_source(data)
-    return describe_examples(source) if isinstance(source, ArraySource) else []
+    return describe_examples(source) if isinstance(source, ArraySource) else source.describe()
 
 
 @cache_source(maxsize=4)
@@ -220,11 +222,13 @@ def arrays_of(returned: object, name: str) -> ArraySource:
     """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
     if is_indexable(returned):
         return object_source(returned, name)
-    if isinstance(returned, (tuple, list)) and len(returned) in (2, 3):
+    if isinstance(returned, (tuple, list)) and len(returned) in (1, 2, 3):
         returned = dict(zip((X, Y, W), returned, strict=False))
+    elif isinstance(returned, np.ndarray):
+        returned = {X: returned}
     if isinstance(returned, Mapping) and Y not in returned:
         returned = _join_labels(returned)
-    if not isinstance(returned, Mapping) or Y not in returned or len(returned) < 2:
+    if not isinstance(returned, Mapping) or not {*returned} - {Y, W}:
         got = (
             f"keys {', '.join(map(str, returned))}"
             if isinstance(returned, Mapping)
@@ -233,18 +237,15 @@ def arrays_of(returned: object, name: str) -> ArraySource:
         raise DataError(f"{name}: got {got}, {EXPECTED}", field="function", code="bad-data")
     rest = {key: value for key, value in returned.items() if key not in (Y, W)}
     features = rest[X] if X in rest and len(rest) == 1 else rest
-    if isinstance(features, Mapping):
-        inputs: np.ndarray | dict[str, np.ndarray] = {
-            str(key): _array(value, f"{X}.{key}", name) for key, value in features.items()
-        }
-        if not inputs:
-            raise DataError(f"{name}: got no inputs, {EXPECTED}", field="function", code="bad-data")
-    else:
-        inputs = _array(features, X, name)
-    size = len(next(leaves({X: inputs}))[1])
-    tree = {X: inputs, Y: _all_labels(returned[Y], size, name)}
-    if returned.get(W) is not None:
-        tree[W] = _weights(_array(returned[W], W, name), name)
+    labels, weights = returned.get(Y), returned.get(W)
+    size = example_count(() if labels is None else labels, features)
+    tree = {X: _arrays(number_arrays(features, size), X, name)}
+    size = len(next(leaves(tree))[1])
+    # Models with a step of their own may need no labels.
+    no_labels = np.zeros([size, 0], np.float32)
+    tree[Y] = no_labels if labels is None else _arrays(number_arrays(labels, size), Y, name)
+    if weights is not None:
+        tree[W] = _arrays(number_arrays(weights, size), W, name)
     return ArraySource(name, tree, parts=((name, size),), part_kind="ARRAY")
 
 
@@ -262,30 +263,20 @@ def _join_labels(arrays: Mapping[str, object]) -> Mapping[str, object]:
     return {**rest, Y: labels}
 
 
-def _all_labels(value: object, size: int, name: str) -> np.ndarray | dict[str, np.ndarray]:
-    """Returns the labels: an array, or arrays by output; a list of arrays has them in order."""
-    if isinstance(value, (list, tuple)) and _is_list_of_outputs(value, size):
-        value = {str(number): array for number, array in enumerate(value)}
+def _arrays(value: object, path: str, name: str) -> np.ndarray | dict[str, np.ndarray]:
+    """Returns an array, or arrays by input or output."""
     if not isinstance(value, Mapping):
-        return _labels(_array(value, Y, name), Y, name)
+        return _array(value, path, name)
     if not value:
-        raise DataError(f"{name}: got no labels, {EXPECTED}", field="function", code="bad-data")
-    return {
-        str(key): _labels(_array(array, f"{Y}.{key}", name), f"{Y}.{key}", name)
-        for key, array in value.items()
-    }
-
-
-def _is_list_of_outputs(values: Sequence[object], size: int) -> bool:
-    """Returns whether a list has an array for each output, rather than a row for each example."""
-    return 0 < len(values) != size and all(
-        isinstance(value, np.ndarray) and value.ndim > 0 and len(value) == size for value in values
-    )
+        raise DataError(f"{name}: got no {path}, {EXPECTED}", field="function", code="bad-data")
+    return {str(key): _array(array, f"{path}.{key}", name) for key, array in value.items()}
 
 
 def mismatch_problems(train: Specs, validation: Specs) -> Iterator[Problem]:
     """Yields (field, message) if the arrays of validation differ in shape or type."""
-    for path in sorted({*train, *validation} - {W}):
+    for path in sorted({*train, *validation}):
+        if path.partition(".")[0] == W:
+            continue
         if train.get(path) != validation.get(path):
             yield Problem(
                 "validation_data.source",
@@ -354,6 +345,13 @@ def _select_part(
     return dataclasses.replace(source, arrays=select(source.arrays), origins=origins, rows=rows)
 
 
+def batch_size_of(source: ArraySource | StreamSource) -> int:
+    """Returns the number of examples in a batch of what a program passed; 0 if it has none."""
+    if isinstance(source, StreamSource):
+        return source.batch_size
+    return next((array.reader.batch_size for array in indexed_arrays(source)), 0)
+
+
 def _array(value: object, path: str, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
@@ -363,6 +361,9 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
             field="function",
             code="bad-data",
         ) from None
+    require_unmasked(value, path, name)
+    if array.dtype == object and all(isinstance(item, (str, bytes)) for item in array.flat):
+        array = array.astype(str if all(isinstance(item, str) for item in array.flat) else bytes)
     if array.ndim < 1 or array.dtype.kind not in _KINDS:
         raise DataError(
             f"{name}: got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
@@ -375,7 +376,10 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
         _warn_of_rounding(exact, array, path, name)
     if array.dtype.kind == "f":
         _require_finite(array, path, name)
-    return array
+    kind = path.partition(".")[0]
+    return (
+        _labels(array, path, name) if kind == Y else _weights(array, name) if kind == W else array
+    )
 
 
 def _warn_of_rounding(exact: np.ndarray, array: np.ndarray, path: str, name: str) -> None:
@@ -428,11 +432,15 @@ def _labels(array: np.ndarray, path: str, name: str) -> np.ndarray:
 
 
 def _weights(array: np.ndarray, name: str) -> np.ndarray:
-    if array.ndim != 1 or array.dtype.kind not in "iuf" or (array < 0).any():
+    if array.dtype.kind not in "iuf" or (array < 0).any():
         raise DataError(
-            f"{name}: got w {array.dtype} {list(array.shape)}, expected numbers [n] of at least 0",
+            f"{name}: got w {array.dtype} {list(array.shape)}, expected numbers of at least 0",
             field="function",
             code="bad-data",
+        )
+    if not array.any():
+        raise DataError(
+            f"{name}: got w of zeros, by which no example counts", field="function", code="bad-data"
         )
     return array.astype(np.float32)
 
@@ -484,16 +492,17 @@ def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
     return "none" if spec is None else f"{spec[1]} {list(spec[0])}"
 
 
-def _find_passed_arrays(digest: str) -> ArraySource:
-    """Returns the arrays that a Python program passed to `orbit_runner.run`."""
+def _find_passed_arrays(digest: str) -> ArraySource | StreamSource:
+    """Returns the data that a Python program passed to `orbit_runner.run`."""
     if digest not in PASSED_ARRAYS:
         raise DataError(
-            "the arrays were passed to orbit_runner.run, and this process does not have them\n"
+            "the data were passed to orbit_runner.run, and this process does not have them\n"
             "run the Python program again; it resumes the run",
             field="source",
             code="not-repeatable",
         )
-    return PASSED_ARRAYS[digest]
+    source: ArraySource | StreamSource = PASSED_ARRAYS[digest]
+    return source
 
 
 def _call_arguments(data: KerasDataConfig) -> dict[str, object]:

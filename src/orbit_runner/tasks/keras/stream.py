@@ -1,13 +1,15 @@
-"""Datasets of tf.data that a function of the user returns, which start only at their beginning."""
+"""Datasets of tf.data: passed, or returned by a function. They start only at their beginning."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.data.arrays import leaves, tree_of
+from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.keras.table_source import W, X, Y
 from orbit_runner.utils.log import Progress
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
     from orbit_runner.config.schema.data import DataConfig
     from orbit_runner.utils.types import Tensors
 
-_EXPECTED = "expected batches (x, y) or (x, y, w) of tensors, as `fit` of Keras takes them"
+_EXPECTED = (
+    "expected batches (x, y) or (x, y, w) of tensors, as `fit` of Keras takes them; "
+    "dataset.batch(32) makes batches"
+)
+_READ_BATCHES = 3  # to notice that a dataset has changed, or differs each time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,12 +32,22 @@ class StreamSource:
     """A tf.data dataset of batches.
 
     Attributes:
-        name: The name of the function, for messages.
+        name: The name of the function or argument, for messages.
         make: Returns the dataset. Each pipeline makes its own.
+        batch_size: The number of examples in its first batch, if a program passed it; else 0.
+        digest: The digest of its first batches, if a program passed it.
+        repeats: Whether they are the same each time that it is read.
     """
 
     name: str
     make: Callable[[], tf.data.Dataset]
+    batch_size: int = 0
+    digest: str = ""
+    repeats: bool = True
+
+    def describe(self) -> list[DataFile]:
+        """Returns an entry with the digest of its first batches, if a program passed it."""
+        return [DataFile("dataset", 0, digest=f"batches:{self.digest}")] if self.digest else []
 
     @functools.cached_property
     def specs(self) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -40,17 +56,11 @@ class StreamSource:
         for path, spec in leaves(self._element(self._make_to_look_at().element_spec)):
             rank = getattr(getattr(spec, "shape", None), "rank", None)
             if not rank or type(spec).__name__ != "TensorSpec":
-                raise DataError(
-                    f"{self.name}: got {path} {spec}, {_EXPECTED}",
-                    field="function",
-                    code="bad-data",
-                )
+                raise self._error(f"got {path} {spec}, {_EXPECTED}", "bad-data")
             shape = tuple(spec.shape[1:])
             if None in shape:
-                raise DataError(
-                    f"{self.name}: got {path} {spec.shape}, expected one shape for all examples",
-                    field="function",
-                    code="bad-data",
+                raise self._error(
+                    f"got {path} {spec.shape}, expected one shape for all examples", "bad-data"
                 )
             specs[path] = (shape, spec.dtype.name)
         return specs
@@ -61,15 +71,52 @@ class StreamSource:
         batches = int(dataset.cardinality())
         if batches == -1:
             return None
-        first = next(iter(dict(leaves(self._element(dataset.element_spec))).values()))
+        first = next(leaves(self._element(dataset.element_spec)))[1]
         if batches >= 0 and first.shape[0] is not None:
             return batches * int(first.shape[0])
         progress = Progress(f"counting the examples of {self.name}")
         total = 0
         for element in dataset:
-            total += int(next(iter(dict(leaves(self._element(element))).values())).shape[0])
+            total += self._rows_of(element)
             progress(f"{total:,} examples")
+        if not total:
+            raise self._error("has no examples", "empty-data")
         return total
+
+    def read_first(self) -> tuple[int, str]:
+        """Returns the number of examples of the first batch, and the digest of the first batches.
+
+        Raises `DataError` if the dataset has no batches, or cannot be read again after a restart.
+        """
+        import tensorflow as tf
+
+        dataset = self._make_to_look_at()
+        digest = hashlib.sha256(f"{dataset.element_spec} {int(dataset.cardinality())}".encode())
+        sizes = []
+        try:
+            for element in dataset.take(_READ_BATCHES):
+                sizes.append(self._rows_of(element))
+                for _, tensor in leaves(self._element(element)):
+                    value = tensor.numpy()
+                    is_text = value.dtype == object
+                    digest.update(repr(value.tolist()).encode() if is_text else value.tobytes())
+        except tf.errors.InvalidArgumentError as error:
+            if "must have a seed" not in str(error):
+                raise
+            raise self._error(
+                "a random op of the dataset has no seed\npass a seed to it, or pass the function "
+                "that returns the dataset, whose random ops the run seeds",
+                "not-repeatable",
+            ) from None
+        if not sizes:
+            raise self._error("has no examples", "empty-data")
+        return sizes[0], digest.hexdigest()
+
+    def _rows_of(self, element: Any) -> int:
+        return int(next(leaves(self._element(element)))[1].shape[0])
+
+    def _error(self, problem: str, code: str) -> DataError:
+        return DataError(f"{self.name}: {problem}", field="function", code=code)
 
     def _make_to_look_at(self) -> tf.data.Dataset:
         """Returns a dataset of any seed; with deterministic ops, TensorFlow requires one."""
@@ -98,7 +145,13 @@ class StreamSource:
         self, params: DataConfig, context: tf.distribute.InputContext | None
     ) -> tf.data.Dataset:
         """Returns one worker's evaluation batches, each example once, with its count."""
-        return self._cut(self.make(), params, context, drop_remainder=params.drop_remainder)
+        import tensorflow as tf
+
+        batches = self.make()
+        cut = self._cut(batches, params, context, drop_remainder=params.drop_remainder)
+        if int(batches.cardinality()) != tf.data.INFINITE_CARDINALITY:
+            return cut
+        return cut.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     def _cut(
         self,
@@ -137,10 +190,44 @@ class StreamSource:
     def _element(self, element: Any) -> dict[str, Any]:
         """Returns an element as a mapping of `x`, `y` and optionally `w`."""
         if isinstance(element, (tuple, list)) and len(element) in (2, 3):
-            return dict(zip((X, Y, W), element, strict=False))
-        raise DataError(
-            f"{self.name}: got elements {element}, {_EXPECTED}", field="function", code="bad-data"
-        )
+            return dict(zip((X, Y, W), map(_numbered, element), strict=False))
+        raise self._error(f"got elements {element}, {_EXPECTED}", "bad-data")
+
+
+def _numbered(tree: Any) -> Any:
+    """Returns nested tensors with the number of each tensor of a tuple as its name."""
+    if isinstance(tree, (tuple, list)):
+        tree = {str(number): value for number, value in enumerate(tree)}
+    if not isinstance(tree, Mapping):
+        return tree
+    return {name: _numbered(value) for name, value in tree.items()}
+
+
+def passed_stream(dataset: tf.data.Dataset, name: str, *, is_training: bool) -> StreamSource:
+    """Returns the source of a dataset that a program passed as the argument `name`.
+
+    Raises `DataError` if it cannot be used.
+    """
+    import tensorflow as tf
+
+    from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
+
+    source = StreamSource(name, lambda: dataset)
+    _ = source.specs
+    was_deterministic = is_op_determinism_enabled()
+    tf.config.experimental.enable_op_determinism()  # As in the run.
+    try:
+        size, digest = source.read_first()
+        again = source.read_first()[1]
+    finally:
+        if not was_deterministic:
+            disable_op_determinism()
+    repeats = digest == again
+    # The digest must be the same at the next start, and that of training data another than that of
+    # validation data, which may begin with the same batches.
+    known = f"{is_training} {digest if repeats else dataset.element_spec}"
+    digest = hashlib.sha256(known.encode()).hexdigest()
+    return StreamSource(name, lambda: dataset, size, digest, repeats)
 
 
 def is_tf_dataset(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Training of any Keras model, with losses and metrics by the names of Keras."""
+"""Training of any Keras model, as `fit` of Keras trains it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,24 @@ from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.image_classification.inputs import chunks as image_chunks
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import training_labels
-from orbit_runner.tasks.keras.by_output import named_items
+from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
+from orbit_runner.tasks.keras.compiled import (
+    Compiled,
+    leading_rows,
+    loss_of_replica,
+    scaled_loss,
+    setting_scope,
+    unscaled_gradients,
+)
 from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
-from orbit_runner.tasks.keras.given_models import CompiledSettings
-from orbit_runner.tasks.keras.keras_names import is_passed_function
+from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
 from orbit_runner.tasks.keras.model_builder import (
     build_model,
     check_added_metrics,
     check_vocabularies,
 )
-from orbit_runner.tasks.keras.objective import Objective, OutputLoss, built_metrics, make_objective
-from orbit_runner.tasks.keras.outputs import outputs_of, symbolic_inputs
+from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
+from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
 from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.serving import make_serving
 from orbit_runner.tasks.keras.sources import (
@@ -49,8 +55,10 @@ from orbit_runner.tasks.keras.sources import (
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.trained_arrays import TrainedArrays, without_limits
+from orbit_runner.tasks.keras.trained_arrays import TrainedArrays
+from orbit_runner.tasks.keras_items import build_item, build_items
 from orbit_runner.tasks.serving import Serving
+from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -66,56 +74,170 @@ _NO_VALIDATION = (
 
 
 class KerasTask(Task):
-    """Trains a model that a function of the user builds.
+    """Trains a model of Keras with what `compile` of the model was told, or the config tells it.
 
     Loss and metrics are known once `build_model` was called.
     """
 
     task_config: KerasConfig
+    # The metrics of `build_metrics` are all of the model, also those that it has itself.
+    builds_all_metrics = True
 
     def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
         limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
         self.bad_training_images = BadImages(SECTIONS[0], limits[0])
         self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
-        self._objective: Objective | None = None
-        self._compiled: CompiledSettings | None = None
+        self._compiled: Compiled | None = None
+        self._model: tf_keras.Model | None = None
+        self._arguments: Mapping[str, Any] = {}  # of `compile`
+        self._outputs: Sequence[Output] = ()
+        self._returns_list = False
+        self._has_default_optimizer = False
 
     def build_model(self) -> tf_keras.Model:
-        """Builds the model, and checks that it accepts the data and that the loss fits."""
-        config = self.task_config
+        """Builds and compiles the model, and checks that data, losses and metrics fit it."""
+        for section in SECTIONS:
+            if digest := getattr(self.task_config, section).digest:
+                keep_arrays(digest, self.assets)
         specs = self._specs()
-        model, compiled = build_model(config.model, symbolic_inputs(specs))
+        inputs = symbolic_inputs(specs)
+        model, compiled = build_model(self.task_config.model, inputs, self.assets)
         check_vocabularies(model, self.assets)
-        labels = self._trained_arrays.labels
-        names = [*labels] if isinstance(labels, Mapping) else []
-        outputs = outputs_of(model, symbolic_inputs(specs), names)
-        check_added_metrics(model)
         self._compiled = compiled
-        if compiled is not None:
-            config = compiled.complete(config)
-            labels = labels if not compiled.ignores_classes else without_limits(labels)
-        self._objective = make_objective(config, labels, outputs)
+        self._model = model
+        compiled.reject_loops()
+        self._arguments = compiled.compile(self._settings(compiled))
+        if "optimizer" not in self._arguments and "compile" not in compiled.own_methods:
+            self._arguments = compiled.compile({"optimizer": "adam"})
+            self._has_default_optimizer = True
+        strategy = tf.distribute.get_strategy()
+        if compiled.has_own_results:
+            self._outputs = self._outputs_of(compiled, inputs) if self._has_outputs() else ()
+            compiled.trace_steps(self._batch_spec(), strategy)
+            return model
+        structure, self._outputs = outputs_of(compiled.model, inputs, compiled.symbolic_outputs)
+        self._returns_list = isinstance(structure, (list, tuple))
+        check_added_metrics(model)
+        compiled.track_states()
+        labels = self._trained_arrays.labels
+        batch = self._batch_spec()
+        if batch[1] is None and not adds_losses(compiled.model):
+            raise SettingError(
+                "task.train_data",
+                "has no labels y, which the losses need; only a model with a train_step of its own "
+                "or with add_loss needs none",
+                code="model-mismatch",
+            )
+        if not self._arguments.get("loss") and not adds_losses(compiled.model):
+            item = default_loss(labels, self._outputs)
+            loss = build_item(item, "losses", compiled.keras, "task.loss")
+            self._arguments = compiled.compile({"loss": loss})
+        check_labels(self._kinds(), labels if batch[1] is not None else None, self._outputs)
+        outputs = tf.nest.map_structure(lambda output: output.spec, structure)
+        compiled.build(batch, outputs, strategy)
         return model
+
+    def _settings(self, compiled: Compiled) -> dict[str, Any]:
+        """Returns the arguments of `compile` that the config sets."""
+        config = self.task_config
+        kinds = {
+            "loss": "losses",
+            "metrics": "metrics",
+            "weighted_metrics": "metrics",
+            "optimizer": "optimizers",
+        }
+        settings = {
+            name: build_items(getattr(config, name), kind, compiled.keras, f"task.{name}")
+            for name, kind in kinds.items()
+        }
+        return {**settings, "loss_weights": _plain_tree(config.loss_weights)}
+
+    def _has_outputs(self) -> bool:
+        """Whether a model with steps of its own can be called, which a GAN cannot."""
+        compiled = self._require_compiled()
+        return "call" in compiled.own_methods or hasattr(compiled.model, "inputs")
+
+    def _outputs_of(self, compiled: Compiled, inputs: Tensors) -> Sequence[Output]:
+        try:
+            return outputs_of(compiled.model, inputs, compiled.symbolic_outputs)[1]
+        except SettingError:
+            return ()
+
+    def _kinds(self) -> dict[str, LossKind]:
+        return loss_kinds(self._arguments.get("loss"), self._outputs)
+
+    def _batch_spec(self) -> tuple[Any, Any, Any]:
+        """Returns the specs of inputs, labels and weights; None for what the data lack."""
+        specs = self._specs()
+        has_weights = any(path.partition(".")[0] == W for path in specs)
+        return (
+            _specs_below(specs, X),
+            self._as_passed(_specs_below(specs, Y)),
+            self._weights_as_passed(_specs_below(specs, W)) if has_weights else None,
+        )
+
+    def _as_passed(self, labels: Any) -> Any:
+        """Returns labels as Keras takes them; None if the data have none."""
+        labels = as_passed(labels)
+        if isinstance(labels, (Mapping, list)) and self._names == [""]:
+            labels = tf.nest.flatten(labels)[0]
+        if not isinstance(labels, (Mapping, list)) and labels.shape[1:].as_list() == [0]:
+            return None
+        return labels
+
+    def _weights_as_passed(self, weights: Any) -> Any:
+        """Returns weights as Keras takes them: in a list, if the model returns a list."""
+        weights = as_passed(weights)
+        if isinstance(weights, Mapping) and self._returns_list and {*weights} == {*self._names}:
+            return [weights[name] for name in self._names]
+        return weights
+
+    @property
+    def _names(self) -> list[str]:
+        """The names of the outputs."""
+        return [output.name for output in self._outputs]
 
     def create_optimizer(
         self,
         optimizer_config: Optimization,
         runtime_config: RuntimeConfig | None = None,
         dp_config: Any = None,
-    ) -> tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer:
-        """Creates the optimizer, and notes if `compile` of the model was told another one."""
-        if self._compiled is not None and self._compiled.has_other_optimizer(optimizer_config):
-            note(
-                f"note: the model is compiled with the optimizer {self._compiled.optimizer}, which "
-                "is not used; trainer.optimizer_config has the optimizer of the run"
+    ) -> Any:
+        """Returns the optimizer of `trainer.optimizer_config`, by default that of `compile`."""
+        compiled = self._require_compiled()
+        own = self._arguments.get("optimizer")
+        if optimizer_config.optimizer.type is None:
+            optimizer = compiled.optimizer()
+            if keeps_averages(optimizer) and not self.task_config.averages_weights:
+                raise SettingError(
+                    "task.optimizer",
+                    "is not set, but compile has an optimizer with use_ema\nset it, so that all "
+                    "commands know that the model has averaged weights",
+                    code="not-set",
+                )
+            return optimizer
+        if compiled.has_own_train_step:
+            raise SettingError(
+                "trainer.optimizer_config",
+                f"train_step of {type(compiled.model).__name__} uses its own optimizer\n"
+                "set it in compile, or set task.optimizer",
+                code="not-supported",
             )
-        return super().create_optimizer(optimizer_config, runtime_config, dp_config)
+        if own is not None and not self._has_default_optimizer:
+            note(
+                "note: the model is compiled with another optimizer, which is not used; "
+                "trainer.optimizer_config has the optimizer of the run"
+            )
+        optimizer = super().create_optimizer(optimizer_config, runtime_config, dp_config)
+        set_optimizer(compiled.model, optimizer)
+        return optimizer
 
     @functools.cached_property
     def starts_at_step(self) -> bool:
         """Whether the training data can start at any step; tf.data datasets cannot."""
-        if not self.task_config.train_data.function:
+        data = self.task_config.train_data
+        if not (data.function or data.digest):
             return True
         try:
             source = section_source(self.task_config, SECTIONS[0])
@@ -176,8 +298,8 @@ class KerasTask(Task):
 
     def _known_classes(self, source: ImageDataset) -> int | None:
         """Returns the number of classes that labels must be below, None if it is not known."""
-        targets = () if self._objective is None else self._objective.targets
-        widths = [target.outputs.width for target in targets if target.loss.kind == "sparse"]
+        kinds = self._kinds()
+        widths = [output.width for output in self._outputs if kinds[output.name].kind == "sparse"]
         return source.known_classes() or (widths[0] if len(widths) == 1 else None)
 
     def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
@@ -217,13 +339,47 @@ class KerasTask(Task):
         self,
         inputs: Tensors,
         model: tf_keras.Model,
-        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+        optimizer: Any,
         metrics: Sequence[TaskMetric] | None = None,
     ) -> dict[str, tf.Tensor]:
         """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
+        compiled = self._require_compiled()
         features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+        labels, weights = self._weighted(labels, weights)
+        batch = as_passed(features), self._as_passed(labels), self._weights_as_passed(weights)
+        if compiled.has_own_train_step:
+            return {self.loss: compiled.own_train_step(batch)}
+        with tf.GradientTape() as tape:
+            outputs = self._outputs_for(model, batch[0], training=True)
+            with setting_scope("task.loss"):
+                loss = self.build_losses(batch, outputs)
+            scaled = scaled_loss(optimizer, loss)
+        variables = compiled.trained_variables()
+        gradients = unscaled_gradients(optimizer, tape.gradient(scaled, variables))
+        optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+        with setting_scope("task.metrics"):
+            compiled.update_metrics(batch, outputs)
+        return {self.loss: loss_of_replica(loss)}
+
+    def _outputs_for(self, model: tf_keras.Model, x: Tensors, *, training: bool) -> Tensors:
+        """Returns the outputs of the model, or of another one, such as that of an export."""
+        if model is self._model:
+            return self._require_compiled().forward(x, training=training)
+        return model(x, training=training)
+
+    def _weighted(
+        self, labels: Tensors, weights: tf.Tensor | None
+    ) -> tuple[Tensors, tf.Tensor | None]:
+        """Returns labels, and the weights of examples times those of their classes."""
         targets = training_labels(labels, weights, self.loss_by_class)
-        return super().train_step((features, targets), model, optimizer, metrics)
+        if isinstance(targets, WeightedLabels):
+            return targets.labels, targets.weights
+        return labels, weights
+
+    @property
+    def applies_gradients_itself(self) -> bool:
+        """Whether the model trains itself, so that its gradients are not known."""
+        return self._require_compiled().has_own_train_step
 
     def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Returns `(x, y, (None, w))`, and which rows are examples, float32 [batch].
@@ -241,21 +397,25 @@ class KerasTask(Task):
 
         `inputs` are those of `build_inputs` or `split_counts`.
         """
+        compiled = self._require_compiled()
         features, labels, counts = inputs
         counts, weights = counts if isinstance(counts, tuple) else (counts, None)
-        outputs = self.inference_step(features, model)
-        losses = self._require_objective()(labels, outputs, counts)
-        number = tf.cast(tf.shape(losses)[0], tf.float32)
-        if weights is not None:
-            losses *= weights
-        if counts is not None:
-            losses *= counts
+        rows = number = tf.cast(leading_rows(features), tf.float32)
+        if counts is not None:  # On a TPU, rows that are no examples have the weight 0.
+            weights = counts if weights is None else weights * counts
             number = tf.reduce_sum(counts)
-        loss = tf.math.divide_no_nan(tf.reduce_sum(losses), number)
-        if model.losses:
-            loss = tf.add_n([loss, *(tf.cast(term, tf.float32) for term in model.losses)])
-        targets = labels if weights is None else (labels, weights)
-        self.process_metrics(metrics or [], targets, outputs, sample_weight=counts)
+        batch = as_passed(features), self._as_passed(labels), self._weights_as_passed(weights)
+        if compiled.has_own_test_step:
+            return {self.loss: compiled.own_test_step(batch), EXAMPLES: number}
+        compiled.rows = rows
+        outputs = self._outputs_for(model, batch[0], training=False)
+        with setting_scope("task.loss"):
+            loss = loss_of_replica(compiled.loss(batch, outputs, training=False))
+        if counts is None:
+            compiled.update_metrics(batch, outputs)
+        else:
+            loss *= tf.math.divide_no_nan(rows, number)
+            compiled.update_counted_metrics(batch, outputs, counts)
         return {self.loss: loss, EXAMPLES: number}
 
     def build_losses(
@@ -265,24 +425,31 @@ class KerasTask(Task):
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the loss of a batch, a float32 scalar.
+        """Returns the loss of a batch that Keras computes, divided by the replicas, a scalar.
 
-        In training with weights, `labels` are labels and weights. As in Keras, the sum of
-        the weighted losses is divided by the number of examples, so that the mean over replicas is
-        that of a single replica.
+        `labels` are the batch: inputs, labels and weights. Losses that layers add are included.
         """
-        if not isinstance(labels, tuple):
-            return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
-        loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
-        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
+        if "example_losses" in vars(self):  # `runner replay` wants to see them.
+            self.example_losses(labels, model_outputs)
+        return self._require_compiled().loss(labels, model_outputs, training=True)
 
     def training_classes(self) -> Classes:
         """Returns the class of each training example."""
         return example_classes(self._source(self.task_config.train_data))
 
     def example_losses(self, labels: Tensors, model_outputs: Tensors) -> tf.Tensor:
-        """Returns the loss of each example, float32 [batch]."""
-        return self._require_objective()(labels, model_outputs)
+        """Returns the loss of each example alone, float32 [batch]; see `build_losses`."""
+        compiled = self._require_compiled()
+
+        @tf.autograph.experimental.do_not_convert
+        def loss_of(row: tuple[Any, Tensors]) -> tf.Tensor:
+            parts, outputs = tf.nest.map_structure(lambda part: part[tf.newaxis], row)
+            batch = tuple(None if isinstance(part, tuple) else part for part in parts)
+            return tf.cast(compiled.loss(batch, outputs, training=True), tf.float32)
+
+        parts = tuple(() if part is None else part for part in labels)
+        rows = tf.nest.map_structure(tf.convert_to_tensor, (parts, model_outputs))
+        return tf.map_fn(loss_of, rows, fn_output_signature=tf.float32)
 
     def process_metrics(
         self,
@@ -291,37 +458,28 @@ class KerasTask(Task):
         model_outputs: Tensors,
         **kwargs: tf.Tensor | None,
     ) -> None:
-        """Updates the metrics, which count each example once, whatever its weight.
-
-        The losses of outputs are weighted.
-        """
-        labels, weights = labels[:2] if isinstance(labels, tuple) else (labels, None)
-        for metric in built_metrics(metrics):
-            more = {"loss_weight": weights} if isinstance(metric, OutputLoss) else {}
-            metric.update_state(labels, model_outputs, **more, **kwargs)
+        """Does nothing: the steps update the metrics, which are those of the model."""
 
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
-        """Returns the metrics of the config."""
-        return self._require_objective().build_metrics()
+        """Returns the metrics of the model."""
+        return self._require_compiled().build_metrics(training=training)
+
+    def kept_in_evaluation(self) -> list[tf.Variable]:
+        """Returns the variables that an evaluation must leave as they are."""
+        return self._require_compiled().kept_in_evaluation()
 
     def inexact_reasons(self) -> list[str]:
         """Returns why the config alone does not reproduce a run: code that it cannot name."""
-        config = self.task_config
-        items = [("task.model", config.model.build), *named_items(config.loss, config.metrics)]
-        return [
-            f"{path}: {name} is not in a module that can be imported"
-            for path, name in items
-            if name and is_passed_function(name)
-        ]
+        return inexact_objects(self.task_config, "task")
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which maps inputs to outputs."""
-        if self._objective is None:  # `model` is the network of an exported file.
+        if self._compiled is None:  # `model` is the network of an exported file.
             self.build_model()
         classes = {
             path.partition(".")[2]: names for path, names in self._trained_arrays.classes.items()
         }
-        return make_serving(model, self._specs(), self._require_objective().kinds, classes)
+        return make_serving(model, self._specs(), self._kinds(), classes)
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
@@ -345,10 +503,10 @@ class KerasTask(Task):
                 f"task.train_data.{error.field}", str(error), code=error.code
             ) from error
 
-    def _require_objective(self) -> Objective:
-        if self._objective is None:
+    def _require_compiled(self) -> Compiled:
+        if self._compiled is None:
             raise RuntimeError("build_model must be called first")
-        return self._objective
+        return self._compiled
 
     def _source(self, params: KerasDataConfig) -> Examples:
         section = _section_name(params)
@@ -381,6 +539,22 @@ class KerasTask(Task):
 
 def _section_name(params: KerasDataConfig) -> str:
     return SECTIONS[0] if params.is_training else SECTIONS[1]
+
+
+def _specs_below(specs: Mapping[str, tuple[tuple[int, ...], str]], top: str) -> Any:
+    """Returns the specs of batches of the arrays of a tree, `x` or `y`."""
+    tree = {
+        path.partition(".")[2]: tf.TensorSpec([None, *shape], dtype)
+        for path, (shape, dtype) in specs.items()
+        if path.partition(".")[0] == top
+    }
+    return as_passed(tree[""] if [*tree] == [""] else tree)
+
+
+def _plain_tree(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value) or None
+    return [*value] or None
 
 
 def _with_float_pixels(images: tf.Tensor, *rest: tf.Tensor) -> Tensors:

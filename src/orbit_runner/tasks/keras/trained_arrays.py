@@ -12,9 +12,7 @@ from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.keras.by_output import ByOutput, losses_by_output
 from orbit_runner.tasks.keras.config import SECTIONS, TABLE, KerasConfig
-from orbit_runner.tasks.keras.keras_names import Item, split_item
 from orbit_runner.tasks.keras.sources import (
     Specs,
     labels_of_source,
@@ -23,6 +21,7 @@ from orbit_runner.tasks.keras.sources import (
 )
 from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.table_source import ClassNames, W, Y, class_names
+from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
 
 ARRAYS_FILE = "arrays.json"  # An asset of the run.
 
@@ -71,8 +70,8 @@ class TrainedArrays:
 
     def check(self, specs: Specs, section: str) -> None:
         """Raises `SettingError` if the arrays of a section do not fit those of the run."""
-        for path in sorted({*specs, *self.specs} - {W}):
-            if specs.get(path) != self.specs.get(path):
+        for path in sorted({*specs, *self.specs}):
+            if path.partition(".")[0] != W and specs.get(path) != self.specs.get(path):
                 raise SettingError(
                     f"task.{section}.source",
                     f"got {path} {_format_spec(specs.get(path))}, but the run was trained on "
@@ -82,14 +81,14 @@ class TrainedArrays:
                 )
 
 
-def labels_of(arrays: Sequence[np.ndarray], ignored: object = None) -> Labels:
+def labels_of(arrays: Sequence[np.ndarray], ignored: Sequence[int] = ()) -> Labels:
     """Returns the description of the labels of all sections, whose shape and type are equal.
 
-    `ignored` is a class number that counts as no label; None for none.
+    `ignored` are class numbers that count as no label.
     """
     first = arrays[0]
-    if ignored is not None:
-        arrays = [array[array != ignored] for array in arrays]
+    if ignored:
+        arrays = [array[~np.isin(array, ignored)] for array in arrays]
     counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
     return Labels(
         tuple(first.shape[1:]),
@@ -145,18 +144,16 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         return TrainedArrays(read, _labels_of_specs(read), size=size)
     names: ClassNames = class_names(config) if config.kind == TABLE else {}
     arrays = [labels_of_source(source) for source in sources if source is not None]
-    losses = losses_by_output(config.loss)
+    ignored = _ignored_classes(config.loss)
     # Other sections with other arrays are an error when they are read.
     are_named = isinstance(arrays[0], Mapping)
     alike = [array for array in arrays if isinstance(array, Mapping) == are_named]
     if not are_named:
-        labels = labels_of(alike, _ignored_class(losses, Y, 0))
+        labels = labels_of(alike, ignored)
         return TrainedArrays(specs_of(train), labels, names)
     described = {
-        name: labels_of(
-            [part[name] for part in alike if name in part], _ignored_class(losses, name, number)
-        )
-        for number, name in enumerate(arrays[0])
+        name: labels_of([part[name] for part in alike if name in part], ignored)
+        for name in arrays[0]
     }
     return TrainedArrays(specs_of(train), described, names)
 
@@ -173,24 +170,14 @@ def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
     }
 
 
-def without_limits(labels: Labels | Mapping[str, Labels]) -> Labels | Mapping[str, Labels]:
-    """Returns descriptions of labels that do not tell the smallest and the largest."""
-    if isinstance(labels, Labels):
-        return dataclasses.replace(labels, low=None, high=None)
-    return {name: dataclasses.replace(part, low=None, high=None) for name, part in labels.items()}
-
-
 def _read_labels(values: Mapping[str, Any]) -> Labels:
     return Labels(**{**values, "shape": tuple(values["shape"])})
 
 
-def _ignored_class(losses: ByOutput[Item | None], name: str, number: int) -> object:
-    """Returns the class number that the loss of a label ignores; None if it ignores none."""
-    item = losses.get(name, number)
-    if item is None and len(losses.values) > 1:
-        # The model is not built yet, so it is not known which loss gets these labels.
-        item = next((item for item in losses.values.values() if isinstance(item, Mapping)), None)
-    return split_item(item)[1].get("ignore_class") if item else None
+def _ignored_classes(loss: object) -> list[int]:
+    """Returns the class numbers that the losses of a config ignore."""
+    configs = [split_item(item)[1] or {} for _, item in leaves_of(loss, "loss") if is_item(item)]
+    return [config["ignore_class"] for config in configs if config.get("ignore_class") is not None]
 
 
 def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:

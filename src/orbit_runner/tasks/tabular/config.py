@@ -11,12 +11,13 @@ from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
+from orbit_runner.tasks.class_metrics import metric_problems
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
     source_problems,
     value_problems,
 )
-from orbit_runner.tasks.keras.keras_names import metric_problems, split_item
+from orbit_runner.tasks.keras_items import Item, is_item, split_item
 from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
@@ -219,8 +220,8 @@ class TabularConfig(TableTaskConfig):
         (),
         weights=METRICS,
         added_later=True,
-        help="more metrics of evaluations, by the names of Keras: [r2_score, {name: auc, target: "
-        "sold}], or classes; those without target are for all targets",
+        help="more metrics of evaluations, by the names of Keras: [r2_score, {class_name: AUC, "
+        "target: sold}], or classes; those without target are for all targets",
     )
 
     @classmethod
@@ -290,7 +291,7 @@ class TabularConfig(TableTaskConfig):
                 )
 
     def _metric_problems(self) -> Iterator[Problem]:
-        """Yields metrics that do not exist, and those for unknown targets or for unlike ones."""
+        """Yields wrong forms and names of metrics, and unknown, unlike or missing targets."""
         names = [target.column for target in self.targets]
         is_mixed = len({target.type for target in self.targets}) > 1
         for index, item in enumerate(self.metrics):
@@ -298,12 +299,12 @@ class TabularConfig(TableTaskConfig):
             if target is not None and target not in names:
                 hint = unknown_name_message("target", str(target), names)
                 yield Problem(f"metrics[{index}].{TARGET}", hint, code="unknown-name")
-            elif target is None and is_mixed:
+            elif target is None and is_mixed and is_item(item):
                 name, _ = split_item(item)
                 yield Problem(
                     f"metrics[{index}]",
                     "is for all targets, but some of them are classes, and others are numbers\n"
-                    f"name its target: {{name: {name}, {TARGET}: {names[0]}}}",
+                    f"name its target: {{class_name: {name}, {TARGET}: {names[0]}}}",
                     code="not-supported",
                 )
         problems = [
@@ -313,9 +314,9 @@ class TabularConfig(TableTaskConfig):
         ]
         yield from dict.fromkeys(problems)
 
-    def metrics_of(self, target: TargetConfig) -> dict[int, str | Mapping[str, Any]]:
-        """Returns the metrics of a target in the form of the task `keras`, by their index."""
-        items: dict[int, str | Mapping[str, Any]] = {}
+    def metrics_of(self, target: TargetConfig) -> dict[int, Item]:
+        """Returns the metrics of a target in the form of Keras, by their index."""
+        items: dict[int, Item] = {}
         for index, item in enumerate(self.metrics):
             if isinstance(item, str):
                 items[index] = item

@@ -12,8 +12,8 @@ import tf_keras
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_MODELS
+from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
-from orbit_runner.tasks.keras.metrics import ConvertedMetric, make_metrics
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -21,7 +21,6 @@ from orbit_runner.tasks.table_task import TableTask
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
     METRICS_OF_TYPE,
-    REGRESSION,
     TabularConfig,
     TargetConfig,
 )
@@ -141,21 +140,13 @@ class TabularTask(TableTask):
 
     def _config_metrics(self, target: TargetConfig) -> list[TaskMetric]:
         """Returns the metrics of the config for a target."""
-        items = self.task_config.metrics_of(target)
+        is_class = target.type == CLASSIFICATION
+        num_classes = len(self.fitted.classes[target.column]) if is_class else None
         prefix = self._metric_prefix(target)
-        if target.type == CLASSIFICATION:
-            count = len(self.fitted.classes[target.column])
-            return make_metrics(
-                items,
-                kind="sparse",
-                from_logits=True,
-                label_shape=(),
-                output_shape=(count,),
-                prefix=prefix,
-            )
-        return make_metrics(
-            items, kind="", from_logits=False, label_shape=(1,), output_shape=(1,), prefix=prefix
-        )
+        return [
+            make_metric(item, num_classes, f"task.metrics[{index}]", prefix)
+            for index, item in self.task_config.metrics_of(target).items()
+        ]
 
     def _metric_prefix(self, target: TargetConfig) -> str:
         return f"{target.column}_" if len(self.task_config.targets) > 1 else ""
@@ -174,12 +165,7 @@ class TabularTask(TableTask):
         labels, weights = split_labels(labels)
         kwargs |= weights
         for target, metric in zip(self._metric_targets, metrics, strict=False):
-            label = labels[target.column]
-            output = model_outputs[target.column]
-            # Metrics of Keras, such as R², take a column of numbers.
-            if isinstance(metric, ConvertedMetric) and target.type == REGRESSION:
-                output = output[:, tf.newaxis]
-            metric.update_state(label, output, **kwargs)
+            metric.update_state(labels[target.column], model_outputs[target.column], **kwargs)
 
     @functools.cached_property
     def _metric_targets(self) -> list[TargetConfig]:

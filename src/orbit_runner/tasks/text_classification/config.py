@@ -9,11 +9,11 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import TEXT_CLASSIFIERS
+from orbit_runner.tasks.class_metrics import metric_problems
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
     value_problems,
 )
-from orbit_runner.tasks.keras.keras_names import metric_problems
 from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.config import (
     FeaturesConfig,
@@ -53,14 +53,14 @@ class TextClassificationConfig(TableTaskConfig):
         (),
         weights=METRICS,
         added_later=True,
-        help="more metrics of evaluations, by the names of Keras: [auc, {name: f1_score, average: "
-        "macro}], or classes",
+        help="more metrics of evaluations, by the names of Keras: [auc, {class_name: F1Score, "
+        "config: {average: macro}}], or classes",
     )
 
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
-        yield from metric_problems(self.metrics, taken=("accuracy",))
+        yield from metric_problems(dict(enumerate(self.metrics)), taken=("accuracy",))
         yield from value_problems("class_weights", self.class_weights)
         if not self.model.name:
             known = ", ".join(entry.name for entry in TEXT_CLASSIFIERS.entries())

@@ -13,8 +13,8 @@ import tf_keras
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import shorten
 from orbit_runner.registry import TEXT_CLASSIFIERS
+from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.imbalance.weighted_labels import training_labels
-from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.mistakes import find_mistakes
 from orbit_runner.tasks.report_examples import ReportExamples
@@ -81,16 +81,9 @@ class TextClassificationTask(TableTask):
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the accuracy, and in evaluation the metrics of the config."""
         metrics: list[TaskMetric] = [SparseAccuracy("accuracy")]
-        if training:
-            return metrics
-        more = make_metrics(
-            self.task_config.metrics,
-            kind="sparse",
-            from_logits=True,
-            label_shape=(),
-            output_shape=(len(self.class_names),),
-        )
-        return [*metrics, *more]
+        for index, item in enumerate(() if training else self.task_config.metrics):
+            metrics.append(make_metric(item, len(self.class_names), f"task.metrics[{index}]"))
+        return metrics
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `text`, which takes texts, and that of the class names."""

@@ -40,6 +40,32 @@ class TrainerView(Protocol):
     def earlier_records(self) -> Sequence[tuple[int, Logs]]:
         """The records that ended within the last loop, before its end: global step and logs."""
 
+    def metric_values(self) -> list[list[Any]]:
+        """Returns the values of the variables of the metrics, on each local replica."""
+
+    def restore_metrics(self, values: list[list[Any]]) -> None:
+        """Restores what `metric_values` returned."""
+
+
+class PlanView(Protocol):
+    """What callbacks use of a `train.schedule.Plan`."""
+
+    @property
+    def epoch_steps(self) -> int:
+        """The number of steps of an epoch."""
+
+    def should_evaluate(self, step: int) -> bool:
+        """Returns whether an evaluation is due at a step."""
+
+
+class StopView(Protocol):
+    """What callbacks use of `train.stop_requests.StopRequests`."""
+
+    reason: str
+
+    def pause_at(self, step: int) -> None:
+        """Makes a loop end at a step, after which training continues."""
+
 
 class EvaluatedRun(Protocol):
     """A run that evaluates: a `train.run.Run`, or a checkpoint that is evaluated alone."""
@@ -120,6 +146,14 @@ class RunView(EvaluatedRun, Protocol):
         """The last step of training."""
 
     @property
+    def plan(self) -> PlanView:
+        """The steps at which the run records, evaluates, saves and ends."""
+
+    @property
+    def stops(self) -> StopView:
+        """The requests to stop before the last step."""
+
+    @property
     def is_chief(self) -> bool:
         """Whether this process writes the files; always true without a cluster."""
 
@@ -181,6 +215,13 @@ class Callback:
             logs: Values by name, averaged since the last call or since the run was resumed.
         """
 
+    def on_evaluate_begin(self, run: RunView) -> None:
+        """Called before each evaluation.
+
+        Args:
+            run: The run. `run.step` is the step of the weights to evaluate.
+        """
+
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Called after each evaluation.
 
@@ -188,6 +229,17 @@ class Callback:
             run: The run. `run.step` is the step of the evaluated weights.
             logs: Values by name, nested by task if several tasks are evaluated.
         """
+
+    def on_last_step(self, run: RunView) -> bool:
+        """Called at the end of training, before the last checkpoint is saved.
+
+        Args:
+            run: The run. `run.step` is the last step, or that at which a callback stopped the run.
+
+        Returns:
+            Whether the callback has changed the weights, so that they are evaluated again.
+        """
+        return False
 
     def on_train_end(self, run: RunView) -> None:
         """Called once at the end of training, after the last checkpoint was saved.
@@ -220,13 +272,17 @@ class CallbackList(Callback):
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = tuple(callbacks)
+        # Whether records of training are to be averages since the last evaluation was due.
+        self.averages_epochs = any(getattr(cb, "averages_epochs", False) for cb in callbacks)
         # The initial states, for checkpoints without states.
         self._initial_states = self.get_state()
 
     @property
     def needs_every_record(self) -> bool:
-        """Whether a callback overrides `on_log`, so that a loop must end at each record."""
-        return any(type(callback).on_log is not Callback.on_log for callback in self.callbacks)
+        """Whether a loop must end at each record, because a callback needs it."""
+        return self.averages_epochs or any(
+            type(callback).on_log is not Callback.on_log for callback in self.callbacks
+        )
 
     def find(self, cls: type[SomeCallback]) -> SomeCallback | None:
         """Returns the first of the callbacks that is an instance of a class, or None."""
@@ -252,10 +308,20 @@ class CallbackList(Callback):
         for callback in self.callbacks:
             callback.on_log(run, logs)
 
+    def on_evaluate_begin(self, run: RunView) -> None:
+        """Calls `on_evaluate_begin` of each callback."""
+        for callback in self.callbacks:
+            callback.on_evaluate_begin(run)
+
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Calls `on_evaluate` of each callback."""
         for callback in self.callbacks:
             callback.on_evaluate(run, logs)
+
+    def on_last_step(self, run: RunView) -> bool:
+        """Calls `on_last_step` of each callback. Returns whether one has changed the weights."""
+        changes = [callback.on_last_step(run) for callback in self.callbacks]
+        return any(changes)
 
     def on_train_end(self, run: RunView) -> None:
         """Calls `on_train_end` of each callback."""

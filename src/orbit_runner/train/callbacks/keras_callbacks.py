@@ -1,243 +1,385 @@
-"""Callbacks of Keras in a run: those that it can call, and the settings to use instead of others.
+"""Callbacks of Keras in a run: called as in `fit`, or replaced by what a run does itself.
 
 Does not import Keras, which made the callbacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import contextlib
+import math
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
-from orbit_runner.errors import RunnerError
+from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.run_directory.metric_records import is_result
 from orbit_runner.run_directory.run_data import NON_METRICS
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
+from orbit_runner.train.callbacks.keras_kinds import (
+    INSTEAD,
+    ORIGIN,
+    equal_setting,
+    find_conflicts,
+    find_problems,
+    has_settable_rate,
+    is_log,
+    is_own_class,
+    keras_name,
+    may_add_values,
+    monitor_of,
+    parts_of,
+    read_rate,
+    readable_optimizer,
+    skipped_attributes,
+    unknown_monitor,
+)
+from orbit_runner.train.callbacks.object_state import ArrayFiles, ObjectState
+from orbit_runner.utils.log import note
 from orbit_runner.utils.metrics import scalars
 
-_PACKAGES = ("tf_keras", "keras")
-_IN_GRAPH = (
-    "steps run in a graph, in which nothing can be called; use on_log of orbit_runner.Callback, "
-    "which is called every trainer.summary_interval steps"
-)
-# Methods that a run cannot call, and what to use instead. Keras calls those that are not listed
-# here and not called below only in `evaluate` and `predict`.
-_NOT_CALLED = {
-    **dict.fromkeys(
-        ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"), _IN_GRAPH
-    ),
-    **dict.fromkeys(("on_test_batch_begin", "on_test_batch_end"), _IN_GRAPH),
-    **dict.fromkeys(
-        ("on_test_begin", "on_test_end"), "use on_evaluate of orbit_runner.Callback instead"
-    ),
-}
-_RATE = (
-    "set trainer.optimizer_config.learning_rate in overrides, or pass an optimizer with a schedule"
-)
-# Keras' own classes, whose purpose the runner has.
-_INSTEAD = {
-    "ModelCheckpoint": "the run saves checkpoints (trainer.checkpoint_interval); for the best one, "
-    "set trainer.best_checkpoint_export_subdir and trainer.best_checkpoint_eval_metric",
-    "BackupAndRestore": "remove it: the run resumes from its own checkpoints",
-    "TensorBoard": "set trackers: ['tensorboard'] in overrides",
-    "CSVLogger": "remove it: the result has history, and the run directory metrics.jsonl",
-    "History": "remove it: the result has history",
-    "ProgbarLogger": "remove it, and use the argument progress",
-    "RemoteMonitor": "name a tracker in overrides: trackers",
-    "LearningRateScheduler": _RATE,
-    "ReduceLROnPlateau": _RATE,
-    "SwapEMAWeights": "set trainer.optimizer_config.ema in overrides",
-    "EarlyStopping": "pass an object of Keras' own class",
-}
-_EARLY_STOPPING = "trainer.early_stopping"
-# What Keras takes for a metric of which more is better.
-_HIGHER = ("acc", "accuracy", "auc")
+if TYPE_CHECKING:
+    from orbit_runner.train.callbacks.object_state import Arrays
+    from orbit_runner.utils.types import JsonObject
 
 
-def sort_callbacks(
-    callbacks: Sequence[Any], *, evaluates: bool
-) -> tuple[list[Callback], dict[str, Any]]:
-    """Returns the callbacks of a run, and the settings that replace callbacks of Keras, by path.
+def sort_callbacks(callbacks: Any, *, evaluates: bool) -> tuple[list[Callback], dict[str, Any]]:
+    """Returns the callbacks of a run, and the settings that do the same as some of them, by path.
 
     Args:
-        callbacks: Callbacks of this package and of Keras.
-        evaluates: Whether the run evaluates; epochs end with an evaluation.
+        callbacks: Callbacks of this package and of Keras, in a list or alone.
+        evaluates: Whether the run evaluates.
 
     Raises:
-        RunnerError: The run cannot do what a callback is for.
+        ConfigError: The run cannot call some callbacks; it lists all of them.
     """
+    if not isinstance(callbacks, (list, tuple)):
+        callbacks = [] if callbacks is None else [callbacks]
     kept: list[Callback] = []
+    called: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
     settings: dict[str, Any] = {}
+    exact: set[str] = set()  # the places of those that a setting or nothing reproduces
+    problems: list[Problem] = []
     for index, callback in enumerate(callbacks):
         where = f"callbacks[{index}]"
+        name = type(callback).__name__
         if isinstance(callback, Callback):
             reason = "was passed as an object, which config.yaml does not name"
-            callback.inexact_reason = f"{where}: {type(callback).__name__} {reason}"
+            callback.inexact_reason = f"{where}: {name} {reason}"
             kept.append(callback)
             continue
-        if not _is_of_keras(callback):
-            is_class = isinstance(callback, type)
-            what = f"the class {callback.__name__}" if is_class else type(callback).__name__
-            raise RunnerError(
-                f"{where}: got {what}, expected an object of a subclass of "
-                "orbit_runner.Callback or tf_keras.callbacks.Callback",
-                code="wrong-type",
-            )
-        name = _keras_name(callback)
-        if name == "EarlyStopping" and _is_own_class(type(callback)):
-            _require_evaluation(where, name, evaluates=evaluates)
-            settings[_EARLY_STOPPING] = _early_stopping(callback, where)
-        elif name in _INSTEAD:
-            raise RunnerError(
-                f"{where}: {name} is not called\n{_INSTEAD[name]}", code="not-supported"
-            )
-        elif name != "TerminateOnNaN":  # Each run ends if its loss is NaN.
-            _check_methods(callback, where, evaluates=evaluates)
-            kept.append(KerasCallback(callback, where))
+        found = [*find_problems(callback, evaluates=evaluates)]
+        problems += [Problem(where, text, ORIGIN, code) for code, text in found]
+        is_replaced = not found and name in INSTEAD and is_own_class(type(callback))
+        (replaced if is_replaced else called)[where] = callback
+        setting = None if found else equal_setting(callback)
+        # Another callback may add the value that this one monitors.
+        is_equal = setting == {} or not (settings or any(map(may_add_values, called.values())))
+        if setting is not None and is_equal:
+            settings |= setting
+            exact.add(where)
+    if problems:
+        raise ConfigError(problems)
+    if called or replaced:
+        kept.append(KerasCallbacks(called, replaced, exact))
     return kept, settings
 
 
-def _is_of_keras(callback: Any) -> bool:
-    return any(cls.__name__ == "Callback" and _is_own_class(cls) for cls in type(callback).__mro__)
+class KerasCallbacks(Callback):
+    """Calls callbacks of Keras as `fit` does.
 
+    An epoch ends with its evaluation, or without validation data, where one would be due. The logs
+    have the names of Keras: `val_loss`, `val_accuracy`, and `loss` and `accuracy` for the averages
+    of the training since the begin of the epoch.
 
-def _is_own_class(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] in _PACKAGES
-
-
-def _keras_name(callback: Any) -> str:
-    """Returns the name of the class of Keras that a callback is, or that its class extends."""
-    return next(cls.__name__ for cls in type(callback).__mro__ if _is_own_class(cls))
-
-
-def _require_evaluation(where: str, what: str, *, evaluates: bool) -> None:
-    if not evaluates:
-        raise RunnerError(
-            f"{where}: {what} needs evaluations, and there are no validation data\n"
-            "set validation or validation_split",
-            code="not-set",
-        )
-
-
-def _check_methods(callback: Any, where: str, *, evaluates: bool) -> None:
-    name = type(callback).__name__
-    for method, advice in _NOT_CALLED.items():
-        if _is_overridden(callback, method):
-            raise RunnerError(
-                f"{where}: {name}.{method} is not called\n{advice}", code="not-supported"
-            )
-    for method in ("on_epoch_begin", "on_epoch_end"):
-        if _is_overridden(callback, method):
-            _require_evaluation(where, f"{name}.{method}", evaluates=evaluates)
-
-
-def _is_overridden(callback: Any, method: str) -> bool:
-    module = getattr(getattr(callback, method, None), "__module__", None) or "keras"
-    return module.partition(".")[0] not in _PACKAGES
-
-
-def _early_stopping(callback: Any, where: str) -> dict[str, Any]:
-    monitor = str(callback.monitor)
-    if not monitor.startswith("val_"):
-        raise RunnerError(
-            f"{where}: EarlyStopping(monitor={monitor!r}) compares training records, expected the "
-            "metric of an evaluation\nuse one that begins with 'val_', such as 'val_loss'",
-            code="not-supported",
-        )
-    metric = "validation_loss" if monitor == "val_loss" else monitor.removeprefix("val_")
-    comparison = "higher" if _prefers_higher(callback, monitor) else "lower"
-    if callback.restore_best_weights:
-        best = {
-            "trainer.best_checkpoint_export_subdir": "best",
-            "trainer.best_checkpoint_eval_metric": metric,
-            "trainer.best_checkpoint_metric_comp": comparison,
-        }
-        raise RunnerError(
-            f"{where}: EarlyStopping(restore_best_weights=True) is not supported\n"
-            f"keep the best checkpoint, with overrides={best},\n"
-            "and build its model: orbit_runner.load(result.model_dir).model('best')",
-            code="not-supported",
-        )
-    for name in ("baseline", "start_from_epoch"):
-        if getattr(callback, name, None):
-            raise RunnerError(
-                f"{where}: EarlyStopping({name}={getattr(callback, name)}) is not supported\n"
-                f"remove it; {_EARLY_STOPPING} has a threshold",
-                code="not-supported",
-            )
-    return {
-        "metric": metric,
-        "metric_comp": comparison,
-        "patience": max(1, int(callback.patience)),
-        "min_delta": abs(float(callback.min_delta)),
-    }
-
-
-def _prefers_higher(callback: Any, monitor: str) -> bool:
-    compare = getattr(callback, "monitor_op", None)
-    if compare is not None:
-        return bool(compare(1.0, 0.0))
-    mode = getattr(callback, "mode", "auto")
-    return mode == "max" or (mode == "auto" and monitor.endswith(_HIGHER))
-
-
-class KerasCallback(Callback):
-    """Calls a callback of Keras.
-
-    An epoch ends with its evaluation. The logs have the names of Keras: `val_loss`, `val_accuracy`,
-    and for the training `loss`, `accuracy`, as averages since the last record.
+    Args:
+        called: The callbacks by their places, such as `callbacks[0]`.
+        replaced: Those in place of which the run does something itself.
+        exact: The places of those without which the config reproduces the weights.
     """
 
-    def __init__(self, callback: Any, where: str) -> None:
-        self._callback = callback
+    def __init__(
+        self,
+        called: Mapping[str, Any],
+        replaced: Mapping[str, Any],
+        exact: Collection[str] = (),
+    ) -> None:
+        self._called = called
+        self._replaced = replaced
+        self._exact = frozenset(exact)
+        self.averages_epochs = bool(called)
+        self._states = {
+            place: ObjectState(callback, skipped_attributes(callback))
+            for place, callback in called.items()
+        }
+        self._keys = _names(called)
         self._epoch = 0
-        self._trained: Logs = {}
-        name = type(callback).__name__
-        self.inexact_reason = (
-            f"{where}: {name} was passed as an object, which config.yaml does not name, and whose "
-            "state is not in checkpoints"
-        )
+        self._is_within_epoch = False
+        self._has_ended = False
+        self._stopped_by = ""  # the callback that has set `model.stop_training`
+        self._logs: dict[str, float] = {}  # of the training, since the begin of the epoch
+        self._last: dict[str, float] = {}  # of the last epoch
+        self._optimizers: list[Any] = []  # those whose learning rate can be set
+        self._rates: list[float] = []  # their learning rates at the begin
+        self._restored: JsonObject = {}
+        self._run: RunView | None = None
+        self._files: ArrayFiles | None = None
+
+    @property
+    def inexact_reason(self) -> str:  # type: ignore[override]
+        """Why the config does not reproduce the run; "" if it does."""
+        called = {place: cb for place, cb in self._called.items() if place not in self._exact}
+        names = [f"{place}: {type(callback).__name__}" for place, callback in called.items()]
+        if not names:
+            return ""
+        verb = "was passed as an object" if len(names) == 1 else "were passed as objects"
+        unstored = [f"{p}.{name}" for p in called for name in self._states[p].unstored()]
+        more = f", and checkpoints do not contain {', '.join(unstored)}" if unstored else ""
+        return f"{', '.join(names)} {verb}, which config.yaml does not name{more}"
+
+    @property
+    def _model(self) -> Any:
+        assert self._run is not None
+        return getattr(self._run.model, "keras_3_model", self._run.model)
+
+    def on_run_begin(self, run: RunView) -> None:
+        """Says which callbacks are not called."""
+        for place, callback in self._replaced.items() if run.is_chief else ():
+            name = keras_name(callback)
+            note(f"note: {place}: {name} is not called: {INSTEAD[name]}")
 
     def on_train_begin(self, run: RunView) -> None:
-        """Passes the model, and begins the first epoch."""
-        self._callback.set_params({"epochs": None, "steps": None, "verbose": 0})
-        self._callback.set_model(run.model)
-        run.model.stop_training = False
-        self._callback.on_train_begin({})
-        self._begin_epoch(run)
+        """Passes the model, restores the state, and begins an epoch unless one has begun."""
+        self._run = run
+        self._files = ArrayFiles(run.model_dir)
+        optimizer = getattr(self._model, "optimizer", None)
+        if optimizer is None:
+            optimizer = getattr(run.state.optimizer, "keras_3_optimizer", run.state.optimizer)
+        self._optimizers = [*filter(has_settable_rate, parts_of(optimizer))]
+        self._rates = [*map(read_rate, self._optimizers)]
+        self._set_optimizer(readable_optimizer(optimizer, self._model))
+        self._model.stop_training = False
+        epochs = math.ceil(run.train_steps / run.plan.epoch_steps)
+        for callback in self._called.values():
+            callback.set_params({"epochs": epochs, "steps": run.plan.epoch_steps, "verbose": 0})
+            callback.set_model(self._model)
+        self._check(run, optimizer)
+        if not self._called:
+            return
+        self._has_ended = _has_ended(run)
+        for place, callback in () if self._has_ended else self._called.items():
+            if is_log(callback):
+                self._open_log(place, callback)
+            else:
+                self._call(place, "on_train_begin", {})
+        self._epoch = run.step // run.plan.epoch_steps
+        self._restore()
+        if not (self._is_within_epoch or self._has_ended):
+            self._begin_epoch()
+        self._pause(run)
+
+    def _set_optimizer(self, optimizer: Any) -> None:
+        object.__setattr__(self._model, "optimizer", optimizer)  # Not to be tracked by the model.
 
     def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Stores the metrics of the training."""
-        self._trained = logs
+        """Stores the averages of the epoch, which ends here if nothing is evaluated."""
+        self._logs = {
+            name.removeprefix("training_"): value
+            for name, value in scalars(logs).items()
+            if name not in NON_METRICS and is_result(name) and not name.endswith("learning_rate")
+        }
+        if self._called and run.evaluator is None and run.plan.should_evaluate(run.step):
+            self._end_epoch(run, {})
+            self._pause(run)
+
+    def on_evaluate_begin(self, run: RunView) -> None:
+        """Begins a test, unless the training has ended."""
+        if not self._has_ended:
+            self._call_all("on_test_begin", {})
 
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Ends an epoch, and stops the run if the callback has set `model.stop_training`."""
-        self._callback.on_epoch_end(self._epoch, dict(self._keras_logs(logs)))
+        """Ends a test and an epoch, unless the training has ended."""
+        if self._called and not self._has_ended:
+            results = {
+                name.removeprefix("validation_"): value
+                for name, value in scalars(logs).items()
+                if name not in NON_METRICS
+            }
+            self._call_all("on_test_end", dict(results))
+            self._end_epoch(run, {f"val_{name}": value for name, value in results.items()})
+
+    def on_last_step(self, run: RunView) -> bool:
+        """Ends the training; returns whether a callback has changed the weights."""
+        from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+
+        if not self._called:
+            return False
+        if self._is_within_epoch:
+            self._end_epoch(run, {})
+        before = weights_fingerprint(run.model)
+        self._call_all("on_train_end", dict(self._last))
+        self._has_ended = True
+        self._set_optimizer(getattr(self._model.optimizer, "viewed", self._model.optimizer))
+        is_changed = bool(weights_fingerprint(run.model) != before)
+        if is_changed and run.state.ema is not None:
+            run.state.ema.reset()  # The run ends with its averages.
+        return is_changed
+
+    def get_state(self) -> JsonObject | None:
+        """Returns the state of each callback, and where the training is."""
+        if not self._called:
+            return None
+        if self._run is None or self._files is None:
+            return self._restored
+        arrays: Arrays = {}
+        sizes = {place: _file_size(log) for place, log in self._called.items() if is_log(log)}
+        states = {place: state.read(arrays) for place, state in self._states.items()}
+        rates = [*map(read_rate, self._optimizers)]
+        trainer = self._run.trainer
+        stops = self._model.stop_training and not self._has_ended
+        is_between = not self._is_within_epoch or self._run.step % self._run.plan.epoch_steps == 0
+        return {
+            "epoch": self._epoch,
+            "is_within_epoch": self._is_within_epoch,
+            "stopped_by": self._stopped_by if stops else "",
+            "states": {self._keys[place]: state for place, state in states.items() if state},
+            "sizes": {self._keys[place]: size for place, size in sizes.items()},
+            "learning_rates": rates if rates != self._rates else [],
+            "metrics": [] if is_between or trainer is None else trainer.metric_values(),
+            "arrays": self._files.write(arrays),
+        }
+
+    def set_state(self, state: JsonObject) -> None:
+        """Restores the state: now if the run returns to a checkpoint, else before it trains."""
+        self._restored = state
+        if self._run is not None:
+            self._has_ended = False
+            for place, callback in self._called.items():
+                if is_log(callback):
+                    self._open_log(place, callback)
+            self._restore()
+            self._pause(self._run)
+
+    def _restore(self) -> None:
+        state = self._restored
+        if not state or self._run is None or self._files is None or self._run.trainer is None:
+            return
+        arrays = self._files.read(state["arrays"])
+        for place, own in self._states.items():
+            own.write(state["states"].get(self._keys[place], {}), arrays)
+        self._epoch = state["epoch"]
+        self._is_within_epoch = state["is_within_epoch"]
+        self._stopped_by = state["stopped_by"]
+        self._model.stop_training = bool(self._stopped_by)
+        rates = state["learning_rates"] or self._rates
+        for optimizer, rate in zip(self._optimizers, rates, strict=False):
+            if rate != read_rate(optimizer):
+                optimizer.learning_rate = rate
+        if state["metrics"]:
+            with contextlib.suppress(ValueError):  # The metrics are others, after an override.
+                self._run.trainer.restore_metrics(state["metrics"])
+
+    def _begin_epoch(self) -> None:
+        self._is_within_epoch = True
+        self._call_all("on_epoch_begin", self._epoch, {})
+
+    def _end_epoch(self, run: RunView, results: Mapping[str, float]) -> None:
+        values = self._last = {**self._logs, **results}
+        ema = run.state.ema
+        # With averages of the weights, these were evaluated.
+        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
+            for place, callback in self._called.items():
+                monitor = monitor_of(callback)
+                if monitor and monitor not in values:
+                    raise ConfigError([unknown_monitor(place, callback, values)])
+                self._call(place, "on_epoch_end", self._epoch, values)
         self._epoch += 1
-        if run.model.stop_training:
-            run.stop(f"{type(self._callback).__name__} set stop_training")
-        else:
-            self._begin_epoch(run)
+        self._is_within_epoch = False
+        if self._model.stop_training:
+            run.stop(f"{self._stopped_by} set stop_training")
+        if not _has_ended(run):
+            self._begin_epoch()
 
-    def on_train_end(self, run: RunView) -> None:
-        """Ends the training."""
-        self._callback.on_train_end({})
+    def _call_all(self, method: str, *arguments: Any) -> None:
+        for place in self._called:
+            self._call(place, method, *arguments)
 
-    def get_state(self) -> int:
-        """Returns the number of epochs."""
-        return self._epoch
+    def _call(self, place: str, method: str, *arguments: Any) -> None:
+        getattr(self._called[place], method)(*arguments)
+        if self._model.stop_training and not self._stopped_by:
+            self._stopped_by = type(self._called[place]).__name__
 
-    def set_state(self, state: int) -> None:
-        """Restores the number of epochs."""
-        self._epoch = state
+    def _pause(self, run: RunView) -> None:
+        """Makes a loop end with the epoch. Otherwise, its evaluation does so."""
+        if run.evaluator is None:
+            steps = run.plan.epoch_steps
+            run.stops.pause_at((run.step // steps + 1) * steps)
 
-    def _begin_epoch(self, run: RunView) -> None:
-        if run.step < run.train_steps:
-            self._callback.on_epoch_begin(self._epoch, {})
+    def _open_log(self, place: str, callback: Any) -> None:
+        """Opens the file of a `CSVLogger`, without the rows of epochs that are trained again."""
+        assert self._files is not None
+        key = self._keys[place]
+        sizes = self._restored.get("sizes", {})
+        if key not in sizes and callback.append:
+            # The run may have been killed before it saved a checkpoint.
+            sizes = self._files.first_sizes({key: _file_size(callback)})
+        appends = callback.append
+        if key in sizes:
+            callback.append = True
+            _cut_file(callback, sizes[key])
+        self._call(place, "on_train_begin", {})
+        if key in sizes:
+            callback.append_header = sizes[key] == 0
+        callback.append = appends
 
-    def _keras_logs(self, logs: Logs) -> Iterator[tuple[str, float]]:
-        for name, value in scalars(self._trained).items():
-            if name not in NON_METRICS and is_result(name):
-                yield name.removeprefix("training_"), value
-        for name, value in scalars(logs).items():
-            if name not in NON_METRICS:
-                yield f"val_{name.removeprefix('validation_')}", value
+    def _check(self, run: RunView, optimizer: Any) -> None:
+        """Raises `ConfigError` if callbacks do not fit the model, the optimizer or the metrics."""
+        problems: dict[str, list[Problem]] = {}
+        evaluator = run.evaluator
+        known: list[str] = []
+        if evaluator is not None and not evaluator.gathers:
+            known = [f"val_{name.removeprefix('validation_')}" for name in evaluator.metric_names]
+        for place, callback in {**self._called, **self._replaced}.items():
+            found = find_conflicts(callback, run, optimizer)
+            problems[place] = [Problem(place, text, ORIGIN, code) for code, text in found]
+            monitor = monitor_of(callback)
+            if known and monitor.startswith("val_") and monitor not in known:
+                problems[place].append(unknown_monitor(place, callback, known))
+            known = [] if may_add_values(callback) else known
+        if any(problems.values()):
+            places = sorted(problems, key=lambda place: (len(place), place))
+            raise ConfigError(problem for place in places for problem in problems[place])
+
+
+def _has_ended(run: RunView) -> bool:
+    return run.step >= run.train_steps or bool(run.stops.reason)
+
+
+def _names(called: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the names of callbacks by place: their class, with a number if it is not the only."""
+    names: dict[str, str] = {}
+    for place, callback in called.items():
+        name = type(callback).__name__
+        number = 1 + sum(known.partition("#")[0] == name for known in names.values())
+        names[place] = name if number == 1 else f"{name}#{number}"
+    return names
+
+
+def _file_size(log: Any) -> int:
+    import tensorflow as tf
+
+    exists = tf.io.gfile.exists(log.filename)
+    return int(tf.io.gfile.stat(log.filename).length) if exists else 0
+
+
+def _cut_file(log: Any, size: int) -> None:
+    """Closes the file of a `CSVLogger`, and removes what it has written after a size in bytes."""
+    import tensorflow as tf
+
+    if getattr(log, "csv_file", None) is not None:
+        log.csv_file.close()
+        log.writer = None
+    if _file_size(log) > size:
+        with tf.io.gfile.GFile(log.filename, "rb") as file:
+            content = file.read(size)
+        with tf.io.gfile.GFile(log.filename, "wb") as file:
+            file.write(content)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.tasks.metrics import Ratio
 from orbit_runner.train.loops.stage import Stage
 from orbit_runner.train.watch import Watch
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.train.loops.stage import Results
 
 
@@ -39,7 +39,7 @@ class Recorder(Stage):
     def __init__(
         self,
         interval: int,  # in steps
-        metrics: Sequence[Ratio],
+        metrics: Sequence[TaskMetric],
         learning_rates: Callable[[], Mapping[str, tf.Tensor]],  # returns scalars by name
         watch: Watch | None = None,  # what else the records of measured steps contain
     ) -> None:

@@ -115,10 +115,9 @@ class FiniteCheck(Stage):
 
 
 def _float_variables(state: TrainState) -> Iterator[Variable]:
-    inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
     hyperparameters = {id(variable) for variable in state.hyperparameters()}
     averages = state.ema.averages if state.ema is not None else []
-    for variable in (*state.model.variables, *inner.variables(), *averages):
+    for variable in (*state.model.variables, *state.optimizer_variables(), *averages):
         if variable.dtype.is_floating and id(variable) not in hyperparameters:
             yield variable
 

@@ -252,10 +252,9 @@ def _variables(state: TrainState) -> list[Variable]:
     checkpoint = tf.train.Checkpoint(**state.items(ema_in_optimizer=False))
     descendants = [*tf.train.TrackableView(checkpoint).descendants()]
     # Slots of legacy optimizers are no attributes of the optimizer.
-    inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
     unique = {
         id(variable): variable
-        for variable in (*descendants, *inner.variables())
+        for variable in (*descendants, *state.optimizer_variables())
         if is_variable(variable)
     }
     return list(unique.values())

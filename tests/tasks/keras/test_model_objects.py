@@ -20,16 +20,17 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.errors import SettingError
 from orbit_runner.run_directory.data_record import fingerprint_of
-from orbit_runner.tasks.keras import given_models
-from orbit_runner.tasks.keras.given_models import register_model
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.keras.config import KerasModelConfig
+from orbit_runner.tasks.keras.model_builder import build_model, register_model
 from orbit_runner.tasks.keras.passed_objects import MODELS
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import classes, keras_config
 from tests.support.problems import pairs, raises
 from tests.support.toy import Notes, run, run_and_resume
 
-_HERE = "tests.tasks.keras.test_given_models"
-_LOGITS = {"name": "sparse_categorical_crossentropy", "from_logits": True}
+_HERE = "tests.tasks.keras.test_model_objects"
+_LOGITS = {"class_name": "SparseCategoricalCrossentropy", "config": {"from_logits": True}}
 _PACKAGES = {"2": tf_keras, "3": keras}
 
 
@@ -70,9 +71,9 @@ def compiled_model(version: str = "2") -> Any:
     )
 
 
-def weighted_metrics() -> tf_keras.Model:
+def weighted_metrics(version: str) -> Any:
     """Returns a model whose metrics are weighted."""
-    return model_of("2", loss="sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    return model_of(version, loss="sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
 
 
 def two_compiled() -> tf_keras.Model:
@@ -180,31 +181,31 @@ def without_inputs() -> keras.Model:
     return model
 
 
-def test_settings_win_over_compile() -> None:
-    config = _config(build=f"{_HERE}:compiled_model").task
-    task = KerasTask(config.replace(metrics=("mae",), loss="sparse_categorical_crossentropy"))
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_settings_win_over_compile(version: str) -> None:
+    config = _config(build=f"{_HERE}:compiled_model", arguments__version=f"'{version}'").task
+    task = KerasTask(config.replace(metrics=("mae",), loss=_LOGITS))
     model = task.build_model()
     assert [metric.name for metric in task.build_metrics()] == ["mae"]
-    # A step of Model Garden would add the loss of a compiled model to that of the task.
-    assert model.compiled_loss is None
-    assert model.optimizer is None
-    assert "optimizer" not in tf.train.TrackableView(model).children(model)
+    x, y = _data()
+    outputs = model(x)
+    losses = task.example_losses((tf.constant(x), tf.constant(y), None), outputs)
+    expected = tf.nn.sparse_softmax_cross_entropy_with_logits(y, outputs)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    # What `compile` has built is no part of checkpoints and exports.
+    children = tf.train.TrackableView(model).children(model)
+    assert {"optimizer", "compiled_loss", "compiled_metrics"}.isdisjoint(children)
 
 
-@pytest.mark.parametrize(
-    ("version", "optimizer", "is_noted"),
-    [("2", "SGD", False), ("3", "SGD", False), ("2", "RMSprop", True), ("3", "RMSprop", True)],
-)
-def test_note_names_an_optimizer_of_compile_only_if_the_run_has_another(
-    version: str, optimizer: str, is_noted: bool
-) -> None:
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("model", ["model_of", "compiled_model"])
+def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model: str) -> None:
     rate = "{type: constant, constant: {learning_rate: 0.1}}"
     config = keras_config(
         task__model="{}",
-        task__model__build=f"{_HERE}:model_of",
+        task__model__build=f"{_HERE}:{model}",
         task__model__arguments__version=f"'{version}'",
-        task__model__arguments__optimizer=optimizer,
-        task__model__arguments__loss="sparse_categorical_crossentropy",
+        task__loss="sparse_categorical_crossentropy",
         trainer__optimizer_config__optimizer="{type: sgd_experimental}",
         trainer__optimizer_config__learning_rate=rate,
     )
@@ -212,8 +213,10 @@ def test_note_names_an_optimizer_of_compile_only_if_the_run_has_another(
     with notes.listening_scope():
         task = KerasTask(config.task)
         task.build_model()
-        task.create_optimizer(config.trainer.optimizer_config)
-    assert any(f"with the optimizer {optimizer}," in text for text in notes.notes) == is_noted
+        optimizer = task.create_optimizer(config.trainer.optimizer_config)
+    assert type(optimizer) is tf_keras.optimizers.SGD
+    noted = [text for text in notes.notes if "the model is compiled with another" in text]
+    assert len(noted) == (model == "compiled_model")
 
 
 def test_losses_of_compile_by_output() -> None:
@@ -221,18 +224,28 @@ def test_losses_of_compile_by_output() -> None:
     model = task.build_model()
     x, y = _data()
     first, second = model(x)
-    losses = task.example_losses(tf.constant(y), [first, second])
+    losses = task.example_losses((tf.constant(x), tf.constant(y), None), [first, second])
 
     loss = tf_keras.losses.sparse_categorical_crossentropy
     np.testing.assert_allclose(losses, loss(y, first) + 0.5 * loss(y, second), rtol=1e-5)
     names = [metric.name for metric in task.build_metrics()]
-    assert names == ["first_loss", "first_accuracy", "second_loss", "second_accuracy"]
+    assert names == ["first_loss", "second_loss", "first_accuracy", "second_accuracy"]
 
 
-def test_what_no_setting_describes_is_refused() -> None:
-    task = KerasTask(_config(build=f"{_HERE}:weighted_metrics").task)
-    with raises("bad-model", "task.model"):
-        task.build_model()
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_weighted_metrics_of_compile_are_used(version: str) -> None:
+    config = _config(build=f"{_HERE}:weighted_metrics", arguments__version=f"'{version}'")
+    task = KerasTask(config.task)
+    model = task.build_model()
+    x, y = _data()
+    w = np.arange(64, dtype=np.float32) % 3
+    weights = (None, tf.constant(w))
+    task.validation_step((tf.constant(x), tf.constant(y), weights), model)
+
+    (metric,) = task.build_metrics()
+    assert metric.name == "accuracy"
+    is_right = model(x).numpy().argmax(axis=1) == y
+    np.testing.assert_allclose(metric.result(), (is_right * w).sum() / w.sum(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
@@ -259,9 +272,12 @@ def test_weights_of_a_model_are_the_initial_ones(version: str, tmp_path: Path) -
         np.testing.assert_array_equal(trained[index], before[index])
     for value, other in zip(before, _values(model), strict=True):
         np.testing.assert_array_equal(value, other)
-    config = orbit_runner.load(tmp_path / "run").config
-    assert config.task.model.digest == register_model(model)
+    saved = orbit_runner.load(tmp_path / "run")
+    assert saved.config.task.model.digest == register_model(model)
     assert not result.inexact
+    MODELS.clear()  # As in another process.
+    for value, other in zip(_values(saved.model()), trained, strict=True):
+        np.testing.assert_array_equal(value, other)
 
 
 @pytest.mark.slow
@@ -282,8 +298,9 @@ def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) ->
     assert results[0].weights == results[1].weights
     assert config.task.loss == "sparse_categorical_crossentropy"
     assert config.task.metrics == ("accuracy",)
-    optimizer = config.trainer.optimizer_config.optimizer
-    assert (optimizer.type, optimizer.get().momentum) == ("sgd_experimental", pytest.approx(0.9))
+    optimizer = config.task.optimizer
+    assert (optimizer["class_name"], optimizer["config"]["momentum"]) == ("SGD", 0.9)
+    assert config.trainer.optimizer_config.optimizer.type is None
 
     other = tf_keras.models.clone_model(model)
     other.set_weights([value + 1 for value in _values(model)])
@@ -299,10 +316,13 @@ def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) ->
         )
 
 
-def test_optimizer_of_compile_that_no_setting_describes_is_refused(tmp_path: Path) -> None:
-    model = model_of("3", loss="sparse_categorical_crossentropy")  # The default is RMSprop.
-    with raises("not-supported", "model"):
-        orbit_runner.run(model, _data(), model_dir=tmp_path, progress="none")
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_default_optimizer_of_compile_is_that_of_the_run(version: str, tmp_path: Path) -> None:
+    model = model_of(version, loss="sparse_categorical_crossentropy")
+    orbit_runner.run(model, _data(), model_dir=tmp_path, progress="none")
+    config = orbit_runner.load(tmp_path).config
+    assert config.task.optimizer["class_name"] == "RMSprop"
 
 
 @pytest.mark.slow
@@ -313,6 +333,17 @@ def test_stopped_run_of_a_model_has_the_weights_of_an_uninterrupted_one(
 ) -> None:
     config = _config(digest=_quoted(model_of(version)))
     run_and_resume(config, tmp_path, strategy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_run_has_the_model_for_other_processes(version: str, tmp_path: Path) -> None:
+    config = _config(digest=_quoted(compiled_model(version)))
+    whole, _ = run(config, tmp_path / "whole")
+    run(config.replace(trainer=config.trainer.replace(train_steps=10)), tmp_path / "parts")
+    MODELS.clear()
+    parts, _ = run(config, tmp_path / "parts")
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
 
 
 @pytest.mark.slow
@@ -340,12 +371,16 @@ def test_model_that_cannot_be_copied_is_refused() -> None:
         KerasTask(_config(digest=_quoted(model)).task).build_model()
 
 
-def test_vocabulary_that_a_layer_adapted_to_is_copied() -> None:
-    lookup = tf_keras.layers.StringLookup(output_mode="multi_hot")
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_vocabulary_that_a_layer_adapted_to_is_copied(version: str) -> None:
+    package = _PACKAGES[version]
+    lookup = package.layers.StringLookup(output_mode="multi_hot")
     lookup.adapt(["a", "b", "b"])
-    model = tf_keras.Sequential([tf_keras.Input([1], dtype="string"), lookup])
-    copy = given_models.clone_passed_model(register_model(model), None)
+    model = package.Sequential([package.Input([1], dtype="string"), lookup])
+    config = KerasModelConfig(digest=register_model(model))
+    copy, _ = build_model(config, tf_keras.Input([1], dtype="string"), Assets())
     assert copy.layers[-1].get_vocabulary() == lookup.get_vocabulary()
+    assert copy.layers[-1] is not lookup
 
 
 def test_model_of_another_process_is_an_error() -> None:

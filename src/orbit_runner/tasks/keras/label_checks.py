@@ -1,0 +1,222 @@
+"""The loss that labels and outputs require, and checks that labels fit the losses of a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.errors import SettingError, nearest_name_hint
+from orbit_runner.tasks.keras.outputs import Output
+from orbit_runner.tasks.keras.trained_arrays import Labels
+from orbit_runner.tasks.keras_items import CLASS_NAME, CONFIG, Item
+from orbit_runner.tf_internals import function_arguments
+from orbit_runner.utils.log import note
+
+_LOSS = "task.loss"
+_KINDS = {
+    "sparsecategoricalcrossentropy": "sparse",
+    "categoricalcrossentropy": "categorical",
+    "categoricalfocalcrossentropy": "categorical",
+    "binarycrossentropy": "binary",
+    "binaryfocalcrossentropy": "binary",
+    "bce": "binary",
+}
+_REGRESSION_LOSSES = "mse, mae, huber, log_cosh"
+
+
+@dataclasses.dataclass(frozen=True)
+class LossKind:
+    """What the loss of an output is for.
+
+    Attributes:
+        name: The name of the loss.
+        kind: `sparse`, `categorical`, `binary`, or "" for all other losses.
+        from_logits: Whether the output is logits.
+        ignored_class: The class number that the loss ignores, which is then no label.
+    """
+
+    name: str = ""
+    kind: str = ""
+    from_logits: bool = False
+    ignored_class: int | None = None
+
+
+def loss_kinds(loss: Any, outputs: Sequence[Output]) -> dict[str, LossKind]:
+    """Returns what the losses of `compile` are for, by the name of the output."""
+    names = [output.name for output in outputs]
+    if isinstance(loss, Mapping):
+        losses = [loss.get(name) for name in names]
+    elif isinstance(loss, (list, tuple)) and len(loss) == len(names):
+        losses = [*loss]
+    else:
+        losses = [loss] * len(names)
+    return {
+        name: _kind_of(item, output)
+        for name, item, output in zip(names, losses, outputs, strict=True)
+    }
+
+
+def _kind_of(loss: Any, output: Output) -> LossKind:
+    if loss is None:
+        return LossKind()
+    name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+    plain = name.lower().replace("_", "")
+    if plain in ("ce", "crossentropy"):
+        plain = "binarycrossentropy" if output.width == 1 else "categoricalcrossentropy"
+    config = {} if isinstance(loss, str) else _config_of(loss)
+    return LossKind(
+        name,
+        _KINDS.get(plain, ""),
+        bool(config.get("from_logits")),
+        config.get("ignore_class"),
+    )
+
+
+def _config_of(loss: Any) -> Mapping[str, Any]:
+    try:
+        return {**loss.get_config(), **function_arguments(loss)}
+    except Exception:  # Code of the user.
+        return function_arguments(loss)
+
+
+def default_loss(labels: Labels | Mapping[str, Labels], outputs: Sequence[Output]) -> Item:
+    """Returns the loss that labels and outputs require.
+
+    Raises `SettingError` if they leave a choice.
+    """
+    if len(outputs) != 1:
+        names = ", ".join(output.name for output in outputs)
+        raise SettingError(
+            _LOSS, f"is not set\nset one loss, or one for each output: {names}", code="not-set"
+        )
+    (output,) = outputs
+    label = labels if isinstance(labels, Labels) else next(iter(labels.values()))
+    activation = output.activation
+    if label.are_integers and (output.width or 0) > 1 and not _range_problem(label, output):
+        if activation in ("softmax", "linear") and _are_class_numbers(label, output):
+            config = {"from_logits": activation == "linear"}
+            return {CLASS_NAME: "SparseCategoricalCrossentropy", CONFIG: config}
+        candidates = (
+            "sparse_categorical_crossentropy, categorical_crossentropy, "
+            "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}"
+        )
+    elif activation == "sigmoid" and label.are_integers and label.high == 1:
+        return "binary_crossentropy"
+    elif label.are_integers and label.high is not None and label.high <= 1:
+        candidates = (
+            "binary_crossentropy, "
+            "{class_name: BinaryCrossentropy, config: {from_logits: true}}, mse"
+        )
+    else:
+        candidates = f"{_REGRESSION_LOSSES}, binary_crossentropy, categorical_crossentropy"
+    raise SettingError(
+        _LOSS,
+        f"is not set, and labels {label} with outputs {output} do not determine it\n"
+        f"candidates: {candidates}",
+        code="not-set",
+    )
+
+
+def _are_class_numbers(label: Labels, output: Output) -> bool:
+    return label.shape in (tuple(output.shape[:-1]), (*output.shape[:-1], 1))
+
+
+def check_labels(
+    kinds: Mapping[str, LossKind],
+    labels: Labels | Mapping[str, Labels] | None,
+    outputs: Sequence[Output],
+) -> None:
+    """Raises `SettingError` for labels that a loss would take without computing what it is for.
+
+    Such as class numbers that are not below the number of outputs, whose loss is NaN.
+    """
+    for label, output in _pairs(labels, outputs):
+        kind = kinds[output.name]
+        problem = ""
+        if kind.kind == "sparse" and kind.ignored_class is None:
+            problem = _sparse_problem(label, output)
+        elif kind.kind == "sparse":
+            problem = _range_problem(label, output, kind.ignored_class)
+        elif kind.kind == "binary" and label.high is not None:
+            if label.high > 1 or (label.low or 0.0) < 0:
+                problem = f"got labels {label}, expected 0 to 1"
+        elif kind.kind == "categorical" and label.are_integers and not label.shape:
+            problem = (
+                f"got labels {label} and outputs {output}, expected the same shape\n"
+                "for class numbers, use sparse_categorical_crossentropy"
+            )
+        if problem:
+            path = f"{_LOSS}.{output.name}" if output.name else _LOSS
+            raise SettingError(path, f"{kind.name} does not fit: {problem}", code="model-mismatch")
+        if kind.kind and not kind.from_logits and output.activation == "linear":
+            note(
+                f"warning: task.loss: {kind.name} expects probabilities, but the last layer of the "
+                "model has no activation; set from_logits: true, or add a softmax or sigmoid"
+            )
+
+
+def _pairs(
+    labels: Labels | Mapping[str, Labels] | None, outputs: Sequence[Output]
+) -> Iterator[tuple[Labels, Output]]:
+    """Yields each output with its labels, if it has some. One array is that of all outputs."""
+    if labels is None:
+        return
+    if isinstance(labels, Labels):
+        yield from ((labels, output) for output in outputs)
+        return
+    names = [output.name for output in outputs]
+    if names == [""]:
+        if len(labels) > 1:
+            raise SettingError(
+                "task.model",
+                f"the data has labels for several outputs, {', '.join(labels)}, but the model "
+                "returns a single tensor\n"
+                "return a list or a dict of tensors, or give one array of labels",
+                code="model-mismatch",
+            )
+        yield next(iter(labels.values())), outputs[0]
+        return
+    numbers = [str(number) for number in range(len(labels))]
+    if [*labels] == numbers and not {*numbers} & {*names}:
+        if len(numbers) != len(names):
+            raise SettingError(
+                "task.model",
+                f"the data has a list of {len(numbers)} arrays of labels, but the model has "
+                f"{len(names)} outputs: {', '.join(names)}",
+                code="model-mismatch",
+            )
+        yield from zip(labels.values(), outputs, strict=True)
+        return
+    for key, label in labels.items():
+        if key not in names:
+            raise SettingError(
+                "task.model",
+                f"the data has labels {key!r}, but the model has no such output"
+                f"{nearest_name_hint(key, names)}\nallowed: {', '.join(names)}, or a list of "
+                "arrays in this order",
+                code="not-allowed",
+            )
+        yield label, outputs[names.index(key)]
+
+
+def _sparse_problem(label: Labels, output: Output) -> str:
+    if label.shape == output.shape and output.width != 1:
+        return (
+            f"got labels {label} of the same shape as the outputs, expected class numbers\n"
+            "for one-hot labels, use categorical_crossentropy"
+        )
+    return _range_problem(label, output)
+
+
+def _range_problem(label: Labels, output: Output, ignored_class: int | None = None) -> str:
+    width = output.width
+    low, high = label.low, label.high
+    if low is not None and low < 0 and low != ignored_class:
+        return f"got labels {label}, expected class numbers starting at 0"
+    if width is not None and high is not None and high >= width and high != ignored_class:
+        return (
+            f"got labels {label}, but the model has {width} outputs, for classes 0 to {width - 1}\n"
+            f"change the width of the last layer to {high + 1:g}, or the labels"
+        )
+    return ""

@@ -1,0 +1,429 @@
+"""Functions and objects that a program passes to `run`: which one a name means."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+import orbit_runner
+from orbit_runner.tasks.keras import passed_objects
+from orbit_runner.tasks.keras.data import KerasData
+from orbit_runner.tasks.keras.model_builder import register_model
+from orbit_runner.tasks.keras.passed_objects import (
+    load_function,
+    passed_functions_scope,
+    register_function,
+    register_object,
+)
+from orbit_runner.utils import user_code
+from orbit_runner.utils.code_digest import code_digest
+from tests.support import keras_models
+from tests.support.problems import check, raises
+from tests.support.toy import Notes
+
+_LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_functions() -> Iterator[None]:
+    yield
+    passed_objects.FUNCTIONS.clear()
+
+
+def examples(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns points and their classes."""
+    return keras_models.classes(size)
+
+
+def _closure(size: int) -> Callable[[], Any]:
+    def load() -> Any:
+        return examples(size)
+
+    return load
+
+
+class _Loader:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def load(self) -> Any:
+        return examples(self.size)
+
+    def __call__(self) -> Any:
+        return examples(self.size)
+
+
+def _with_default(size: int) -> Callable[[], Any]:
+    def load(count: int = size) -> Any:
+        return examples(count)
+
+    return load
+
+
+def _defined_twice() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    def load() -> Any:
+        return examples(40)
+
+    first = load
+
+    def load() -> Any:  # type: ignore[no-redef]
+        return examples(20)
+
+    return first, load
+
+
+# Two functions of one name, which return 40 and 20 examples.
+_PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "lambdas": (lambda: examples(40), lambda: examples(20)),
+    "closures": (_closure(40), _closure(20)),
+    "defaults": (_with_default(40), _with_default(20)),
+    "defined twice": _defined_twice(),
+    "partials": (functools.partial(examples, 40), functools.partial(examples, 20)),
+    "methods": (_Loader(40).load, _Loader(20).load),
+    "objects": (_Loader(40), _Loader(20)),
+}
+
+
+def build(activation: str = "relu") -> keras.Model:
+    """Returns a small classifier."""
+    hidden = keras.layers.Dense(8, activation=activation)
+    return keras.Sequential([keras.Input([4]), hidden, keras.layers.Dense(3)])
+
+
+def _run(model_dir: Path, model: Any = build, data: Any = None, **settings: Any) -> Any:
+    settings = {"loss": _LOGITS, "epochs": 1, "batch_size": 20, "progress": "none", **settings}
+    data = examples(40) if data is None else data
+    return orbit_runner.run(model, data, model_dir=model_dir, **settings)
+
+
+@pytest.mark.parametrize("kind", _PAIRS)
+def test_functions_of_one_name_have_names_of_their_own(kind: str) -> None:
+    first, second = _PAIRS[kind]
+    with passed_functions_scope():
+        names = [register_function(function) for function in (first, second, first)]
+        sizes = [len(load_function(name, "")()[1]) for name in names]
+    with passed_functions_scope():
+        again = [register_function(function) for function in (first, second)]
+
+    assert names[1] == f"{names[0]}_2"
+    assert names[0] == names[2]
+    assert sizes == [40, 20, 40]
+    assert again == names[:2]
+
+
+def test_method_of_a_module_has_no_name_of_a_function_of_that_module() -> None:
+    with passed_functions_scope():
+        name = register_function(_Loader(20).load)
+        assert name.startswith("__main__:")
+        assert register_function(examples) == f"{__name__}:examples"
+        assert len(load_function(f"{__name__}:examples", "")(40)[1]) == 40
+
+
+def test_objects_of_one_class_have_names_of_their_own() -> None:
+    losses = [keras.losses.Huber(delta) for delta in (1.0, 2.0)]
+    with passed_functions_scope():
+        names = [register_object(loss) for loss in losses]
+        assert names == ["__main__:Huber", "__main__:Huber_2"]
+        assert [load_function(name, "") for name in names] == losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", _PAIRS)
+@pytest.mark.sample(1)
+def test_each_function_of_one_name_is_called_for_its_own_data(kind: str, tmp_path: Path) -> None:
+    train, validation = _PAIRS[kind]
+    result = _run(tmp_path, data=train, validation=validation)
+
+    assert result.step == 2
+    assert result.metrics["validation_examples"] == 20
+    assert [reason.partition(":")[0] for reason in result.inexact] == [
+        "task.train_data.function",
+        "task.validation_data.function",
+    ]
+
+
+def _two_outputs() -> keras.Model:
+    inputs = keras.Input([4])
+    heads = {
+        name: keras.layers.Dense(1, kernel_initializer="zeros", name=name)(inputs) for name in "ab"
+    }
+    return keras.Model(inputs, heads)
+
+
+def _scaled(factor: float) -> Callable[..., Any]:
+    def squared(labels: Any, outputs: Any) -> Any:
+        return factor * tf.reduce_mean(tf.square(tf.cast(labels, outputs.dtype) - outputs), -1)
+
+    return squared
+
+
+@pytest.mark.slow
+def test_losses_and_metrics_of_one_name_are_those_of_their_outputs(tmp_path: Path) -> None:
+    ones = {name: np.ones([40, 1], np.float32) for name in "ab"}
+    data = examples(40)[0], ones
+    result = _run(
+        tmp_path,
+        _two_outputs,
+        data,
+        validation=data,
+        loss={"a": _scaled(1.0), "b": _scaled(100.0)},
+        metrics={"a": [_scaled(2.0)], "b": [_scaled(200.0)]},
+        optimizer=keras.optimizers.SGD(1e-30),
+    )
+
+    metrics = {name: round(value, 3) for name, value in result.metrics.items()}
+    assert metrics == {
+        "a_loss": 1.0,
+        "b_loss": 100.0,
+        "a_squared": 2.0,
+        "b_squared": 200.0,
+        "validation_loss": 101.0,
+        "validation_examples": 40.0,
+    }
+
+
+def _doubled() -> Callable[..., Any]:
+    def doubled(labels: Any, outputs: Any) -> Any:
+        return 2.0 * keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True)
+
+    return doubled
+
+
+@pytest.mark.slow
+def test_second_start_of_a_program_resumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start(epochs: int) -> int:
+        # Functions with the same code, as those of another process.
+        train, validation = _closure(40), _closure(20)
+        notes = Notes()
+        _run(
+            tmp_path, lambda: build(), train, validation=validation, epochs=epochs, loss=_doubled(),
+            callbacks=[notes], progress="plain",
+        )  # fmt: skip
+        return notes.started_at[0]
+
+    assert [start(1), start(2)] == [0, 2]
+    assert "code changed" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_changed_function_of_the_same_run_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run(tmp_path, lambda: build("relu"))
+    result = _run(tmp_path, lambda: build("tanh"), epochs=2, progress="plain")
+
+    changed = "note: this code changed since the checkpoint of step 2 was saved:\n  __main__:lambda"
+    assert changed in capsys.readouterr().err
+    assert "it was resumed at step 2 with changed code (__main__:lambda)" in result.inexact
+
+
+def _activations(model: keras.Model) -> str:
+    return str(model.layers[0].activation.__name__)
+
+
+def _network(activation: str) -> Callable[[], keras.Model]:
+    def network() -> keras.Model:
+        return build(activation)
+
+    return network
+
+
+@pytest.mark.slow
+def test_loaded_model_is_that_of_the_function_that_the_run_was_trained_with(tmp_path: Path) -> None:
+    results = {name: _run(tmp_path / name, _network(name)) for name in ("relu", "tanh")}
+    x, _ = examples(40)
+    for name, result in results.items():
+        model = orbit_runner.load(tmp_path / name).model()
+        assert _activations(model) == name
+        np.testing.assert_array_equal(model(x), result.model(x))
+
+    passed_objects.FUNCTIONS["__main__:network"].popitem()  # It is gone in another process.
+    with raises("other-code", "task.model.build"):
+        orbit_runner.load(tmp_path / "tanh").model()
+    assert _activations(orbit_runner.load(tmp_path / "relu").model()) == "relu"
+
+
+@pytest.mark.slow
+def test_function_that_reads_another_value_now_does_not_load_the_model(tmp_path: Path) -> None:
+    activation = "relu"
+
+    def network() -> keras.Model:
+        return build(activation)
+
+    _run(tmp_path, network)
+    assert _activations(orbit_runner.load(tmp_path).model()) == "relu"
+    activation = "tanh"
+    with raises("other-code", "task.model.build"):
+        orbit_runner.load(tmp_path).model()
+
+
+@pytest.mark.slow
+def test_every_function_that_cannot_be_imported_is_reported_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = _run(
+        tmp_path,
+        lambda: build(),
+        _closure(40),
+        validation=_Loader(20),
+        loss=_doubled(),
+        metrics=["accuracy", _doubled()],
+        progress="plain",
+    )
+
+    reasons = {
+        "task.model.build: __main__:lambda",
+        "task.train_data.function: __main__:load",
+        "task.validation_data.function: __main__:_Loader",
+        "task.loss: __main__:doubled",
+        "task.metrics[1]: __main__:doubled_2",
+    }
+    assert {
+        reason.removesuffix(" cannot be imported by its name") for reason in result.inexact
+    } == (reasons)
+    start = capsys.readouterr().err.partition("building the model")[0]
+    assert all(reason in start for reason in reasons)
+
+    passed_objects.FUNCTIONS.clear()  # As in another process, which reads the run, too.
+    paths = ["model.build", "loss", "metrics[1]", "train_data.function", "validation_data.function"]
+    problems = KerasData(orbit_runner.load(tmp_path).config.task).problems()
+    check(problems, *(("import-failed", path) for path in paths))
+
+
+def test_import_of_a_function_of_another_program_is_refused() -> None:
+    with raises("import-failed", "task.model.build"):
+        load_function("__main__:build", "task.model.build")
+
+
+def _made(text: str, **values: Any) -> Any:
+    """Returns the function or class `f` of a program, as of a script."""
+    module = types.ModuleType("__main__")
+    vars(module).update(values)
+    exec(compile(text, "<cell>", "exec"), vars(module))
+    return vars(module)["f"]
+
+
+_CELL = """
+def f(x, factor=2):
+    return [x + offset for _ in range(factor)]
+"""
+_CLASS = """
+class f(list):
+    size = 3
+    def call(self): return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda: _made(_CELL, offset=1), lambda: _made(_CELL.replace("x +", "x -"), offset=1)),
+        (lambda: _made(_CELL, offset=1), lambda: _made(_CELL, offset=2)),
+        (lambda: _made(_CELL, offset=[1]), lambda: _made(_CELL, offset=[2])),
+        (lambda: _made(_CELL, offset=np.ones(3)), lambda: _made(_CELL, offset=np.zeros(3))),
+        (lambda: _made(_CELL), lambda: _made(_CELL.replace("=2", "=3"))),
+        (lambda: _made(_CELL), lambda: _made(_CELL.replace("]", " if x]"))),
+        (lambda: _made(_CLASS), lambda: _made(_CLASS.replace("3", "4"))),
+        (lambda: _made(_CLASS), lambda: _made(_CLASS.replace("return 1", "return 2"))),
+        (lambda: _made(_CLASS), lambda: _made(_CLASS.replace("list", "dict"))),
+        (lambda: functools.partial(examples, 1), lambda: functools.partial(examples, 2)),
+        (lambda: functools.partial(examples, 1), lambda: functools.partial(_closure, 1)),
+        (lambda: _Loader(1).load, lambda: _Loader(2).load),
+        (lambda: _Loader(1).load, lambda: _Loader(1).__call__),
+        (lambda: keras.losses.Huber(1.0), lambda: keras.losses.Huber(2.0)),
+        (lambda: _closure(1), lambda: _closure(2)),
+        (lambda: {"a": {1, 2}}, lambda: {"a": {1, 3}}),
+        (lambda: tf.constant([1.0]), lambda: tf.constant([2.0])),
+    ],
+)
+def test_digest_is_that_of_what_a_function_computes_with(
+    first: Callable[[], Any], second: Callable[[], Any]
+) -> None:
+    assert code_digest(first()) == code_digest(first())
+    assert code_digest(first()) != code_digest(second())
+
+
+def test_digest_does_not_change_with_what_a_function_counts_itself() -> None:
+    counts = _made("count = 0\ndef f():\n    global count\n    count += 1\n    return count")
+    before = code_digest(counts)
+    counts()
+    assert code_digest(counts) == before
+
+
+def test_digest_of_a_value_that_contains_itself_ends() -> None:
+    values: list[Any] = [1]
+    values.append(values)
+    function = _made("def f(n):\n    return values and f(n - 1)", values=values)
+    assert code_digest(function) == code_digest(function)
+
+
+@pytest.mark.slow
+def test_digest_is_the_same_in_another_process() -> None:
+    text = (
+        f"text = {_CELL!r}\nexec(text)\noffset = {{'b', 'a', 'c'}}\n"
+        "from orbit_runner.utils.code_digest import code_digest\n"
+        "print(code_digest(lambda n: f(n) in {'x', 'y', 'z'}))"
+    )
+    digests = {
+        subprocess.run([sys.executable, "-c", text], capture_output=True, check=True).stdout
+        for _ in range(3)
+    }
+    assert len(digests) == 1
+
+
+def test_digests_of_other_versions_of_python_are_not_compared() -> None:
+    before = {"a": "cpython-310:1", "b": "1", "c": f"{sys.implementation.cache_tag}:1"}
+    now = dict.fromkeys(before, f"{sys.implementation.cache_tag}:2")
+    assert user_code.changed_modules(before, now) == ["c"]
+
+
+def _shifted(shift: float) -> Callable[[Any], Any]:
+    def activation(x: Any) -> Any:
+        return x + shift
+
+    return activation
+
+
+def _layer_of(shift: float) -> Any:
+    class Shift(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any) -> Any:
+            return inputs + shift
+
+    return Shift()
+
+
+@pytest.mark.parametrize("package", [keras, tf_keras], ids=["keras", "tf_keras"])
+def test_models_with_other_functions_are_others(package: Any) -> None:
+    def digest(shift: float, layer: Any = None) -> str:
+        package.backend.clear_session()
+        package.utils.set_random_seed(1)
+        layer = layer or package.layers.Dense(2, activation=_shifted(shift))
+        return register_model(package.Sequential([package.Input([4]), layer]))
+
+    assert digest(1.0) == digest(1.0) != digest(2.0)
+    if package is keras:
+        assert digest(0, _layer_of(1.0)) == digest(0, _layer_of(1.0)) != digest(0, _layer_of(2.0))
+
+
+def test_code_of_a_run_has_only_the_functions_of_that_run() -> None:
+    with passed_functions_scope():
+        register_function(_Loader(1).load)
+        register_function(_Loader(2).load)
+        assert {"__main__:load", "__main__:load_2"} <= {*user_code.user_code()}
+        with passed_functions_scope():
+            assert "__main__:load" not in user_code.user_code()
+        assert "__main__:load_2" in user_code.user_code()
+    assert "__main__:load" not in user_code.user_code()

@@ -1,0 +1,169 @@
+"""The loss that labels and outputs require, and labels that do not fit the loss of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+import tf_keras
+
+from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
+from orbit_runner.tasks.keras.outputs import Output
+from orbit_runner.tasks.keras.trained_arrays import Labels
+from tests.support.problems import raises
+
+_PACKAGES = {"2": tf_keras, "3": keras}
+_CLASSES = Labels((), "int64", 0, 2)
+_LOGITS = Output("", (3,), "float32", "linear")
+_SPARSE = "sparse_categorical_crossentropy"
+
+
+def _sparse(from_logits: bool) -> dict[str, Any]:
+    return {"class_name": "SparseCategoricalCrossentropy", "config": {"from_logits": from_logits}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "outputs", "expected"),
+    [
+        (_CLASSES, _LOGITS, _sparse(True)),
+        (_CLASSES, Output("", (3,), "float32", "softmax"), _sparse(False)),
+        (Labels((1,), "int32", 0, 2), Output("", (3,), "float32", "softmax"), _sparse(False)),
+        (Labels((5,), "int64", 0, 2), Output("", (5, 3), "float32", "linear"), _sparse(True)),
+        (Labels((), "int32", 0, 1), Output("", (1,), "float32", "sigmoid"), "binary_crossentropy"),
+    ],
+)
+def test_default_loss_follows_from_labels_and_outputs(
+    labels: Labels, outputs: Output, expected: Any
+) -> None:
+    assert default_loss(labels, [outputs]) == expected
+    assert default_loss({"y": labels}, [outputs]) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "outputs"),
+    [
+        (_CLASSES, [Output("", (3,), "float32")]),
+        (Labels((), "int64", 0, 9), [_LOGITS]),
+        (Labels((3,), "int64", 0, 1), [_LOGITS]),
+        (Labels((), "int32", 0, 1), [Output("", (1,), "float32", "linear")]),
+        (Labels((), "float32", 0, 9), [Output("", (1,), "float32", "linear")]),
+        (_CLASSES, [Output("kind", (3,), "float32"), Output("size", (1,), "float32")]),
+    ],
+)
+def test_ambiguous_loss_is_an_error_with_candidates(labels: Labels, outputs: list[Output]) -> None:
+    with raises("not-set", "task.loss"):
+        default_loss(labels, outputs)
+
+
+def _kinds(make: Any, outputs: list[Output]) -> list[dict[str, LossKind]]:
+    """Returns what a loss of each package is for."""
+    return [loss_kinds(make(package.losses), outputs) for package in _PACKAGES.values()]
+
+
+@pytest.mark.parametrize(
+    ("make", "width", "kind", "from_logits", "ignored_class"),
+    [
+        (lambda losses: _SPARSE, 3, "sparse", False, None),
+        (lambda losses: losses.SparseCategoricalCrossentropy(), 3, "sparse", False, None),
+        (lambda losses: losses.SparseCategoricalCrossentropy(True), 3, "sparse", True, None),
+        (lambda losses: losses.SparseCategoricalCrossentropy(ignore_class=-1), 3, "sparse", False,
+         -1),
+        (lambda losses: losses.sparse_categorical_crossentropy, 3, "sparse", False, None),
+        (lambda losses: losses.CategoricalCrossentropy(from_logits=True), 3, "categorical", True,
+         None),
+        (lambda losses: losses.BinaryFocalCrossentropy(), 1, "binary", False, None),
+        (lambda losses: "bce", 1, "binary", False, None),
+        (lambda losses: "crossentropy", 3, "categorical", False, None),
+        (lambda losses: "crossentropy", 1, "binary", False, None),
+        (lambda losses: losses.Huber(), 3, "", False, None),
+        (lambda losses: lambda y, p: p, 3, "", False, None),
+        (lambda losses: None, 3, "", False, None),
+    ],
+)  # fmt: skip
+def test_kind_of_a_loss(
+    make: Any, width: int, kind: str, from_logits: bool, ignored_class: int | None
+) -> None:
+    for kinds in _kinds(make, [Output("", (width,), "float32")]):
+        found = kinds[""]
+        assert (found.kind, found.from_logits, found.ignored_class) == (
+            kind,
+            from_logits,
+            ignored_class,
+        )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda losses: {"kind": _SPARSE, "size": "mse"},
+        lambda losses: [_SPARSE, losses.MeanSquaredError()],
+        lambda losses: {"kind": losses.SparseCategoricalCrossentropy()},
+        lambda losses: [_SPARSE, None],
+    ],
+)
+def test_kinds_of_losses_by_output(make: Any) -> None:
+    outputs = [Output("kind", (3,), "float32"), Output("size", (1,), "float32")]
+    for kinds in _kinds(make, outputs):
+        assert {name: kind.kind for name, kind in kinds.items()} == {"kind": "sparse", "size": ""}
+
+
+@pytest.mark.parametrize(
+    ("item", "labels", "outputs"),
+    [
+        (_SPARSE, Labels((), "int64", 0, 9), _LOGITS),
+        (_SPARSE, Labels((), "int64", -1, 2), _LOGITS),
+        (_SPARSE, Labels((3,), "int64", 0, 1), _LOGITS),
+        (_SPARSE, Labels((), "float32", 0, 3), _LOGITS),
+        ("CategoricalCrossentropy", _CLASSES, _LOGITS),
+        ("binary_crossentropy", Labels((), "int64", 0, 2), Output("", (1,), "float32", "sigmoid")),
+        ("bce", Labels((), "float32", -1, 1), Output("", (1,), "float32", "sigmoid")),
+    ],
+)
+def test_labels_that_do_not_fit_the_loss_are_an_error(
+    item: Any, labels: Labels, outputs: Output
+) -> None:
+    with raises("model-mismatch", "task.loss"):
+        check_labels(loss_kinds(item, [outputs]), labels, [outputs])
+
+
+@pytest.mark.parametrize(
+    ("item", "labels", "outputs"),
+    [
+        (_SPARSE, Labels((), "int64"), _LOGITS),  # The range is unknown.
+        (_SPARSE, Labels((1,), "int64", 0, 2), _LOGITS),
+        (tf_keras.losses.SparseCategoricalCrossentropy(ignore_class=-1),
+         Labels((), "int64", -1, 2), _LOGITS),
+        ("categorical_crossentropy", Labels((3,), "int64", 0, 1), _LOGITS),
+        ("mse", _CLASSES, _LOGITS),  # Keras computes it.
+        (lambda y, p: p, Labels((), "int64", 0, 9), _LOGITS),
+    ],
+)  # fmt: skip
+def test_labels_that_fit_the_loss_are_accepted(item: Any, labels: Labels, outputs: Output) -> None:
+    check_labels(loss_kinds(item, [outputs]), labels, [outputs])
+
+
+def test_labels_are_checked_by_output() -> None:
+    outputs = [Output("kind", (3,), "float32"), Output("size", (1,), "float32")]
+    kinds = loss_kinds({"kind": _SPARSE, "size": "mse"}, outputs)
+    wrong, number = Labels((), "int64", 0, 3), Labels((), "float32", 0, 9)
+    for labels in ({"size": number, "kind": wrong}, {"0": wrong, "1": number}):
+        with raises("model-mismatch", "task.loss.kind"):
+            check_labels(kinds, labels, outputs)
+    with raises("not-allowed", "task.model"):
+        check_labels(kinds, {"sise": number}, outputs)
+    with raises("model-mismatch", "task.model"):
+        check_labels(kinds, {"0": wrong, "1": number, "2": number}, outputs)
+    with raises("model-mismatch", "task.model"):
+        check_labels(loss_kinds("mse", [_LOGITS]), {"kind": wrong, "size": number}, [_LOGITS])
+
+
+def test_probabilities_from_a_linear_layer_are_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    losses = tf_keras.losses
+    check_labels(loss_kinds(_SPARSE, [_LOGITS]), _CLASSES, [_LOGITS])
+    assert "set from_logits: true, or add a softmax or sigmoid" in capsys.readouterr().err
+    kinds = loss_kinds(losses.SparseCategoricalCrossentropy(from_logits=True), [_LOGITS])
+    check_labels(kinds, _CLASSES, [_LOGITS])
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,470 @@
+"""Kinds of models of Keras 3 and Keras 2, with one and several outputs, beside `fit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tests.support import fit as fits
+from tests.support.fit import BATCH, PACKAGES, ROWS, Arrays, Case
+from tests.support.fit_table import (
+    TIMES,
+    VALIDATION,
+    Cell,
+    arrays,
+    case_of,
+    check,
+    loss_of,
+)
+
+# Kinds of models.
+
+
+class Penalty2(tf_keras.layers.Layer):
+    """A layer of Keras 2 that adds a loss."""
+
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(0.1 * tf.reduce_mean(inputs * inputs))
+        return inputs
+
+
+class Penalty3(keras.layers.Layer):
+    """A layer of Keras 3 that adds a loss."""
+
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(0.1 * keras.ops.mean(inputs * inputs))
+        return inputs
+
+
+class Blocks2(tf_keras.Model):
+    """A model of Keras 2 that is a subclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [tf_keras.layers.Dense(4, activation="tanh") for _ in range(2)]
+        self.out = tf_keras.layers.Dense(3, activation="softmax")
+
+    def call(self, inputs: Any) -> Any:
+        for layer in self.hidden:
+            inputs = layer(inputs)
+        return self.out(inputs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+
+class Blocks3(keras.Model):
+    """A model of Keras 3 that is a subclass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = [keras.layers.Dense(4, activation="tanh") for _ in range(2)]
+        self.out = keras.layers.Dense(3, activation="softmax")
+
+    def call(self, inputs: Any) -> Any:
+        for layer in self.hidden:
+            inputs = layer(inputs)
+        return self.out(inputs)
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+
+def _penalty(package: Any) -> Any:
+    return Penalty3() if package is keras else Penalty2()
+
+
+def _blocks(package: Any) -> Any:
+    model = Blocks3() if package is keras else Blocks2()
+    model(np.zeros([1, 4], np.float32))
+    return model
+
+
+def _sequential(*hidden: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a function that builds a classifier with some hidden layers."""
+
+    def model(package: Any) -> Any:
+        layers = [make(package) for make in hidden]
+        out = package.layers.Dense(3, activation="softmax")
+        return package.Sequential([package.Input([4]), *layers, out])
+
+    return model
+
+
+def _dense(**arguments: Any) -> Callable[[Any], Any]:
+    return lambda package: package.layers.Dense(4, activation="tanh", **arguments)
+
+
+def _layer(name: str, **arguments: Any) -> Callable[[Any], Any]:
+    return lambda package: getattr(package.layers, name)(**arguments)
+
+
+def _constrained(package: Any) -> Any:
+    constraints = package.constraints
+    return package.layers.Dense(
+        4,
+        kernel_constraint=constraints.MaxNorm(0.5),
+        bias_constraint=constraints.MinMaxNorm(0.1, 0.2, rate=0.5, axis=0),
+    )
+
+
+def _unit(package: Any) -> Any:
+    return package.layers.Dense(
+        4, kernel_constraint=package.constraints.UnitNorm(), bias_constraint="non_neg"
+    )
+
+
+def _orthogonal(package: Any) -> Any:
+    regularizer = package.regularizers.OrthogonalRegularizer(0.1)
+    return package.layers.Dense(4, kernel_regularizer=regularizer, bias_regularizer="l1")
+
+
+def _both(package: Any) -> Any:
+    regularizer = package.regularizers.L1L2(0.01, 0.02)
+    return package.layers.Dense(4, activation="tanh", kernel_regularizer=regularizer)
+
+
+def _spectral(package: Any) -> Any:
+    return package.layers.SpectralNormalization(package.layers.Dense(4), power_iterations=2)
+
+
+def _frozen(package: Any) -> Any:
+    layer = package.layers.Dense(4, activation="tanh", kernel_regularizer="l2")
+    layer.trainable = False
+    return layer
+
+
+def _nested(package: Any) -> Any:
+    layers = package.layers
+    inner = package.Sequential(
+        [package.Input([4]), layers.Dense(5, activation="relu"), layers.BatchNormalization()]
+    )
+    return package.Sequential([package.Input([4]), inner, layers.Dense(4, activation="tanh")])
+
+
+def _frozen_nested(package: Any) -> Any:
+    model = _nested(package)
+    model.trainable = False
+    return model
+
+
+def _normalization(package: Any) -> Any:
+    layer = package.layers.Normalization()
+    layer.adapt(np.random.default_rng(7).normal(2.0, 3.0, (40, 4)).astype(np.float32))
+    return layer
+
+
+def _shared(package: Any) -> Any:
+    layers = package.layers
+    inputs = package.Input([4])
+    shared = layers.Dense(4, activation="tanh", kernel_regularizer="l2")
+    return package.Model(inputs, layers.Dense(3, activation="softmax")(shared(shared(inputs))))
+
+
+_MODELS: Mapping[str, Callable[[Any], Any]] = {
+    "constraints": _sequential(_constrained, _unit),
+    "regularizers": _sequential(_both, _orthogonal),
+    "regularizer of outputs": _sequential(_dense(activity_regularizer="l2")),
+    "added loss": _sequential(_dense(), _penalty),
+    "ActivityRegularization": _sequential(_dense(), _layer("ActivityRegularization", l1=0.01)),
+    "BatchNormalization": _sequential(_dense(), _layer("BatchNormalization", momentum=0.5)),
+    "other normalizations": _sequential(
+        _dense(), _layer("LayerNormalization"), _layer("GroupNormalization", groups=1),
+    ),
+    "SpectralNormalization": _sequential(_spectral),
+    "frozen layer": _sequential(_frozen, _dense()),
+    "nested": _sequential(_nested),
+    "frozen nested": _sequential(_frozen_nested),
+    "Normalization": _sequential(_normalization, _dense()),
+    "Discretization": _sequential(
+        _layer("Discretization", bin_boundaries=[-1.0, 0.0, 1.0]),
+        _layer("CategoryEncoding", num_tokens=4, output_mode="multi_hot"),
+    ),
+    "shared layer": _shared,
+    "subclass": _blocks,
+    "PReLU": _sequential(_dense(), _layer("PReLU")),
+}  # fmt: skip
+
+
+def _classifier_case(version: str, model: Callable[[Any], Any], cell: Cell) -> Case:
+    def compiled(package: Any) -> Mapping[str, Any]:
+        return {
+            "loss": loss_of(package, cell),
+            "metrics": ["accuracy"],
+            "optimizer": package.optimizers.Adam(0.02),
+        }
+
+    return dataclasses.replace(case_of(version, cell, compiled), model=model)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", _MODELS)
+@pytest.mark.parametrize("version", PACKAGES)
+def test_model_is_trained_as_by_fit(tmp_path: Path, version: str, name: str) -> None:
+    # Keras 2 cannot build this layer from its config, which a copy of a model needs.
+    form = "function" if (version, name) == ("2", "SpectralNormalization") else "arguments"
+    check(_classifier_case(version, _MODELS[name], Cell("classes")), tmp_path, form=form)
+
+
+def _recurrent(package: Any) -> Any:
+    layers = package.layers
+    inputs = package.Input([TIMES, 4])
+    x = layers.Bidirectional(layers.GRU(3, return_sequences=True))(layers.Masking()(inputs))
+    return package.Model(inputs, layers.Dense(3, activation="softmax")(layers.LSTM(4)(x)))
+
+
+def _sequences(package: Any) -> Any:
+    layers = package.layers
+    inputs = package.Input([TIMES, 4])
+    x = layers.LSTM(4, return_sequences=True)(layers.Masking()(inputs))
+    return package.Model(inputs, layers.Dense(3, activation="softmax")(x))
+
+
+def _convolutional(package: Any) -> Any:
+    layers = package.layers
+    constraint = package.constraints.UnitNorm(axis=[0, 1])
+    return package.Sequential(
+        [
+            package.Input([TIMES, 4]),
+            layers.Conv1D(4, 3, padding="same", use_bias=False, kernel_constraint=constraint),
+            layers.BatchNormalization(),
+            layers.Activation("relu"),
+            layers.GlobalMaxPooling1D(),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )
+
+
+def _attention(package: Any) -> Any:
+    layers = package.layers
+    inputs = package.Input([TIMES, 4])
+    x = layers.LayerNormalization()(inputs)
+    x = layers.MultiHeadAttention(2, 3, use_bias=False)(x, x) + inputs
+    x = layers.GlobalAveragePooling1D()(x)
+    return package.Model(inputs, layers.Dense(3, activation="softmax")(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [_recurrent, _convolutional, _attention])
+@pytest.mark.parametrize("version", PACKAGES)
+def test_model_of_sequences_is_trained_as_by_fit(
+    tmp_path: Path, version: str, model: Callable[[Any], Any]
+) -> None:
+    case = _classifier_case(version, model, Cell("classes"))
+    sequences = [arrays(Cell("classes of steps", True), n, seed) for n, seed in ((64, 1), (61, 2))]
+    data, validation = (part._replace(y=part.y[:, 0]) for part in sequences)
+    check(dataclasses.replace(case, data=data, validation=validation), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["", "examples", "steps"])
+@pytest.mark.parametrize("version", PACKAGES)
+def test_outputs_of_steps_are_trained_as_by_fit(tmp_path: Path, version: str, weights: str) -> None:
+    cell = Cell("classes of steps", True, weights)
+    check(_classifier_case(version, _sequences, cell), tmp_path)
+
+
+def _words(package: Any) -> Any:
+    layers = package.layers
+    inputs = package.Input([TIMES], dtype="int32")
+    x = layers.Embedding(9, 4, mask_zero=True)(inputs)
+    x = layers.LSTM(4, return_sequences=True)(x)
+    return package.Model(inputs, layers.Dense(3, activation="softmax")(x))
+
+
+def _word_arrays(count: int, seed: int, weights: str) -> Arrays:
+    rng = np.random.default_rng(seed)
+    words = rng.integers(1, 9, (count, TIMES)).astype(np.int32)
+    words[np.arange(TIMES) >= rng.integers(1, TIMES + 1, count)[:, None]] = 0
+    shape = {"examples": (count,), "steps": (count, TIMES)}.get(weights)
+    w = None if shape is None else rng.integers(0, 3, shape).astype(np.float32)
+    return Arrays(words, words % 3, w)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("weights", ["", "examples", "steps"])
+@pytest.mark.parametrize("version", PACKAGES)
+def test_words_with_a_mask_are_trained_as_by_fit(
+    tmp_path: Path, version: str, weights: str
+) -> None:
+    case = _classifier_case(version, _words, Cell("classes of steps"))
+    data, validation = _word_arrays(ROWS, 1, weights), _word_arrays(VALIDATION, 2, weights)
+    check(dataclasses.replace(case, data=data, validation=validation), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", PACKAGES)
+def test_stateful_layer_is_trained_as_by_fit(tmp_path: Path, version: str) -> None:
+    def model(package: Any) -> Any:
+        layers = package.layers
+        inputs = package.Input(batch_shape=[BATCH, TIMES, 4])
+        x = layers.LSTM(4, stateful=True)(inputs)
+        return package.Model(inputs, layers.Dense(3, activation="softmax")(x))
+
+    case = _classifier_case(version, model, Cell("classes"))
+    sequences = [arrays(Cell("classes of steps"), ROWS, seed) for seed in (1, 2)]
+    data, validation = (part._replace(y=part.y[:, 0]) for part in sequences)
+    # Keras 2 refuses strategies for such layers.
+    settings = {"runtime.distribution_strategy": "off"} if version == "2" else {}
+    case = dataclasses.replace(case, data=data, validation=validation, settings=settings)
+    check(case, tmp_path)
+
+
+def _texts(count: int, seed: int, dtype: Any = str) -> Arrays:
+    rng = np.random.default_rng(seed)
+    is_good = rng.integers(0, 2, (count, 4))
+    words = np.where(is_good, "good", "bad")
+    texts = np.array([" ".join(row) for row in words], dtype=dtype)
+    return Arrays(texts, is_good.sum(axis=1) % 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "dtype"), [("2", str), ("2", object), ("3", object)])
+def test_adapted_layer_of_texts_is_trained_as_by_fit(
+    tmp_path: Path, version: str, dtype: Any
+) -> None:
+    def model(package: Any) -> Any:
+        layers = package.layers
+        vectorize = layers.TextVectorization(max_tokens=9, output_sequence_length=4)
+        vectorize.adapt(_texts(20, 3).x)
+        inputs = package.Input([], dtype="string")
+        x = layers.Embedding(9, 4, mask_zero=True)(vectorize(inputs))
+        return package.Model(inputs, layers.Dense(3, activation="softmax")(layers.LSTM(4)(x)))
+
+    case = _classifier_case(version, model, Cell("classes"))
+    data, validation = _texts(ROWS, 1, dtype), _texts(VALIDATION, 2, dtype)
+    check(dataclasses.replace(case, data=data, validation=validation), tmp_path)
+
+
+def _two_inputs(form: str, package: Any) -> Any:
+    layers = package.layers
+    inputs = [package.Input([4], name="left"), package.Input([4], name="right")]
+    shared = package.Sequential([package.Input([4]), layers.Dense(4, activation="tanh")])
+    x = layers.concatenate([shared(one) for one in inputs])
+    output = layers.Dense(3, activation="softmax")(x)
+    named = dict(zip(("left", "right"), inputs, strict=True))
+    return package.Model(inputs if form == "list" else named, output)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("form", ["dict", "list", "dict for list"])
+@pytest.mark.parametrize("version", PACKAGES)
+def test_several_inputs_are_trained_as_by_fit(tmp_path: Path, version: str, form: str) -> None:
+    def of_two(part: Arrays) -> Arrays:
+        both = [part.x, part.x[::-1].copy()]
+        named = {"left": both[0], "right": both[1]}
+        return part._replace(x=both if form == "list" else named)
+
+    model = functools.partial(_two_inputs, "dict" if form == "dict" else "list")
+    case = _classifier_case(version, model, Cell("classes"))
+    assert case.validation is not None
+    data, validation = of_two(case.data), of_two(case.validation)
+    check(dataclasses.replace(case, data=data, validation=validation), tmp_path)
+
+
+# Several outputs.
+
+
+def _two_outputs(form: str, package: Any) -> Any:
+    layers = package.layers
+    inputs = package.Input([4])
+    hidden = layers.Dense(4, activation="tanh", kernel_regularizer="l2")(inputs)
+    kind = layers.Dense(3, activation="softmax", name="kind")(hidden)
+    price = layers.Dense(1, activation="softplus", name="price")(hidden)
+    return package.Model(
+        inputs, {"kind": kind, "price": price} if form == "dict" else [kind, price]
+    )
+
+
+def _two_labels(count: int, seed: int, form: str, weights: str) -> Arrays:
+    kinds, prices = (arrays(Cell(name), count, seed) for name in ("classes", "numbers"))
+    rng = np.random.default_rng(seed)
+    w: Any = rng.integers(0, 3, count).astype(np.float32)
+    if weights == "outputs":
+        w = {"kind": w, "price": w[::-1].copy()}
+        w = w if form == "dict" else [*w.values()]
+    y: Any = {"kind": kinds.y, "price": prices.y}
+    return Arrays(kinds.x, y if form == "dict" else [*y.values()], w if weights else None)
+
+
+_CROSSENTROPY = "sparse_categorical_crossentropy"
+# Arguments of `compile` for two outputs.
+_TWO: Mapping[str, dict[str, Any]] = {
+    "by name": {
+        "loss": {"kind": _CROSSENTROPY, "price": "mse"},
+        "metrics": {"kind": ["accuracy"], "price": ["mae", "mse"]},
+    },
+    "in order": {"loss": [_CROSSENTROPY, "mse"], "metrics": [["accuracy"], ["mae"]]},
+    "with loss weights": {
+        "loss": {"kind": _CROSSENTROPY, "price": "huber"},
+        "loss_weights": {"kind": 0.5, "price": 2.0},
+        "metrics": {"kind": "accuracy"},
+    },
+    "with a list of loss weights": {
+        "loss": [_CROSSENTROPY, "mse"],
+        "loss_weights": [0.5, 2.0],
+        "weighted_metrics": [["accuracy"], []],
+    },
+    "with weighted metrics": {
+        "loss": {"kind": _CROSSENTROPY, "price": "mse"},
+        "metrics": {"kind": ["accuracy"]},
+        "weighted_metrics": {"kind": ["accuracy"], "price": ["mae"]},
+    },
+    "with one loss": {"loss": {"kind": _CROSSENTROPY}, "metrics": {"kind": ["accuracy"]}},
+    "the same loss": {"loss": "mse", "metrics": ["mae"]},
+}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.alternating
+@pytest.mark.parametrize("weights", ["outputs", "", "examples"])
+@pytest.mark.parametrize("form", ["dict", "list"])
+@pytest.mark.parametrize("name", _TWO)
+@pytest.mark.parametrize("version", PACKAGES)
+def test_two_outputs_are_trained_as_by_fit(
+    tmp_path: Path, version: str, name: str, form: str, weights: str
+) -> None:
+    case = Case(
+        version,
+        functools.partial(_two_outputs, form),
+        _two_labels(ROWS, 1, form, weights),
+        lambda package: _TWO[name],
+        _two_labels(7 * BATCH, 2, form, weights),
+    )
+    check(case, tmp_path)
+
+
+@pytest.mark.parametrize("version", PACKAGES)
+def test_loss_of_an_output_counts_each_example_once(tmp_path: Path, version: str) -> None:
+    """`fit` of Keras 3 averages over batches, also if the last one has fewer examples."""
+    validation = _two_labels(VALIDATION, 2, "dict", "")
+    case = Case(
+        version,
+        functools.partial(_two_outputs, "dict"),
+        _two_labels(ROWS, 1, "dict", ""),
+        lambda package: _TWO["by name"],
+        validation,
+    )
+    numbers = fits.train(case, tmp_path)
+    model = case.build()
+    model.set_weights(numbers.weights)
+    found = {name: np.asarray(value) for name, value in model(validation.x).items()}
+
+    rows = np.arange(VALIDATION)
+    losses = {
+        "kind": -np.log(found["kind"][rows, validation.y["kind"]]).mean(),
+        "price": np.square(found["price"][:, 0] - validation.y["price"]).mean(),
+    }
+    for name, expected in losses.items():
+        np.testing.assert_allclose(numbers.evaluation[f"{name}_loss"], expected, rtol=1e-5)
+    total = sum(losses.values()) + float(sum(model.losses))
+    np.testing.assert_allclose(numbers.evaluation["loss"], total, rtol=1e-5)

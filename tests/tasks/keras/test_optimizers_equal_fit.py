@@ -1,0 +1,275 @@
+"""Every optimizer and learning rate schedule of Keras 3 and Keras 2 in a run, beside `fit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import fit as fits
+from tests.support.fit import BATCH, BFLOAT16, PACKAGES, ROWS, Case, Tolerance, assert_equal
+from tests.support.fit_table import (
+    Cell,
+    Item,
+    case_of,
+    check,
+    class_names,
+    items,
+    reason_of,
+)
+
+# Optimizers and schedules.
+
+_NOT_OPTIMIZERS = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
+_OPTIONS: Mapping[str, dict[str, Any]] = {
+    "plain": {},
+    "clipnorm": {"clipnorm": 0.1},
+    "clipvalue": {"clipvalue": 0.05},
+    "global_clipnorm": {"global_clipnorm": 0.1},
+    "weight_decay": {"weight_decay": 0.1},
+    "average": {"use_ema": True, "ema_momentum": 0.9},
+    "overwritten average": {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 20},
+    # Those of Keras 3 only.
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "loss scale": {"loss_scale_factor": 8.0},
+}
+_OPTIMIZER_ARGUMENTS: Mapping[str, list[dict[str, Any]]] = {
+    "Adam": [{"amsgrad": True, "beta_1": 0.8, "epsilon": 1e-3}],
+    "Ftrl": [{"l1_regularization_strength": 0.01, "l2_shrinkage_regularization_strength": 0.01}],
+    "RMSprop": [{"centered": True, "momentum": 0.9}],
+    "SGD": [{"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}],
+}
+OPTIMIZERS = [*items("optimizers", _NOT_OPTIMIZERS, _OPTIMIZER_ARGUMENTS)]
+_LEGACY = class_names(PACKAGES["2"].optimizers.legacy, ("Optimizer",))
+
+
+def _with_optimizer(
+    version: str, make: Callable[[Any], Any], dtype: str = "float32", **changes: Any
+) -> Case:
+    """Returns a training with an optimizer, of a model of a precision."""
+    cell = Cell("classes")
+
+    def model(package: Any) -> Any:
+        policy = dtype if version == "3" else package.mixed_precision.Policy(dtype)
+        layers = package.layers
+        return package.Sequential(
+            [
+                package.Input([4]),
+                layers.Dense(4, activation="tanh", dtype=policy),
+                layers.Dense(3, activation="softmax", dtype=policy),
+            ]
+        )
+
+    def compiled(package: Any) -> Mapping[str, Any]:
+        loss = "sparse_categorical_crossentropy"
+        return {"loss": loss, "metrics": ["accuracy"], "optimizer": make(package)}
+
+    case = case_of(version, cell, compiled)
+    return dataclasses.replace(case, model=model, **changes)
+
+
+def _rated(item: Item, package: Any, rate: Any = 0.02, **arguments: Any) -> Any:
+    return item.make(package.optimizers, learning_rate=rate, **arguments)
+
+
+# Each optimizer has one of the options.
+@pytest.mark.sample(2)
+@pytest.mark.alternating
+@pytest.mark.parametrize("options", _OPTIONS)
+@pytest.mark.parametrize("item", OPTIMIZERS, ids=str)
+def test_option_of_each_optimizer_is_that_of_fit(tmp_path: Path, item: Item, options: str) -> None:
+    def make(package: Any) -> Any:
+        try:
+            return _rated(item, package, **_OPTIONS[options])
+        except (TypeError, ValueError):  # Keras has no such option.
+            return _rated(item, package)
+
+    check(_with_optimizer(item.version, make), tmp_path, reason=reason_of(item))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", _OPTIONS)
+@pytest.mark.parametrize("version", PACKAGES)
+def test_option_of_adam_is_that_of_fit(tmp_path: Path, version: str, options: str) -> None:
+    test_option_of_each_optimizer_is_that_of_fit(tmp_path, Item(version, "Adam"), options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _LEGACY)
+def test_legacy_optimizer_is_that_of_fit(tmp_path: Path, name: str) -> None:
+    item = Item("2", name)
+    make = lambda package: item.make(package.optimizers.legacy, learning_rate=0.02)  # noqa: E731
+    check(_with_optimizer("2", make), tmp_path)
+
+
+def _several_optimizers(package: Any) -> Any:
+    optimizers = package.optimizers
+    first = optimizers.OptimizerMap(optimizers.SGD(0.1), {".*bias": optimizers.Adam(0.01)})
+    return optimizers.MultiOptimizer(first)
+
+
+def _scaled(package: Any) -> Any:
+    optimizers = package.optimizers if package is PACKAGES["3"] else package.mixed_precision
+    inner = package.optimizers.SGD(0.1)
+    if package is PACKAGES["3"]:
+        return optimizers.LossScaleOptimizer(inner, initial_scale=1e3, dynamic_growth_steps=7)
+    return optimizers.LossScaleOptimizer(inner, initial_scale=1e3, dynamic_growth_steps=7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("version", "make"),
+    [("3", _several_optimizers), ("3", _scaled), ("2", _scaled)],
+    ids=["several optimizers", "3 loss scale", "2 loss scale"],
+)
+def test_optimizer_of_optimizers_is_that_of_fit(
+    tmp_path: Path, version: str, make: Callable[[Any], Any]
+) -> None:
+    form = "function" if make is _several_optimizers else "arguments"
+    check(_with_optimizer(version, make), tmp_path, form=form)
+
+
+_FLOAT16 = Tolerance(2e-3, 5e-4)
+_PRECISIONS = {"mixed_bfloat16": BFLOAT16, "mixed_float16": _FLOAT16}
+
+
+@pytest.mark.slow
+@pytest.mark.alternating
+@pytest.mark.parametrize("dtype", _PRECISIONS)
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+@pytest.mark.parametrize("version", PACKAGES)
+def test_mixed_precision_is_that_of_fit(
+    tmp_path: Path, version: str, name: str, dtype: str
+) -> None:
+    item = Item(version, name)
+    case = _with_optimizer(version, functools.partial(_rated, item), dtype)
+    check(case, tmp_path, _PRECISIONS[dtype])
+
+
+_SCHEDULES: Mapping[str, list[dict[str, Any]]] = {
+    "CosineDecay": [
+        {"initial_learning_rate": 0.1, "decay_steps": 40},
+        {"initial_learning_rate": 0.0, "decay_steps": 30, "alpha": 0.1, "warmup_steps": 9,
+         "warmup_target": 0.2},
+    ],
+    "CosineDecayRestarts": [
+        {"initial_learning_rate": 0.1, "first_decay_steps": 9, "t_mul": 1.5, "m_mul": 0.8}
+    ],
+    "ExponentialDecay": [
+        {"initial_learning_rate": 0.1, "decay_steps": 9, "decay_rate": 0.5, "staircase": value}
+        for value in (False, True)
+    ],
+    "InverseTimeDecay": [{"initial_learning_rate": 0.1, "decay_steps": 9, "decay_rate": 0.5}],
+    "PiecewiseConstantDecay": [{"boundaries": [9, 20], "values": [0.1, 0.05, 0.2]}],
+    "PolynomialDecay": [
+        {"initial_learning_rate": 0.1, "decay_steps": 30, "power": 2.0, "cycle": value}
+        for value in (False, True)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _SCHEDULES)
+@pytest.mark.parametrize("version", PACKAGES)
+def test_schedule_is_that_of_fit(tmp_path: Path, version: str, name: str) -> None:
+    optimizer = Item(version, "Adam" if name.startswith("C") else "SGD")
+    for index, arguments in enumerate(_SCHEDULES[name]):
+
+        def make(package: Any, arguments: Any = arguments) -> Any:
+            schedule = getattr(package.optimizers.schedules, name)(**arguments)
+            return _rated(optimizer, package, schedule)
+
+        check(_with_optimizer(version, make), tmp_path / str(index))
+
+
+# Forms in which losses, metrics and optimizers are given.
+
+
+def _absolute(y_true: Any, y_pred: Any) -> Any:
+    """Returns the absolute error of each example."""
+    return abs(y_true - y_pred)[:, 0]
+
+
+def _in_form(form: str, package: Any) -> dict[str, Any]:
+    """Returns the arguments of `compile` in a form."""
+    losses, metrics, optimizers = package.losses, package.metrics, package.optimizers
+    module = package.__name__
+    made = losses.Huber(), metrics.MeanAbsoluteError(), optimizers.Adam()
+    serialized = [
+        {key: kind.serialize(value)[key] for key in ("class_name", "config")}
+        for kind, value in zip((losses, metrics, optimizers), made, strict=True)
+    ]
+    names = [f"{module}.losses:Huber", f"{module}.metrics:MeanAbsoluteError"]
+    parts: dict[str, Sequence[Any]] = {
+        "names": ("huber", "MeanAbsoluteError", "adam"),
+        "objects": made,
+        "serialized": serialized,
+        "by module": (*names, f"{module}.optimizers:Adam"),
+    }
+    loss, metric, optimizer = parts[form]
+    return {"loss": loss, "metrics": [metric], "optimizer": optimizer}
+
+
+_FORMS = ("names", "objects", "serialized", "by module")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", PACKAGES)
+def test_forms_of_loss_metrics_and_optimizer_have_the_same_weights(
+    tmp_path: Path, version: str
+) -> None:
+    cell = Cell("numbers")
+    fingerprints = {}
+    for form in _FORMS:
+        case = case_of(version, cell, functools.partial(_in_form, form))
+        fingerprints[form] = fits.train(case, tmp_path / form).fingerprint
+    case = case_of(version, cell, functools.partial(_in_form, "objects"))
+    fingerprints["compile"] = fits.train(case, tmp_path / "compile", "compile").fingerprint
+    assert len({*fingerprints.values()}) == 1, fingerprints
+    assert_equal(fits.train(case, tmp_path / "again"), fits.fit(case))
+
+
+@pytest.mark.slow
+@pytest.mark.alternating
+@pytest.mark.parametrize("form", ["arguments", "compile"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "RMSprop", "adagrad"])
+@pytest.mark.parametrize("version", PACKAGES)
+def test_name_of_an_optimizer_has_the_defaults_of_its_keras(
+    tmp_path: Path, version: str, optimizer: str, form: str
+) -> None:
+    case = _with_optimizer(version, lambda package: optimizer)
+    check(case, tmp_path, form=form)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", PACKAGES)
+def test_function_is_a_loss_and_a_metric(tmp_path: Path, version: str) -> None:
+    compiled = {"loss": _absolute, "metrics": [_absolute]}
+    check(case_of(version, Cell("numbers"), lambda package: compiled), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", PACKAGES)
+def test_order_of_a_shuffled_run_changes_nothing_else(tmp_path: Path, version: str) -> None:
+    """`fit` gets the examples in the order of the run."""
+    from orbit_runner.data.order.epochs import ShuffledOrder
+
+    case = _with_optimizer(version, functools.partial(_rated, Item(version, "Adam")))
+    order = ShuffledOrder(ROWS, 0)(np.arange(BATCH * fits.STEPS)).examples
+    shuffled = dataclasses.replace(case, settings={"task.train_data.shuffle_buffer_size": 100})
+    expected = fits.fit(dataclasses.replace(case, data=case.data.rows(np.asarray(order))))
+    assert_equal(fits.train(shuffled, tmp_path), expected)
+
+
+def test_table_has_each_class_of_keras() -> None:
+    """A new class that needs arguments has to be added to the table."""
+    for item in OPTIMIZERS:
+        assert _rated(item, PACKAGES[item.version]) is not None
+    for package in PACKAGES.values():
+        names = {*class_names(package.optimizers.schedules, ("LearningRateSchedule",))}
+        assert names == {*_SCHEDULES}

@@ -1,0 +1,333 @@
+"""Models that define their own steps, as Keras's examples do: trained, resumed, on replicas."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tf_keras
+
+import orbit_runner
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.errors import RunnerError
+from orbit_runner.train.callbacks.base import Callback
+from tests.clusters.members import MULTI_WORKER, cluster, content, finish
+from tests.support import own_steps
+from tests.support.configs import config_of
+from tests.support.fit import map_arrays
+from tests.support.keras_models import BASE
+from tests.support.toy import run
+
+_HERE = "tests.support.own_steps"
+_BATCH, _ROWS, _STEPS = 8, 64, 16
+# The models have their optimizers.
+_NO_OPTIMIZER = {
+    path: value for path, value in BASE.items() if not path.startswith("trainer.optimizer_config")
+}
+_MOMENTS = (1, 4, 7, 11, 15)
+
+
+class Program(NamedTuple):
+    """A model and its data.
+
+    Attributes:
+        model: The function that returns the compiled model.
+        data: The function that returns its data.
+        logs: The names of the logs of its step.
+        tests: The names of the logs of an evaluation; none if `evaluate` fails.
+        is_random: Whether its step draws random numbers.
+    """
+
+    model: Callable[[], Any]
+    data: Callable[[], Any]
+    logs: tuple[str, ...]
+    tests: tuple[str, ...]
+    is_random: bool = True
+
+
+_VAE_LOGS = ("loss", "reconstruction_loss", "kl_loss")
+_ACCURACY = ("loss", "sparse_categorical_accuracy")
+_PROGRAMS: Mapping[str, Program] = {
+    "gan": Program(own_steps.gan, own_steps.images, ("d_loss", "g_loss"), ()),
+    "vae": Program(own_steps.vae, own_steps.images, _VAE_LOGS, _VAE_LOGS),
+    "distiller": Program(
+        own_steps.distiller, own_steps.labeled, _ACCURACY, _ACCURACY, is_random=False
+    ),
+    "siamese": Program(
+        own_steps.siamese, own_steps.triplets, ("loss",), ("loss",), is_random=False
+    ),
+    "guided": Program(
+        own_steps.guided, own_steps.labeled, ("loss", "accuracy", "largest_gradient"),
+        ("loss", "accuracy"), is_random=False,
+    ),
+    "contrastive": Program(
+        own_steps.contrastive, own_steps.images, ("c_loss", "c_acc"), ("c_loss", "c_acc")
+    ),
+    "contrastive_without_noise": Program(
+        own_steps.contrastive_without_noise, own_steps.images, ("c_loss", "c_acc"),
+        ("c_loss", "c_acc"), is_random=False,
+    ),
+}  # fmt: skip
+_EXACT = [name for name, program in _PROGRAMS.items() if not program.is_random]
+_DEVICES: Mapping[str, dict[str, Any]] = {
+    "mirrored": {
+        "runtime.distribution_strategy": "mirrored",
+        "runtime.num_virtual_devices": 2,
+    },
+    "one device": {},
+}
+
+
+def _train(model: Any, program: Program, folder: Path, **settings: Any) -> orbit_runner.RunResult:
+    return orbit_runner.run(
+        model,
+        program.data(),
+        validation=program.data() if program.tests else None,
+        batch_size=_BATCH,
+        epochs=_STEPS * _BATCH / _ROWS,
+        model_dir=folder,
+        progress="none",
+        overrides={
+            "trainer.validation_epochs": _STEPS * _BATCH / _ROWS,
+            "trainer.summary_interval": _STEPS,
+            "task.train_data.shuffle_buffer_size": 0,
+            **settings,
+        },
+    )
+
+
+def _logs(result: orbit_runner.RunResult, prefix: str) -> dict[str, float]:
+    """Returns the values of training or of the evaluation by the names of the logs."""
+    values = result.metrics if prefix == "validation_" else {
+        name: value[-1] for name, value in result.history.items() if name.startswith(prefix)
+    }  # fmt: skip
+    return {name.removeprefix(prefix): float(value) for name, value in values.items()}
+
+
+def _config(name: str, **changes: Any) -> Any:
+    return config_of(_NO_OPTIMIZER, **_settings(name), **changes)
+
+
+def _settings(name: str) -> dict[str, Any]:
+    program = _PROGRAMS[name]
+    return {
+        "task__model": f"{_HERE}:{program.model.__name__}",
+        "task__loss": "''",
+        "task__train_data__function": f"{_HERE}:{program.data.__name__}",
+        "task__train_data__global_batch_size": _BATCH,
+        "task__validation_data__source": "arrays" if program.tests else "''",
+        "task__validation_data__function": (
+            f"{_HERE}:{program.data.__name__}" if program.tests else "''"
+        ),
+        "task__validation_data__arguments": "{}",
+        "trainer__train_steps": _STEPS,
+        "trainer__validation_interval": _STEPS // 2,
+        "trainer__checkpoint_interval": 4,
+        "trainer__summary_interval": 4,
+    }
+
+
+def _mode(name: str) -> str:
+    return "train_and_eval" if _PROGRAMS[name].tests else "train"
+
+
+# A subclass with models as arguments cannot be copied by its config.
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("name", "form"), [*((name, "function") for name in _PROGRAMS), ("guided", "object")]
+)
+def test_logs_of_the_steps_are_the_metrics(tmp_path: Path, name: str, form: str) -> None:
+    program = _PROGRAMS[name]
+    model = program.model if form == "function" else program.model()
+    result = _train(model, program, tmp_path)
+
+    assert {*program.logs} <= {*_logs(result, "training_")}
+    assert {*program.tests} <= {*_logs(result, "validation_")}
+    assert all(np.isfinite(value) for value in _logs(result, "training_").values())
+    assert not result.inexact
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", _EXACT)
+def test_weights_and_logs_are_those_of_fit(tmp_path: Path, name: str) -> None:
+    program = _PROGRAMS[name]
+    package = tf_keras if name.startswith("contrastive") else keras
+    package.utils.set_random_seed(3)
+    model = program.model()
+    data = program.data()
+    _build(model, data)
+    initial = model.get_weights()
+
+    def build() -> Any:
+        made = program.model()
+        _build(made, program.data())
+        made.set_weights(initial)
+        return made
+
+    result = _train(build, program, tmp_path)
+    rows = np.arange(_BATCH * _STEPS) % _ROWS
+    repeated = map_arrays(lambda array: array[rows], data)
+    x, y = repeated if isinstance(data, tuple) else (repeated, None)
+    held_out = data if isinstance(data, tuple) else (data, None)
+    history = model.fit(
+        x,
+        y,
+        batch_size=_BATCH,
+        shuffle=False,
+        validation_data=held_out if program.tests else None,
+        verbose=0,
+    ).history
+
+    for weight, expected in zip(_weights(result.model), _weights(model), strict=True):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=2e-6)
+    logs = _logs(result, "training_")
+    for log in program.logs:
+        np.testing.assert_allclose(logs[log], history[log][-1], rtol=1e-5)
+    logs = _logs(result, "validation_")
+    for log in program.tests:
+        np.testing.assert_allclose(logs[log], history[f"val_{log}"][-1], rtol=1e-5)
+
+
+def _weights(model: Any) -> list[np.ndarray]:
+    """Returns the weights of a model, without those of its metrics, which Keras 2 counts."""
+    totals = {id(variable) for metric in model.metrics for variable in metric.variables}
+    return [np.asarray(weight) for weight in model.weights if id(weight) not in totals]
+
+
+def _build(model: Any, data: Any) -> None:
+    """Creates the variables of a model."""
+    x = data[0] if isinstance(data, tuple) else data
+    model(map_arrays(lambda array: array[:2], x))
+
+
+class _Copies(Callback):
+    """Saves at the ends of loops, and copies the run directory then: what a kill leaves."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def on_loop_end(self, run: Any, logs: object) -> None:
+        copy = self._folder / f"at-{run.step}"
+        if run.step in _MOMENTS and not copy.exists():
+            run.checkpoints.save()
+            run.checkpoints.sync()
+            shutil.copytree(run.model_dir, copy)
+
+
+@pytest.mark.slow
+@pytest.mark.alternating
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_run_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, name: str, strategy: str
+) -> None:
+    config = _config(name, trainer__steps_per_loop=1)
+    whole, _ = run(config, tmp_path / "whole", _mode(name), strategy, callbacks=[_Copies(tmp_path)])
+    for step in _MOMENTS:
+        resumed, _ = run(config, tmp_path / f"at-{step}", _mode(name), strategy)
+        assert weights_fingerprint(resumed) == weights_fingerprint(whole), f"killed at step {step}"
+
+
+@pytest.mark.slow
+@pytest.mark.alternating
+@pytest.mark.parametrize("devices", _DEVICES)
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_run_repeats_from_python_on_devices(tmp_path: Path, name: str, devices: str) -> None:
+    program = _PROGRAMS[name]
+    results = [
+        _train(program.model, program, tmp_path / part, **_DEVICES[devices]) for part in ("a", "b")
+    ]
+    assert results[0].weights == results[1].weights
+    assert not results[0].inexact
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gan", "contrastive"])
+def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
+    settings = {**_NO_OPTIMIZER, **{k.replace("__", "."): v for k, v in _settings(name).items()}}
+    settings.pop("runtime.distribution_strategy")
+    path = tmp_path / "experiment.yaml"
+    path.write_text(_yaml(settings), encoding="utf-8")
+    flags = [f"--experiment={path}", f"--mode={_mode(name)}"]
+    fingerprints = []
+    for part in ("a", "b"):
+        with cluster(tmp_path / part, *flags, MULTI_WORKER, worker=2) as members:
+            assert finish(members) == dict.fromkeys(members, 0), members["worker0"].text
+        fingerprints.append(content(tmp_path / part)["weights"])
+    config = _config(name)
+    mirrored, _ = run(config, tmp_path / "mirrored", _mode(name), "mirrored2")
+
+    assert fingerprints[0] == fingerprints[1]
+    assert fingerprints[0] == weights_fingerprint(mirrored)
+
+
+def _yaml(settings: Mapping[str, Any]) -> str:
+    """Returns settings as an experiment, with a line for each."""
+    import yaml
+
+    nested: dict[str, Any] = {}
+    for path, value in settings.items():
+        *sections, name = path.split(".")
+        section = nested
+        for part in sections:
+            if not isinstance(section.get(part, {}), dict):
+                section[part] = {"build": section[part]}
+            section = section.setdefault(part, {})
+        section[name] = yaml.safe_load(str(value))
+    return str(yaml.safe_dump(nested))
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("setting", "value", "path"),
+    [
+        ("runtime__logical_replicas", 2, "runtime.logical_replicas"),
+        ("trainer__gradient_accumulation_steps", 2, "trainer.gradient_accumulation_steps"),
+    ],
+)
+@pytest.mark.parametrize("name", ["gan", "vae", "siamese", "guided", "contrastive"])
+def test_what_would_divide_a_step_of_the_model_is_refused(
+    tmp_path: Path, name: str, setting: str, value: int, path: str
+) -> None:
+    with pytest.raises(RunnerError) as caught:
+        run(_config(name, **{setting: value}), tmp_path, _mode(name))
+
+    assert path in str(caught.value)
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_run_continues_where_a_program_was_stopped(tmp_path: Path) -> None:
+    """`run` with more epochs resumes both optimizers of a GAN."""
+    program = _PROGRAMS["gan"]
+    whole = _train(program.model, program, tmp_path / "whole")
+
+    class Stop(Callback):
+        """Fails at the end of a loop, as a program that is stopped."""
+
+        def on_loop_end(self, run: Any, logs: object) -> None:
+            if run.step == _STEPS // 2:
+                run.checkpoints.save()
+                run.checkpoints.sync()
+                raise KeyboardInterrupt
+
+    arguments: dict[str, Any] = {
+        "batch_size": _BATCH,
+        "epochs": _STEPS * _BATCH / _ROWS,
+        "model_dir": tmp_path / "parts",
+        "progress": "none",
+        "overrides": {
+            "trainer.validation_epochs": _STEPS * _BATCH / _ROWS,
+            "trainer.summary_interval": _STEPS // 2,
+            "task.train_data.shuffle_buffer_size": 0,
+        },
+    }
+    with pytest.raises(KeyboardInterrupt):
+        orbit_runner.run(program.model, program.data(), callbacks=[Stop()], **arguments)
+    resumed = orbit_runner.run(program.model, program.data(), **arguments)
+
+    assert resumed.weights == whole.weights

@@ -1,0 +1,409 @@
+"""The arguments of `run`: data in all forms that `fit` takes, numbers of NumPy, and mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+import orbit_runner
+from orbit_runner.data.arrays import leaves
+from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.serving.network import describe_network
+from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+from orbit_runner.tasks.keras.stream import passed_stream
+from orbit_runner.tasks.serving import argument_names, named_function
+from orbit_runner.tf_internals import set_eager_generator
+from tests.support import keras_models
+from tests.support.problems import raises
+from tests.support.toy import Notes
+
+_LOGITS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+_SIZE = 50
+
+
+def build() -> keras.Model:
+    """Returns a small classifier."""
+    return keras.Sequential([keras.Input([4]), keras.layers.Dense(3)])
+
+
+def _run(model_dir: Path, data: Any = None, model: Any = build, **settings: Any) -> Any:
+    data = keras_models.classes(_SIZE) if data is None else data
+    settings = {"loss": _LOGITS, "progress": "none", **settings}
+    return orbit_runner.run(model, data, model_dir=model_dir, **settings)
+
+
+def _dataset(size: int = _SIZE, batch: int = 20) -> tf.data.Dataset:
+    x, y = keras_models.classes(size)
+    return tf.data.Dataset.from_tensor_slices((x.astype(np.float32), y)).batch(batch)
+
+
+@pytest.mark.slow
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    def settings(number: Callable[[Any], Any], integer: Callable[[Any], Any]) -> dict[str, Any]:
+        return {
+            "epochs": integer(2),
+            "batch_size": integer(25),
+            "seed": integer(3),
+            "learning_rate": number(0.1),
+            "optimizer": "sgd",
+            "validation_split": number(0.2),
+            "loss_weights": [number(0.5)],
+            "model": {"build": f"{__name__}:of_units", "arguments": {"units": integer(3)}},
+            "overrides": {
+                "trainer.checkpoint_interval": integer(2),
+                "trainer.max_time": None,
+                "trainer.export_subdir": Path("exported"),
+            },
+        }
+
+    _run(tmp_path / "python", **settings(float, int))
+    for name, types in {"32": (np.float32, np.int32), "64": (np.float64, np.uint64)}.items():
+        _run(tmp_path / name, **settings(*types))
+        texts = [(tmp_path / run / "config.yaml").read_text() for run in ("python", name)]
+        assert yaml.safe_load(texts[0]) == yaml.safe_load(texts[1])
+
+
+def of_units(units: int = 4) -> keras.Model:
+    """Returns a small network."""
+    return keras.Sequential([keras.Input([4]), keras.layers.Dense(units)])
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "code"),
+    [
+        ("epochs", "3", "wrong-type"),
+        ("epochs", None, "wrong-type"),
+        ("epochs", True, "wrong-type"),
+        ("epochs", 1e-9, "out-of-range"),
+        ("epochs", np.float32(1e-9), "out-of-range"),
+        ("batch_size", "8", "wrong-type"),
+        ("seed", [1], "wrong-type"),
+        ("learning_rate", [0.1], "wrong-type"),
+        ("validation_split", None, "wrong-type"),
+        ("validation_split", "0.2", "wrong-type"),
+        ("progress", "fast", "not-allowed"),
+        ("progress", None, "not-allowed"),
+        ("resume", "never", "not-allowed"),
+        ("overrides", "trainer.train_steps=3", "wrong-type"),
+        ("overrides", {5: 1}, "wrong-type"),
+        ("overrides", [("trainer.train_steps", 3)], "wrong-type"),
+        ("model_dir", 5, "bad-path"),
+        ("model_dir", b"x", "bad-path"),
+        ("model_dir", "a\0b", "bad-path"),
+        ("model_dir", "", "bad-path"),
+        ("model_dir", "~nobody_/x", "bad-path"),
+        ("name", {"a", "b"} - {"b"}, "wrong-type"),
+        ("model", keras.layers.Dense(2), "wrong-type"),
+    ],
+)
+def test_wrong_argument_is_named_and_leaves_no_directory(
+    tmp_path: Path, argument: str, value: Any, code: str
+) -> None:
+    with raises(code, argument):
+        _run(**{"model_dir": tmp_path / "run", argument: value})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("overrides['task.model']", {"overrides": {"task.model": {"arguments": {"a": {1}}}}}),
+        ("model", {"model": {"build": f"{__name__}:of_units", "arguments": {"units": 1j}}}),
+        ("data", {"data": {"source": "csv", "input_path": object}}),
+    ],
+)
+def test_value_that_json_cannot_represent_names_its_argument(
+    tmp_path: Path, argument: str, value: dict[str, Any]
+) -> None:
+    with raises("wrong-type", argument):
+        _run(tmp_path / "run", **value)
+
+
+@pytest.mark.parametrize("argument", ["model_dir", "directory"])
+@pytest.mark.parametrize("value", [5, "", "a\0b", "~nobody_/x"])
+def test_wrong_directory_of_an_earlier_run_is_named(argument: str, value: Any) -> None:
+    read: Any = orbit_runner.load if argument == "model_dir" else orbit_runner.runs
+    with raises("bad-path", argument):
+        read(value)
+
+
+@pytest.mark.slow
+def test_dataset_of_tf_data_is_trained_on_as_a_function_that_returns_it(tmp_path: Path) -> None:
+    objects = _run(tmp_path / "object", _dataset(), validation=_dataset(30, 7), epochs=3)
+    function = _run(
+        tmp_path / "function", lambda: _dataset(), validation=lambda: _dataset(30), epochs=3,
+        batch_size=20,
+    )  # fmt: skip
+
+    assert objects.weights == function.weights
+    assert objects.metrics["validation_examples"] == 30
+    assert objects.inexact == []
+    task = objects.config.task
+    assert task.train_data.global_batch_size == 20
+    assert task.validation_data.global_batch_size == 7
+
+
+@pytest.mark.slow
+def test_run_on_a_dataset_of_tf_data_resumes_exactly_and_only_with_the_same(tmp_path: Path) -> None:
+    whole = _run(tmp_path / "whole", _dataset(), epochs=4)
+    _run(tmp_path / "parts", _dataset(), epochs=1)
+    notes = Notes()
+    parts = _run(tmp_path / "parts", _dataset(), epochs=4, callbacks=[notes])
+
+    assert notes.started_at == [3]
+    assert parts.weights == whole.weights
+    for other in (_dataset().map(lambda x, y: (x + 1, y)), _dataset(60)):
+        with raises("data-changed"):
+            _run(tmp_path / "parts", other, epochs=5)
+
+
+@pytest.mark.slow
+def test_dataset_that_differs_each_time_is_reported(tmp_path: Path) -> None:
+    def shuffled(size: int) -> tf.data.Dataset:
+        return _dataset(size).unbatch().shuffle(size).batch(10)
+
+    result = _run(tmp_path, shuffled(40), validation=shuffled(20))
+
+    assert result.step == 4
+    assert result.metrics["validation_examples"] == 20
+    paths = [reason.partition(":")[0] for reason in result.inexact]
+    assert paths == ["task.train_data", "task.validation_data"]
+    again = _run(tmp_path, shuffled(40), validation=shuffled(20), epochs=2)
+    assert again.step == 8
+
+
+def test_datasets_of_training_and_validation_that_begin_alike_are_two() -> None:
+    dataset = _dataset()
+    sources = [passed_stream(dataset, name, is_training=name == "data") for name in ("data", "v")]
+    assert sources[0].digest != sources[1].digest
+
+
+def _unseeded() -> tf.data.Dataset:
+    set_eager_generator(None, None)
+    return _dataset().map(lambda x, y: (x + tf.random.uniform([]), y))
+
+
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: _dataset().unbatch(), "bad-data"),
+        (lambda: _dataset().map(lambda x, y: x), "bad-data"),
+        (lambda: _dataset().filter(lambda x, y: False), "empty-data"),
+        (_unseeded, "not-repeatable"),
+    ],
+    ids=["single examples", "no labels", "no batches", "unseeded random ops"],
+)
+def test_dataset_that_cannot_be_trained_on_is_refused(
+    tmp_path: Path, make: Callable[[], tf.data.Dataset], code: str
+) -> None:
+    with raises(code, "data"):
+        _run(tmp_path / "run", make())
+    assert not (tmp_path / "run").exists()
+
+
+def test_dataset_without_an_end_is_refused_for_validation(tmp_path: Path) -> None:
+    with raises("not-set", "trainer.validation_steps"):
+        _run(tmp_path, _dataset(), validation=_dataset().repeat())
+
+
+def test_dataset_whose_elements_have_tuples_has_numbered_inputs_and_labels() -> None:
+    dataset = _dataset().map(lambda x, y: ((x[:, :1], x[:, 1:]), (y, {"z": y})))
+    assert dict(passed_stream(dataset, "data", is_training=True).specs) == {
+        "x.0": ((1,), "float32"),
+        "x.1": ((3,), "float32"),
+        "y.0": ((), "int64"),
+        "y.1.z": ((), "int64"),
+    }
+
+
+_A, _B = np.zeros([4, 2], np.float32), np.ones([4, 3], np.float32)
+_Y = np.arange(4)
+
+
+class _Batches(keras.utils.PyDataset):  # type: ignore[misc]
+    def __init__(self, item: Any, length: int = 3) -> None:
+        super().__init__()
+        self._item = item
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return self._item
+
+
+@pytest.mark.parametrize(
+    ("data", "shapes"),
+    [
+        (([_A, _B], _Y), {"x.0": (4, 2), "x.1": (4, 3), "y": (4,)}),
+        (((_A, _B), _Y), {"x.0": (4, 2), "x.1": (4, 3), "y": (4,)}),
+        (([_A], _Y), {"x.0": (4, 2), "y": (4,)}),
+        (([_A, _B], [_Y, _B]), {"x.0": (4, 2), "x.1": (4, 3), "y.0": (4,), "y.1": (4, 3)}),
+        (([_A, _B], [0, 1, 0, 1]), {"x.0": (4, 2), "x.1": (4, 3), "y": (4,)}),
+        ((_A, [_Y, _B]), {"x": (4, 2), "y.0": (4,), "y.1": (4, 3)}),
+        (([*_A], [*_Y]), {"x": (4, 2), "y": (4,)}),
+        (([[1, 2], [3, 4]], [0, 1]), {"x": (2, 2), "y": (2,)}),
+        ({"x": [_A, _B], "y": _Y}, {"x.0": (4, 2), "x.1": (4, 3), "y": (4,)}),
+        (_Batches(((_A, _B), _Y)), {"x.0": (12, 2), "x.1": (12, 3), "y": (12,)}),
+        (_Batches((_A, [_Y, _Y])), {"x": (12, 2), "y.0": (12,), "y.1": (12,)}),
+        (_Batches((_A, _Y)), {"x": (12, 2), "y": (12,)}),
+    ],
+)  # fmt: skip
+def test_list_of_arrays_has_one_for_each_input_or_output(
+    data: Any, shapes: Mapping[str, tuple[int, ...]]
+) -> None:
+    source = arrays_of(data, "data")
+    assert {path: array.shape for path, array in leaves(source.arrays)} == shapes
+
+
+def _two_inputs() -> keras.Model:
+    inputs = [keras.Input([2]), keras.Input([3])]
+    return keras.Model(inputs, keras.layers.Dense(4)(keras.layers.Concatenate()(inputs)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["list", "tf.data", "PyDataset"])
+def test_model_with_a_list_of_inputs_is_trained(tmp_path: Path, kind: str) -> None:
+    data: Any = ([_A, _B], _Y)
+    if kind == "tf.data":
+        data = tf.data.Dataset.from_tensors(((_A, _B), _Y))
+    elif kind == "PyDataset":
+        data = _Batches(((_A, _B), _Y), length=1)
+    result = _run(tmp_path, data, _two_inputs, epochs=2, batch_size=4)
+    assert result.step == 2
+    np.testing.assert_array_equal(result.model([_A, _B]).shape, (4, 4))
+
+
+@pytest.mark.slow
+def test_object_with_batches_keeps_their_size(tmp_path: Path) -> None:
+    result = _run(tmp_path / "own", _Batches((_B[:, :2], _Y)), lambda: _flat(2), epochs=1)
+    assert (result.step, result.config.task.train_data.global_batch_size) == (3, 4)
+    other = _run(
+        tmp_path / "set", _Batches((_B[:, :2], _Y)), lambda: _flat(2), epochs=1, batch_size=6
+    )
+    assert other.step == 2
+
+
+def _flat(size: int) -> keras.Model:
+    return keras.Sequential([keras.Input([size]), keras.layers.Dense(4)])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (np.ma.masked_less(_A, 1), _Y),
+        (np.ma.masked_array(_A), _Y),
+        (_A, np.ma.masked_equal(_Y, 1)),
+        ({"a": np.ma.masked_less(_A, 1)}, _Y),
+        ([np.ma.masked_less(_A, 1), _B], _Y),
+        (_A, _Y, np.ma.masked_less(_Y, 1)),
+        (_A, _Y, np.zeros(4)),
+        (_A, _Y, [0, 0, 0, 0]),
+    ],
+    ids=lambda data: str(len(data)),
+)
+def test_masked_arrays_and_weights_of_zero_are_refused(data: Any) -> None:
+    with raises("bad-data", kind=DataError):
+        arrays_of(data, "data")
+
+
+def test_masked_item_of_an_object_is_refused() -> None:
+    with raises("bad-data", kind=DataError):
+        arrays_of(_Batches((np.ma.masked_less(_A, 1), _Y)), "data")
+
+
+def test_frames_of_pandas_are_arrays() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {"a": [1.0, 2.0, 3.0], "b": [4, 5, 6], "y": [0, 1, 0]}, index=[7, 8, 9]
+    )
+    source = arrays_of((frame[["a", "b"]], frame["y"], frame["b"]), "data")
+
+    assert dict(specs_of(source)) == {
+        "x": ((2,), "float32"),
+        "y": ((), "int64"),
+        "w": ((), "float32"),
+    }
+    np.testing.assert_array_equal(source.arrays["x"], [[1, 4], [2, 5], [3, 6]])
+    by_name = arrays_of(({"a": frame["a"]}, frame[["y", "b"]]), "data")
+    assert {path: array.shape for path, array in leaves(by_name.arrays)} == {
+        "x.a": (3,),
+        "y": (3, 2),
+    }
+
+
+@pytest.mark.slow
+def test_model_without_trainable_weights_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def frozen() -> keras.Model:
+        model = build()
+        model.trainable = False
+        return model
+
+    _run(tmp_path, model=frozen, epochs=1, progress="plain")
+    assert "warning: the model has no trainable weights" in capsys.readouterr().err
+
+
+def test_names_become_identifiers_that_do_not_depend_on_their_order() -> None:
+    names = ["from", "class", "1st", "a b", "größe", ""]
+    found = argument_names(names)
+    assert found == ["input_from", "input_class", "input_1st", "a_b", "gr__e", "input_"]
+    assert argument_names(names[::-1]) == found[::-1]
+    assert argument_names(["a b", "a_b", "a-b"]) == ["a_b", "a_b_", "a_b__"]
+
+
+def test_rows_of_inputs_with_names_of_keywords_are_read_in_any_order() -> None:
+    names = ["from", "class"]
+    specs = [tf.TensorSpec([None], tf.float32, name=name) for name in argument_names(names)]
+    function = named_function(lambda a, b: {"outputs": a - b}, specs)
+    predictor = ArrayPredictor({"predict": function})
+    lines = ['{"from": 3, "class": 1}', '{"class": 1, "from": 3}']
+    predictions = predictor.predict([*predictor.items(["-"], lines)])
+    assert [prediction.data["outputs"] for prediction in predictions] == [2.0, 2.0]
+
+
+def test_network_with_inputs_of_one_identifier_has_them_all() -> None:
+    features = {"a b": tf.zeros([1, 1]), "a_b": tf.ones([1, 1]), "from": tf.ones([1, 1])}
+    network = describe_network(build(), features, tf.zeros([1, 1]))
+    assert [*network.inputs] == ["a_b", "a_b_", "inputs_from"]
+
+
+def _of_keywords() -> keras.Model:
+    inputs = {name: keras.Input([2], name=name) for name in ("from", "class")}
+    return keras.Model(
+        inputs, keras.layers.Dense(3)(keras.layers.Concatenate()([*inputs.values()]))
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["saved_model", "keras", "litert"])
+@pytest.mark.sample(1)
+def test_model_with_inputs_of_names_of_keywords_is_exported(tmp_path: Path, kind: str) -> None:
+    x, y = keras_models.classes(_SIZE)
+    result = _run(
+        tmp_path,
+        ({"from": x[:, :2], "class": x[:, 2:]}, y),
+        _of_keywords,
+        validation_split=0.3,
+        overrides={"trainer.export_subdir": "exported", "trainer.export_formats": [kind]},
+    )
+    assert [*(tmp_path / "exported").glob("*")]
+    assert result.step == 2
+
+
+@pytest.mark.parametrize("data", [3, (1,), {"w": _Y}, "data"])
+@pytest.mark.parametrize("argument", ["data", "validation", "validation_data"])
+def test_data_of_another_form_names_its_argument(tmp_path: Path, data: Any, argument: str) -> None:
+    with pytest.raises(RunnerError) as caught:
+        _run(**{"model_dir": tmp_path, argument: data})
+    assert (caught.value.code, caught.value.path) == ("bad-data", argument)

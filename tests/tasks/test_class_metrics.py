@@ -1,0 +1,195 @@
+"""Metrics of Keras for class numbers and logits, and for numbers; and their form in a config."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from sklearn import metrics as reference
+
+from orbit_runner.tasks.class_metrics import make_metric, metric_problems
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from orbit_runner.train.evaluator import value_of
+from tests.support import problems
+from tests.support.digits import digits_config
+from tests.support.toy import make_strategy, run
+
+_RNG = np.random.default_rng(4)
+LABELS = _RNG.integers(0, 3, 40).astype(np.int32)
+LOGITS = (_RNG.normal(size=(40, 3)) + np.eye(3)[LABELS]).astype(np.float32)
+PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+BEST = LOGITS.argmax(axis=1)
+ENTROPY = reference.log_loss(LABELS, PROBABILITIES.astype(float))
+NUMBERS = _RNG.normal(size=40).astype(np.float32)
+GUESSES = (NUMBERS + _RNG.normal(size=40)).astype(np.float32)
+LARGEST = "tests.support.keras_models:LargestOutput"
+
+
+def _item(name: str, /, **config: Any) -> dict[str, Any]:
+    return {"class_name": name, "config": config}
+
+
+def _value(item: Any, labels: Any, outputs: Any, weights: Any = None) -> float:
+    metric = make_metric(item, 3 if outputs.ndim == 2 else None, "task.metrics[0]")
+    sample_weight = None if weights is None else tf.constant(weights, tf.float32)
+    metric.update_state(tf.constant(labels), tf.constant(outputs), sample_weight)
+    return float(value_of(metric))
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("accuracy", reference.accuracy_score(LABELS, BEST)),
+        ("sparse_categorical_accuracy", reference.accuracy_score(LABELS, BEST)),
+        ("CategoricalAccuracy", reference.accuracy_score(LABELS, BEST)),
+        (_item("f1_score", average="macro"), reference.f1_score(LABELS, BEST, average="macro")),
+        (_item("F1Score", average="weighted"), reference.f1_score(LABELS, BEST, average="weighted")),
+        (_item("TopKCategoricalAccuracy", k=2), reference.top_k_accuracy_score(LABELS, LOGITS, k=2)),
+        (_item("sparse_top_k_categorical_accuracy", k=2), reference.top_k_accuracy_score(LABELS, LOGITS, k=2)),
+        ("categorical_crossentropy", ENTROPY),
+        (_item("SparseCategoricalCrossentropy", from_logits=True), ENTROPY),
+        (_item("precision", class_id=1, top_k=1), reference.precision_score(LABELS == 1, BEST == 1)),
+        (_item("MeanIoU", num_classes=3, sparse_y_pred=False), reference.jaccard_score(LABELS, BEST, average="macro")),
+        (_item(LARGEST), LOGITS.max(axis=1).mean()),
+    ],
+)  # fmt: skip
+def test_value_for_classes_is_that_of_scikit_learn(item: Any, expected: float) -> None:
+    np.testing.assert_allclose(_value(item, LABELS, LOGITS), expected, rtol=1e-5)
+    # Rows that only pad a batch have weight 0, and do not count.
+    padded = np.concatenate([LABELS, [0, 0]]).astype(np.int32)
+    outputs = np.concatenate([LOGITS, np.full([2, 3], 9.0, np.float32)])
+    weights = [1.0] * len(LABELS) + [0.0, 0.0]
+    np.testing.assert_allclose(_value(item, padded, outputs, weights), expected, rtol=1e-5)
+
+
+def test_auc_of_each_class_is_close_to_scikit_learn() -> None:
+    item = _item("AUC", multi_label=True, num_thresholds=2000)
+    expected = reference.roc_auc_score(LABELS, PROBABILITIES, multi_class="ovr")
+
+    np.testing.assert_allclose(_value(item, LABELS, LOGITS), expected, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("mse", reference.mean_squared_error(NUMBERS, GUESSES)),
+        ("MeanAbsoluteError", reference.mean_absolute_error(NUMBERS, GUESSES)),
+        ("r2_score", reference.r2_score(NUMBERS, GUESSES)),
+        ("tests.support.keras_models:Gap", np.abs(NUMBERS - GUESSES).mean()),
+    ],
+)
+def test_value_for_numbers_is_that_of_scikit_learn(item: Any, expected: float) -> None:
+    np.testing.assert_allclose(_value(item, NUMBERS, GUESSES), expected, rtol=1e-5)
+    padded = np.concatenate([NUMBERS, [9.0]]).astype(np.float32)
+    outputs = np.concatenate([GUESSES, [0.0]]).astype(np.float32)
+    weights = [1.0] * len(NUMBERS) + [0.0]
+    np.testing.assert_allclose(_value(item, padded, outputs, weights), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("item", ["accuracy", _item("f1_score", average="macro"), "r2_score"])
+def test_value_of_mirrored_replicas_is_that_of_one(item: Any) -> None:
+    expected = _value(item, LABELS, LOGITS)
+    strategy = make_strategy("mirrored2")
+    with strategy.scope():
+        metric = make_metric(item, 3, "task.metrics[0]")
+
+    def step() -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        metric.update_state(tf.constant(LABELS)[replica::2], tf.constant(LOGITS)[replica::2])
+
+    tf.function(lambda: strategy.run(step))()
+    np.testing.assert_allclose(value_of(metric), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["F1Score", "f1_score", "f1score", "F1SCORE"])
+def test_name_has_any_case(name: str) -> None:
+    expected = reference.f1_score(LABELS, BEST, average="macro")
+    found = _value(_item(name, average="macro"), LABELS, LOGITS)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["MSE", "mean_squared_error", "MeanSquaredError"])
+def test_short_and_long_names_are_the_same(name: str) -> None:
+    assert _value(name, NUMBERS, GUESSES) == _value("mse", NUMBERS, GUESSES)
+
+
+@pytest.mark.parametrize(
+    ("item", "num_classes", "code"),
+    [
+        ("f1_score", 3, "wrong-type"),
+        ("aucc", 3, "unknown-name"),
+        (_item("auc", curve="X"), 3, "bad-arguments"),
+        (_item("accuracy", k=2), 3, "bad-arguments"),
+        (_item("MeanIoU", num_classes=3), 3, "model-mismatch"),
+        ("sparse_categorical_accuracy", None, "model-mismatch"),
+        ("tests.support.keras_models:squared", 3, "import-failed"),
+        (_item(LARGEST, x=1), 3, "bad-arguments"),
+    ],
+)
+def test_unusable_metric_is_an_error(item: Any, num_classes: int | None, code: str) -> None:
+    with problems.raises(code, "task.metrics[1]"):
+        make_metric(item, num_classes, "task.metrics[1]")
+
+
+def test_metric_that_does_not_accept_the_outputs_is_an_error() -> None:
+    with problems.raises("model-mismatch", "task.metrics[0]"):
+        _value(_item("MeanRelativeError", normalizer=[1.0]), NUMBERS, GUESSES)
+
+
+def test_name_of_a_metric_is_that_of_its_class_or_the_given_one() -> None:
+    items: list[Any] = [
+        "mae",
+        _item("mae", name="other"),
+        "AUC",
+        _item("MeanIoU", num_classes=2),
+        LARGEST,
+    ]
+    found = [make_metric(item, None, "", "price_").name for item in items]
+    names = ["mae", "other", "auc", "mean_iou", "largest_output"]
+    assert found == [f"price_{name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("item", "code"),
+    [
+        ({"name": "f1_score", "average": "macro"}, "not-set"),
+        ({"class_name": "F1Score", "average": "macro"}, "unknown-name"),
+        ({"class_name": "F1Score", "config": "macro"}, "wrong-type"),
+        ("no_such_module:Metric", "import-failed"),
+        ("Accuracy", "set-twice"),
+        ("AUC", "set-twice"),
+        (_item("F1Score", name="auc"), "set-twice"),
+    ],
+)
+def test_wrong_form_and_taken_name_are_found_in_the_config(item: Any, code: str) -> None:
+    found = metric_problems({0: "auc", 2: item}, taken=("accuracy",))
+    problems.check(found, (code, "metrics[2]"))
+
+
+def test_evaluations_of_images_have_the_metrics_of_the_config() -> None:
+    items = "[auc, {class_name: F1Score, config: {average: macro, name: macro_f1}}]"
+    task: Any = digits_config(task__metrics=items).task
+    built = ImageClassificationTask(task).build_metrics(training=False)
+    assert [metric.name for metric in built] == ["accuracy", "top_5_accuracy", "auc", "macro_f1"]
+
+
+@pytest.mark.slow
+def test_image_classification_takes_more_metrics_and_keeps_its_weights(tmp_path: Path) -> None:
+    items = "[auc, {class_name: f1_score, config: {average: macro}}]"
+    with_metrics, logs = run(digits_config(task__metrics=items), tmp_path / "a")
+    without, plain = run(digits_config(), tmp_path / "b")
+
+    assert {"auc", "f1_score"} == logs.keys() - plain.keys()
+    assert 0.5 < logs["f1_score"] <= 1
+    assert logs["accuracy"] == plain["accuracy"]
+    assert _all_equal(with_metrics, without)
+
+
+def _all_equal(one: tf_keras.Model, other: tf_keras.Model) -> bool:
+    pairs = zip(one.get_weights(), other.get_weights(), strict=True)
+    return all(left.tobytes() == right.tobytes() for left, right in pairs)

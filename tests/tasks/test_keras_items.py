@@ -1,0 +1,457 @@
+"""Losses, metrics, optimizers and schedules of Keras as settings, and back as equal objects."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.tasks.keras_items import build_items, item_problems, items_of, split_item
+from orbit_runner.tf_internals import function_arguments
+from tests.support.problems import check, raises
+
+_PACKAGES = {"2": tf_keras, "3": keras}
+_MODELS = "tests.support.keras_models"
+_NO_ITEMS = (
+    *("Loss", "Reduction", "Metric", "MeanMetricWrapper", "LearningRateSchedule"),
+    *("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap"),
+)
+_DECAY = {"initial_learning_rate": 0.5, "decay_steps": 9}
+_REQUIRED: Mapping[str, dict[str, Any]] = {
+    "IoU": {"num_classes": 3, "target_class_ids": [0]},
+    "MeanIoU": {"num_classes": 3},
+    "MeanRelativeError": {"normalizer": [1.0, 2.0]},
+    "OneHotIoU": {"num_classes": 3, "target_class_ids": [0]},
+    "OneHotMeanIoU": {"num_classes": 3},
+    "PrecisionAtRecall": {"recall": 0.5},
+    "RecallAtPrecision": {"precision": 0.5},
+    "SensitivityAtSpecificity": {"specificity": 0.5},
+    "SpecificityAtSensitivity": {"sensitivity": 0.5},
+    "CosineDecay": _DECAY,
+    "CosineDecayRestarts": {"initial_learning_rate": 0.5, "first_decay_steps": 9},
+    "ExponentialDecay": {**_DECAY, "decay_rate": 0.5},
+    "InverseTimeDecay": {**_DECAY, "decay_rate": 0.5},
+    "PiecewiseConstantDecay": {"boundaries": [3, 5], "values": [0.5, 0.25, 0.125]},
+    "PolynomialDecay": _DECAY,
+}
+# Values of arguments whose default is a name, a tuple or None.
+_OTHERS: Mapping[str, Any] = {
+    "average": "macro",
+    "class_aggregation": "variance_weighted_average",
+    "class_id": 1,
+    "clipnorm": 0.5,
+    "curve": "PR",
+    "ema_overwrite_frequency": 7,
+    "gradient_accumulation_steps": 2,
+    "ignore_class": -1,
+    "loss_scale_factor": 8.0,
+    "name": "other",
+    "num_labels": 3,
+    "reduction": "sum",
+    "summation_method": "majoring",
+    "target_class_ids": [1],
+    "threshold": 0.25,
+    "top_k": 2,
+    "warmup_target": 0.75,
+    "weight_decay": 0.25,
+}
+# An argument that `get_config` of Adam of Keras 2 lacks.
+_NOT_IN_CONFIG = ("adaptive_epsilon",)
+
+
+class _Class(NamedTuple):
+    version: str
+    kind: str  # losses, metrics, optimizers, optimizers.legacy or optimizers.schedules
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.version} {self.kind} {self.name}"
+
+    @property
+    def cls(self) -> Any:
+        return getattr(_module(self.version, self.kind), self.name)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The required arguments, and others that differ from the defaults."""
+        return {**dict(self._others()), **_REQUIRED.get(self.name, {})}
+
+    def _others(self) -> Iterator[tuple[str, Any]]:
+        for name, parameter in inspect.signature(self.cls).parameters.items():
+            default = parameter.default
+            if name in _NOT_IN_CONFIG:
+                continue
+            if type(default) is bool:
+                yield name, not default
+            elif type(default) is int:
+                yield name, default + 1
+            elif type(default) is float:
+                yield name, 0.375 if default >= 0 else -0.375
+            elif name in _OTHERS and default is not inspect.Parameter.empty:
+                yield name, _OTHERS[name]
+
+
+def _module(version: str, kind: str) -> Any:
+    module = _PACKAGES[version]
+    for part in kind.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _classes(*kinds: str) -> list[_Class]:
+    return [
+        _Class(version, kind, name)
+        for version in _PACKAGES
+        for kind in kinds
+        if (version, kind) != ("3", "optimizers.legacy")
+        for name, value in vars(_module(version, kind)).items()
+        if isinstance(value, type) and name not in _NO_ITEMS
+        if (version, kind, name) != ("2", "optimizers", "Nadam")  # Is refused.
+    ]
+
+
+def _rebuilt(value: Any, kind: str, version: str) -> Any:
+    """Returns what a config with an object builds."""
+    setting = json.loads(json.dumps(items_of(value, "argument")))
+    assert not list(item_problems(setting, "argument"))
+    return build_items(setting, kind, _PACKAGES[version], "task.argument")
+
+
+def _settings_of(value: Any) -> dict[str, Any]:
+    """Returns all arguments of an object, also those of the function that it calls."""
+    config = {**function_arguments(value), **value.get_config()}
+    if isinstance(config.get("name"), str):  # Keras numbers names in a process.
+        config["name"] = re.sub(r"_\d+$", "", config["name"])
+    return {name: json.loads(json.dumps(part, default=_plain)) for name, part in config.items()}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "get_config"):
+        return {type(value).__name__: value.get_config()}
+    return value.__name__ if callable(value) else np.asarray(value).tolist()
+
+
+@pytest.mark.parametrize(
+    "case", _classes("losses", "metrics", "optimizers", "optimizers.legacy"), ids=str
+)
+def test_object_of_keras_is_a_setting_that_builds_an_equal_one(case: _Class) -> None:
+    kind = case.kind.partition(".")[0]
+    for arguments in (_REQUIRED.get(case.name, {}), case.arguments):
+        made = case.cls(**arguments)
+        built = _rebuilt(made, kind, case.version)
+        assert built is not made
+        assert type(built) is type(made)
+        assert _settings_of(built) == _settings_of(made)
+        item = items_of(made, "argument")
+        assert item["class_name"].removeprefix("legacy.") == case.name
+        found = {name: item["config"].get(name) for name in arguments}
+        assert found == {name: _as_in_config(value) for name, value in arguments.items()}
+
+
+def _as_in_config(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+@pytest.mark.parametrize("version", _PACKAGES)
+def test_object_that_was_used_is_a_setting(version: str) -> None:
+    package = _PACKAGES[version]
+    layers = package.layers
+    model = package.Sequential([package.Input([4]), layers.Dense(3, activation="softmax")])
+    top = package.metrics.SparseTopKCategoricalAccuracy(2)
+    loss = package.losses.SparseCategoricalCrossentropy()
+    model.compile("adam", loss, metrics=[top])
+    model.fit(np.ones([8, 4], np.float32), np.zeros([8]), verbose=0)
+    optimizer = items_of(model.optimizer, "optimizer")
+    found = [items_of(value, "x") for value in (loss, top)]
+    names = [split_item(item)[0] for item in (optimizer, *found)]
+    assert names == ["Adam", "SparseCategoricalCrossentropy", "SparseTopKCategoricalAccuracy"]
+
+
+@pytest.mark.parametrize("case", _classes("optimizers.schedules"), ids=str)
+def test_schedule_is_a_setting_with_the_same_rates(case: _Class) -> None:
+    for arguments in (_REQUIRED[case.name], case.arguments):
+        schedule = case.cls(**arguments)
+        optimizer = _PACKAGES[case.version].optimizers.SGD(schedule)
+        found = items_of(optimizer, "optimizer")["config"]["learning_rate"]["config"]
+        assert {name: found[name] for name in arguments} == arguments
+        built = _rebuilt(optimizer, "optimizers", case.version)._learning_rate
+        assert type(built) is type(schedule)
+        for step in (0, 1, 3, 9, 10, 11, 49, 50, 99, 200):
+            np.testing.assert_equal(float(built(step)), float(schedule(step)))
+
+
+@pytest.mark.parametrize("version", _PACKAGES)
+def test_names_of_variables_without_weight_decay_are_kept(version: str) -> None:
+    optimizer = _PACKAGES[version].optimizers.AdamW()
+    optimizer.exclude_from_weight_decay(var_names=["gamma", "bias"])
+    config = items_of(optimizer, "optimizer")["config"]
+    assert sorted(config["exclude_from_weight_decay"]) == ["bias", "gamma"]
+    built = _rebuilt(optimizer, "optimizers", version)
+    assert items_of(built, "optimizer")["config"] == config
+    make = {"2": tf.Variable, "3": keras.Variable}[version]
+    for name in ("bias", "kernel"):
+        assert built._use_weight_decay(make(0.0, name=name)) == (name == "kernel")
+
+
+def test_variables_without_weight_decay_are_those_of_another_model() -> None:
+    optimizer = keras.optimizers.AdamW()
+    optimizer.exclude_from_weight_decay(var_list=[keras.Variable(0.0)])
+    with raises("not-supported", "optimizer"):
+        items_of(optimizer, "optimizer")
+
+
+@pytest.mark.parametrize("version", _PACKAGES)
+def test_names_of_metrics_are_those_of_fit(version: str) -> None:
+    metrics = _PACKAGES[version].metrics
+    _PACKAGES[version].backend.clear_session()
+    given = [
+        metrics.AUC(),
+        metrics.AUC(num_thresholds=50),
+        metrics.AUC(curve="PR", name="pr"),
+        "accuracy",
+        metrics.SparseCategoricalAccuracy(name="acc"),
+    ]
+    names = [getattr(metric, "name", metric) for metric in given]
+    assert names == ["auc", "auc_1", "pr", "accuracy", "acc"]
+    built = _rebuilt(given, "metrics", version)
+    assert [getattr(metric, "name", metric) for metric in built] == names
+    # The process may have built others before.
+    other = _rebuilt([metrics.AUC()], "metrics", version)
+    assert [metric.name for metric in other] == ["auc"]
+
+
+@pytest.mark.parametrize("version", _PACKAGES)
+def test_lists_and_mappings_by_output_are_kept(version: str) -> None:
+    package = _PACKAGES[version]
+    loss = {"kind": "mse", "size": package.losses.Huber(0.5), "other": None}
+    built = _rebuilt(loss, "losses", version)
+    assert (built["kind"], built["other"]) == ("mse", None)
+    assert type(built["size"]) is package.losses.Huber
+    metrics = [[package.metrics.AUC(), "accuracy"], []]
+    (first, name), none = _rebuilt(metrics, "metrics", version)
+    assert (type(first), name, none) == (package.metrics.AUC, "accuracy", None)
+
+
+@pytest.mark.parametrize("version", _PACKAGES)
+@pytest.mark.parametrize("kind", ["losses", "metrics"])
+@pytest.mark.parametrize("name", ["mse", "mean_squared_error", "MeanSquaredError", "accuracy"])
+def test_name_stays_a_name(name: str, kind: str, version: str) -> None:
+    if (kind, name) != ("losses", "accuracy"):
+        assert build_items(name, kind, _PACKAGES[version], "task.loss") == name
+
+
+@pytest.mark.parametrize("version", _PACKAGES)
+@pytest.mark.parametrize("name", ["adamw", "AdamW", "RMSprop", "rmsprop", "sgd"])
+def test_name_of_an_optimizer_is_that_of_keras(name: str, version: str) -> None:
+    package = _PACKAGES[version]
+    built = build_items(name, "optimizers", package, "task.optimizer")
+    expected = package.optimizers.get(name)
+    assert type(built) is type(expected)
+    # Names are numbered.
+    assert {**built.get_config(), "name": ""} == {**expected.get_config(), "name": ""}
+
+
+def test_names_of_legacy_optimizers() -> None:
+    built = build_items("legacy.Adam", "optimizers", tf_keras, "task.optimizer")
+    assert type(built) is tf_keras.optimizers.legacy.Adam
+
+
+def test_learning_rate_may_be_an_integer() -> None:
+    item = {"class_name": "SGD", "config": {"learning_rate": 1}}
+    for package in _PACKAGES.values():
+        built = build_items(item, "optimizers", package, "task.optimizer")
+        assert float(built.learning_rate) == 1.0
+
+
+@pytest.mark.parametrize("setting", [None, "", (), [], {}])
+def test_no_setting_is_none(setting: Any) -> None:
+    assert build_items(setting, "metrics", keras, "task.metrics") is None
+
+
+class _Scaled(tf_keras.losses.Loss):  # type: ignore[misc]
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return self.factor * tf_keras.losses.mse(y_true, y_pred)
+
+
+class Scaled(_Scaled):
+    """A loss whose config has its arguments."""
+
+    def __init__(self, factor: float, reduction: str = "auto", name: str | None = None) -> None:
+        super().__init__(factor)
+        self.reduction = reduction
+        self.name = name
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "factor": self.factor}
+
+
+def test_object_of_a_class_of_the_user_is_its_class_with_its_config() -> None:
+    item = items_of(Scaled(2.0), "loss")
+    assert item["class_name"] == f"{__name__}:Scaled"
+    assert item["config"]["factor"] == 2.0
+    built = _rebuilt(Scaled(2.0), "losses", "2")
+    assert type(built) is Scaled
+    assert built.factor == 2.0
+
+
+def test_other_object_of_the_user_is_passed_as_it_is() -> None:
+    loss = _Scaled(3.0)
+    item = items_of(loss, "loss")
+    assert item.partition(":")[2].startswith("_Scaled")
+    built = build_items(item, "losses", tf_keras, "task.loss")
+    values = built(tf_keras.backend.constant([[1.0, 1.0]]), tf_keras.backend.constant([[0.0, 0.0]]))
+    assert values.numpy() == 3.0
+    assert loss.reduction == "auto"
+
+
+class _Loss3(keras.losses.Loss):
+    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return self.factor * (y_true - y_pred)
+
+
+class _Loss2(tf_keras.losses.Loss):  # type: ignore[misc]
+    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor = factor
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return self.factor * (y_true - y_pred)
+
+
+class _Metric3(keras.metrics.Mean):
+    def __init__(self, factor: float = 1.0, name: str = "own", dtype: Any = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.factor = factor
+
+
+class _Metric2(tf_keras.metrics.Sum):  # type: ignore[misc]
+    def __init__(self, factor: float = 1.0, name: str | None = None, dtype: Any = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self.factor = factor
+
+
+class _Optimizer3(keras.optimizers.SGD):
+    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor = factor
+
+
+def test_argument_that_a_class_of_keras_leaves_out_of_its_config_is_refused() -> None:
+    with raises("not-supported", "optimizer"):
+        items_of(tf_keras.optimizers.Adam(adaptive_epsilon=True), "optimizer")
+
+
+def test_nadam_of_keras_2_is_refused() -> None:
+    with raises("not-supported", "task.optimizer"):
+        build_items("nadam", "optimizers", tf_keras, "task.optimizer")
+    assert build_items("legacy.Nadam", "optimizers", tf_keras, "task.optimizer")
+
+
+@pytest.mark.parametrize(
+    ("cls", "kind", "version"),
+    [
+        (_Loss2, "losses", "2"),
+        (_Loss3, "losses", "3"),
+        (_Metric2, "metrics", "2"),
+        (_Metric3, "metrics", "3"),
+    ],
+)
+def test_object_whose_config_lacks_an_argument_stays_as_it_is(
+    cls: Any, kind: str, version: str
+) -> None:
+    """Its class would have the default of the argument."""
+    assert _rebuilt(cls(2.0), kind, version).factor == 2.0
+
+
+def test_optimizer_whose_config_lacks_an_argument_is_refused() -> None:
+    with raises("not-supported", "optimizer"):
+        items_of(_Optimizer3(2.0), "optimizer")
+
+
+@pytest.mark.parametrize("version", _PACKAGES)
+def test_function_is_its_name(version: str) -> None:
+    from tests.support import keras_models
+
+    assert items_of(keras_models.squared, "loss") == f"{_MODELS}:squared"
+    assert _rebuilt(keras_models.squared, "losses", version) is keras_models.squared
+
+    def local(y_true: Any, y_pred: Any) -> Any:
+        return y_true - y_pred
+
+    assert _rebuilt(local, "losses", version) is local
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind", "code", "path"),
+    [
+        ("mean_squared_eror", "losses", "unknown-name", "task.x"),
+        (["mae", "acuracy"], "metrics", "unknown-name", "task.x[1]"),
+        ({"out": ["mae", "acuracy"]}, "metrics", "unknown-name", "task.x.out[1]"),
+        ("adm", "optimizers", "unknown-name", "task.x"),
+        ({"class_name": "AUC"}, "optimizers", "unknown-name", "task.x"),
+        ({"class_name": "Huber", "config": {"delt": 2}}, "losses", "bad-arguments", "task.x"),
+        ([{"class_name": "AUC", "config": {"curve": "X"}}], "metrics", "bad-arguments",
+         "task.x[0]"),
+        ({"class_name": f"{_MODELS}:Rows", "config": {"x": 1}}, "metrics", "bad-arguments",
+         "task.x"),
+        ({"class_name": "SGD", "config": {"rate": 1}}, "optimizers", "bad-arguments", "task.x"),
+        ({"class_name": "SGD", "config": {"learning_rate": {"class_name": "CosineDcay"}}},
+         "optimizers", "unknown-name", "task.x.config.learning_rate"),
+        ({"class_name": "SGD", "config": {"learning_rate": {"class_name": "CosineDecay"}}},
+         "optimizers", "bad-arguments", "task.x.config.learning_rate"),
+        (f"{_MODELS}:compiledd", "losses", "import-failed", "task.x"),
+        ("__main__:lost", "losses", "import-failed", "task.x"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("version", _PACKAGES)
+def test_what_keras_does_not_know_is_an_error(
+    setting: Any, kind: str, code: str, path: str, version: str
+) -> None:
+    with raises(code, path):
+        build_items(setting, kind, _PACKAGES[version], "task.x")
+
+
+def test_function_takes_no_config() -> None:
+    item = {"class_name": f"{_MODELS}:squared", "config": {"factor": 2.0}}
+    with raises("bad-arguments", "task.loss"):
+        build_items(item, "losses", tf_keras, "task.loss")
+
+
+@pytest.mark.parametrize("value", [3, [3], {"kind": [None, 3]}, object()])
+def test_other_values_are_refused(value: Any) -> None:
+    with raises("wrong-type", "metrics"):
+        items_of(value, "metrics")
+
+
+@pytest.mark.parametrize(
+    ("setting", "problems"),
+    [
+        ({"delta": 0.5}, [("wrong-type", "task.loss.delta")]),
+        ([{"class_name": "Huber", "delta": 0.5}], [("unknown-name", "task.loss[0]")]),
+        ({"a": {"class_name": "Huber", "config": 3}}, [("wrong-type", "task.loss.a")]),
+        (["no_such_module:f", "mse", 3],
+         [("import-failed", "task.loss[0]"), ("wrong-type", "task.loss[2]")]),
+        (f"{_MODELS}:squard", [("import-failed", "task.loss")]),
+        ("__main__:lost", []),  # Found when it is built; other processes read the config, too.
+        (None, []),
+        ({"a": None, "b": "mse"}, []),
+    ],
+)  # fmt: skip
+def test_wrong_forms_are_found_in_the_config(setting: Any, problems: list[tuple[str, str]]) -> None:
+    check(item_problems(setting, "task.loss"), *problems)

@@ -1,0 +1,144 @@
+"""The state of an object of the user: plain attributes, exact through JSON and files."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from orbit_runner.train.callbacks.object_state import (
+    ArrayFiles,
+    ObjectState,
+    decode,
+    encode,
+    is_plain,
+)
+from tests.support.problems import raises
+
+
+class _Counter:
+    def __init__(self, limit: int = 3, data: Any = None) -> None:
+        self.limit = limit
+        self.data = data
+        self.count = 0
+        self.best: Any = None
+        self.table = np.zeros(3)
+        self.print = print
+        self.waiting = deque([1])
+        self.owner = self
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        3,
+        2**70,
+        0.1,
+        float("inf"),
+        float("-inf"),
+        "text",
+        [1, [2.5, None]],
+        (1, ("a",)),
+        {1, 2},
+        {"a": {2: (3.0, float("inf"))}, None: []},
+        {"array": 1, "tuple": [1]},
+        np.float32(0.1),
+        np.int64(7),
+        np.bool_(True),
+    ],
+    ids=repr,
+)
+def test_plain_value_is_the_same_after_json(value: Any) -> None:
+    assert is_plain(value)
+    again = decode(json.loads(json.dumps(encode(value, {}), allow_nan=False)), {})
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_nan_is_kept() -> None:
+    assert np.isnan(decode(json.loads(json.dumps(encode(float("nan"), {}))), {}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "<U3", ml_dtypes.bfloat16])
+def test_arrays_are_kept_in_a_file(dtype: Any, tmp_path: Path) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    value = [np.arange(6).reshape(2, 3).astype(dtype), np.asarray(1).astype(dtype)]
+    encoded = json.loads(json.dumps(encode(value, arrays)))
+    name = ArrayFiles(tmp_path).write(arrays)
+    again = decode(encoded, ArrayFiles(tmp_path).read(name))
+    for one, other in zip(value, again, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("value", [print, deque(), object(), [object()], {1: print}, b"bytes"])
+def test_other_values_are_no_state(value: Any) -> None:
+    assert not is_plain(value)
+
+
+def test_object_array_is_no_state() -> None:
+    assert not is_plain(np.array([None]))
+
+
+def test_only_what_may_have_changed_is_stored() -> None:
+    counter = _Counter(data=np.ones(4))
+    state = ObjectState(counter, ["owner"])
+    assert state.read({}) == {"count": 0, "best": None}
+    assert state.unstored() == ["waiting"]
+    counter.limit = 5
+    counter.best = (1.5, 2)
+    counter.table[1] = 1.0
+    arrays: dict[str, np.ndarray] = {}
+    stored = json.loads(json.dumps(state.read(arrays)))
+    assert set(stored) == {"limit", "count", "best", "table"}
+    other = _Counter()
+    ObjectState(other, ["owner"]).write(stored, arrays)
+    assert (other.limit, other.count, other.best) == (5, 0, (1.5, 2))
+    np.testing.assert_array_equal(other.table, [0.0, 1.0, 0.0])
+    assert other.data is None
+
+
+def test_other_argument_of_a_new_object_has_an_effect() -> None:
+    stored = ObjectState(_Counter(limit=3), []).read({})
+    counter = _Counter(limit=4)
+    ObjectState(counter, []).write(stored, {})
+    assert counter.limit == 4
+
+
+def test_files_that_no_checkpoint_names_are_removed(tmp_path: Path) -> None:
+    files = ArrayFiles(tmp_path)
+    names = []
+    for number in range(8):
+        arrays: dict[str, np.ndarray] = {}
+        encode(np.full(3, number), arrays)
+        names.append(files.write(arrays))
+        if number == 1:
+            (tmp_path / "checkpoints").mkdir()
+            (tmp_path / "checkpoints" / "ckpt-1.json").write_text(json.dumps({"a": names[1]}))
+    assert files.write({}) == ""
+    left = {path.name for path in (tmp_path / "callbacks").iterdir()}
+    assert left == {names[1], *names[-4:]}
+
+
+def test_equal_arrays_share_a_file(tmp_path: Path) -> None:
+    arrays: dict[str, np.ndarray] = {}
+    encode([np.ones(3), np.zeros(2), np.ones(3)], arrays)
+    assert len(arrays) == 2
+    assert ArrayFiles(tmp_path).write(arrays) == ArrayFiles(tmp_path).write(arrays)
+    assert len([*(tmp_path / "callbacks").iterdir()]) == 1
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04damaged"])
+def test_missing_or_damaged_file_is_an_error(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "callbacks").mkdir()
+        (tmp_path / "callbacks" / "a.npz").write_bytes(content)
+    with raises("damaged-checkpoint"):
+        ArrayFiles(tmp_path).read("a.npz")
