@@ -290,7 +290,7 @@ def _word_arrays(count: int, seed: int, weights: str) -> Arrays:
     return Arrays(words, words % 3, w)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["", "examples", "steps"])
 @pytest.mark.parametrize("version", PACKAGES)
 def test_words_with_a_mask_are_trained_as_by_fit(

@@ -93,6 +93,7 @@ def test_option_of_each_optimizer_is_that_of_fit(tmp_path: Path, item: Item, opt
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("options", _OPTIONS)
 @pytest.mark.parametrize("version", PACKAGES)
 def test_option_of_adam_is_that_of_fit(tmp_path: Path, version: str, options: str) -> None:
@@ -174,6 +175,7 @@ _SCHEDULES: Mapping[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.alternating
 @pytest.mark.parametrize("name", _SCHEDULES)
 @pytest.mark.parametrize("version", PACKAGES)
 def test_schedule_is_that_of_fit(tmp_path: Path, version: str, name: str) -> None:

@@ -247,7 +247,7 @@ def test_run_repeats_from_python_on_devices(tmp_path: Path, name: str, devices: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gan", "contrastive"])
+@pytest.mark.parametrize("name", ["gan", "vae", "distiller", "contrastive"])
 def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
     settings = {**_NO_OPTIMIZER, **{k.replace("__", "."): v for k, v in _settings(name).items()}}
     settings.pop("runtime.distribution_strategy")
