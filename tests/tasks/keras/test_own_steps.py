@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,14 +12,13 @@ import pytest
 import tf_keras
 
 import orbit_runner
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.base import Callback
-from tests.clusters.members import MULTI_WORKER, cluster, content, finish
 from tests.support import own_steps
 from tests.support.configs import config_of
 from tests.support.fit import map_arrays
 from tests.support.keras_models import BASE
+from tests.support.programs import check_kills, check_two_workers
 from tests.support.toy import run
 
 _HERE = "tests.support.own_steps"
@@ -205,20 +203,6 @@ def _build(model: Any, data: Any) -> None:
     model(map_arrays(lambda array: array[:2], x))
 
 
-class _Copies(Callback):
-    """Saves at the ends of loops, and copies the run directory then: what a kill leaves."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def on_loop_end(self, run: Any, logs: object) -> None:
-        copy = self._folder / f"at-{run.step}"
-        if run.step in _MOMENTS and not copy.exists():
-            run.checkpoints.save()
-            run.checkpoints.sync()
-            shutil.copytree(run.model_dir, copy)
-
-
 @pytest.mark.slow
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
@@ -227,10 +211,7 @@ def test_run_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, name: str, strategy: str
 ) -> None:
     config = _config(name, trainer__steps_per_loop=1)
-    whole, _ = run(config, tmp_path / "whole", _mode(name), strategy, callbacks=[_Copies(tmp_path)])
-    for step in _MOMENTS:
-        resumed, _ = run(config, tmp_path / f"at-{step}", _mode(name), strategy)
-        assert weights_fingerprint(resumed) == weights_fingerprint(whole), f"killed at step {step}"
+    check_kills(config, tmp_path, _mode(name), strategy, _MOMENTS)
 
 
 @pytest.mark.slow
@@ -247,39 +228,9 @@ def test_run_repeats_from_python_on_devices(tmp_path: Path, name: str, devices: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gan", "vae", "distiller", "contrastive"])
+@pytest.mark.parametrize("name", _PROGRAMS)
 def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
-    settings = {**_NO_OPTIMIZER, **{k.replace("__", "."): v for k, v in _settings(name).items()}}
-    settings.pop("runtime.distribution_strategy")
-    path = tmp_path / "experiment.yaml"
-    path.write_text(_yaml(settings), encoding="utf-8")
-    flags = [f"--experiment={path}", f"--mode={_mode(name)}"]
-    fingerprints = []
-    for part in ("a", "b"):
-        with cluster(tmp_path / part, *flags, MULTI_WORKER, worker=2) as members:
-            assert finish(members) == dict.fromkeys(members, 0), members["worker0"].text
-        fingerprints.append(content(tmp_path / part)["weights"])
-    config = _config(name)
-    mirrored, _ = run(config, tmp_path / "mirrored", _mode(name), "mirrored2")
-
-    assert fingerprints[0] == fingerprints[1]
-    assert fingerprints[0] == weights_fingerprint(mirrored)
-
-
-def _yaml(settings: Mapping[str, Any]) -> str:
-    """Returns settings as an experiment, with a line for each."""
-    import yaml
-
-    nested: dict[str, Any] = {}
-    for path, value in settings.items():
-        *sections, name = path.split(".")
-        section = nested
-        for part in sections:
-            if not isinstance(section.get(part, {}), dict):
-                section[part] = {"build": section[part]}
-            section = section.setdefault(part, {})
-        section[name] = yaml.safe_load(str(value))
-    return str(yaml.safe_dump(nested))
+    check_two_workers(_config(name), tmp_path, _mode(name))
 
 
 @pytest.mark.sample(1)

@@ -14,9 +14,11 @@ import pytest
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from tests.support.images import write_folder
 from tests.support.keras_models import keras_config
-from tests.support.toy import run, run_and_resume
+from tests.support.programs import check_kills, check_two_workers
+from tests.support.toy import run
 
 _HERE = "tests.support.keras_programs"
+_MOMENTS = (1, 2, 4, 5, 7)
 _LOGITS = "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}"
 # The model, the data and the loss of each program, and other settings.
 _PROGRAMS: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {
@@ -75,11 +77,17 @@ def _config(name: str, folder: Path, **changes: Any) -> Any:
 @pytest.mark.alternating
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("name", _PROGRAMS)
-def test_stopped_program_ends_with_the_weights_of_an_uninterrupted_one(
+def test_program_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(
     tmp_path: Path, name: str, strategy: str
 ) -> None:
-    config = _config(name, tmp_path / "images")
-    run_and_resume(config, tmp_path, strategy, at=5)
+    config = _config(name, tmp_path / "images", trainer__steps_per_loop=1)
+    check_kills(config, tmp_path, "train_and_eval", strategy, _MOMENTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
+    check_two_workers(_config(name, tmp_path / "images"), tmp_path, "train_and_eval")
 
 
 @pytest.mark.slow

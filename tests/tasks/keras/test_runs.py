@@ -214,6 +214,32 @@ def test_model_that_does_not_fit_is_an_error_before_training(
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
+def unreadable() -> Any:
+    """Fails."""
+    raise AssertionError("the data were read")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "path"),
+    [
+        ("loss", "meen", "task.loss"),
+        ("metrics", "[mae, {class_name: Auk}]", "task.metrics[1]"),
+        ("weighted_metrics", "[Auk]", "task.weighted_metrics[0]"),
+        ("optimizer", "adamm", "task.optimizer"),
+    ],
+)
+def test_unknown_name_is_an_error_before_data_are_read(
+    tmp_path: Path, setting: str, value: str, path: str
+) -> None:
+    config = keras_config(
+        **{f"task__{setting}": value}, task__train_data__function=f"{__name__}:unreadable"
+    )
+    with pytest.raises(SettingError) as caught:
+        run(config, tmp_path)
+
+    assert (caught.value.path, caught.value.code) == (path, "unknown-name")
+
+
 @pytest.mark.slow
 def test_model_trains_without_validation_data(tmp_path: Path) -> None:
     config = keras_config(

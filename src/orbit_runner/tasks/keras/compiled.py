@@ -21,7 +21,7 @@ import tf_keras
 from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.keras_3 import Keras3Optimizer, keras_3_inputs, owned_states
-from orbit_runner.tasks.keras.outputs import reason_of
+from orbit_runner.tasks.keras.outputs import Output, reason_of
 from orbit_runner.tasks.metrics import Ratio
 from orbit_runner.tf_internals import (
     Trackable,
@@ -33,6 +33,7 @@ from orbit_runner.tf_internals import (
     is_built,
     is_compiled,
     is_functional,
+    set_keras_mask,
     takes_training,
     track,
     untrack,
@@ -261,23 +262,26 @@ class Compiled(abc.ABC):
         variables = [v for metric in metrics for v in _tf_variables(metric.variables)]
         return list({id(variable): variable for variable in variables}.values())
 
-    def build(self, batch: Batch, outputs: Tensors, strategy: tf.distribute.Strategy) -> None:
+    def build(self, batch: Batch, outputs: Any, strategy: tf.distribute.Strategy) -> None:
         """Creates the metrics, by computing losses and metrics without a model.
 
-        `batch` and `outputs` are the specs of batches; the inputs are not used. Must be called in
-        the strategy's scope. Raises `SettingError` if labels and outputs do not fit the losses or
-        the metrics.
+        `batch` has the specs of a batch, whose inputs are not used; `outputs` has an `Output` for
+        each tensor. Must be called in the strategy's scope. Raises `SettingError` if labels and
+        outputs do not fit the losses or the metrics.
         """
+        structure = outputs
 
         def compute(labels: Tensors, weights: Tensors, outputs: Tensors) -> None:
             batch = (None, labels, weights)
+            tf.nest.map_structure(_add_mask, outputs, structure)
             with setting_scope("task.loss"):
                 self._loss_of_outputs(batch, outputs)
             with setting_scope("task.metrics"):
                 self.update_metrics(batch, outputs)
                 self._check_results()
 
-        self._trace(compute, (*batch[1:], outputs), strategy)
+        specs = tf.nest.map_structure(lambda output: output.spec, structure)
+        self._trace(compute, (*batch[1:], specs), strategy)
 
     def trace_steps(self, batch: Batch, strategy: tf.distribute.Strategy) -> None:
         """Creates all variables of a model with steps of its own, and finds the logs of its steps.
@@ -622,6 +626,12 @@ def compiled_model(model: Any) -> Compiled:
 def leading_rows(x: Tensors) -> tf.Tensor:
     """Returns the number of examples of a batch, an int32 scalar."""
     return tf.shape(tf.nest.flatten(x)[0])[0]
+
+
+def _add_mask(tensor: tf.Tensor, output: Output) -> None:
+    """Adds the mask that the layers of a model add to this output."""
+    if output.mask_rank:
+        set_keras_mask(tensor, tf.ones(tf.shape(tensor)[: output.mask_rank], tf.bool))
 
 
 def _flat_logs(logs: Mapping[str, Any]) -> Iterator[tuple[str, tf.Tensor]]:

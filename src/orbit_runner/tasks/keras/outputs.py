@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import SettingError, cut_at_word, first_line
-from orbit_runner.tf_internals import is_functional, output_layers
+from orbit_runner.tf_internals import is_functional, keras_mask, output_layers
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -31,12 +31,14 @@ class Output:
         shape: The shape for one example; None for sizes that differ between batches.
         dtype: The name of its type.
         activation: The name of the activation of the last layer; "" if it is unknown.
+        mask_rank: The number of axes of its mask, such as 2 for steps of sequences; 0 without one.
     """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: str
     activation: str = ""
+    mask_rank: int = 0
 
     @property
     def width(self) -> int | None:
@@ -76,10 +78,21 @@ def outputs_of(
         names = _output_names(model, returned, len(tensors))
         activations = _activations(model, len(tensors))
     outputs = [
-        Output(name, tuple(tensor.shape[1:]), tf.as_dtype(tensor.dtype).name, activation)
+        Output(
+            name,
+            tuple(tensor.shape[1:]),
+            tf.as_dtype(tensor.dtype).name,
+            activation,
+            _mask_rank(tensor),
+        )
         for name, tensor, activation in zip(names, tensors, activations, strict=True)
     ]
     return tf.nest.pack_sequence_as(returned, outputs), outputs
+
+
+def _mask_rank(output: Any) -> int:
+    mask = keras_mask(output)
+    return 0 if mask is None else len(mask.shape)
 
 
 def _require_tensor(output: object) -> None:

@@ -56,7 +56,7 @@ from orbit_runner.tasks.keras.sources import (
 )
 from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.trained_arrays import TrainedArrays
-from orbit_runner.tasks.keras_items import build_item, build_items
+from orbit_runner.tasks.keras_items import build_item, build_items, require_known_names
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
 from orbit_runner.utils.log import note
@@ -68,6 +68,13 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 _INPUTS = ArrayInputs(X, Y, W)
+# Settings of items of Keras, and their kinds.
+_ITEMS = {
+    "loss": "losses",
+    "metrics": "metrics",
+    "weighted_metrics": "metrics",
+    "optimizer": "optimizers",
+}
 _NO_VALIDATION = (
     "is not set\nset it, set task.validation_split, or train without evaluations: --mode=train"
 )
@@ -85,6 +92,8 @@ class KerasTask(Task):
 
     def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
+        for name, kind in _ITEMS.items():  # Before data are read.
+            require_known_names(getattr(params, name), kind, f"task.{name}")
         limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
         self.bad_training_images = BadImages(SECTIONS[0], limits[0])
         self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
@@ -134,22 +143,15 @@ class KerasTask(Task):
             loss = build_item(item, "losses", compiled.keras, "task.loss")
             self._arguments = compiled.compile({"loss": loss})
         check_labels(self._kinds(), labels if batch[1] is not None else None, self._outputs)
-        outputs = tf.nest.map_structure(lambda output: output.spec, structure)
-        compiled.build(batch, outputs, strategy)
+        compiled.build(batch, structure, strategy)
         return model
 
     def _settings(self, compiled: Compiled) -> dict[str, Any]:
         """Returns the arguments of `compile` that the config sets."""
         config = self.task_config
-        kinds = {
-            "loss": "losses",
-            "metrics": "metrics",
-            "weighted_metrics": "metrics",
-            "optimizer": "optimizers",
-        }
         settings = {
             name: build_items(getattr(config, name), kind, compiled.keras, f"task.{name}")
-            for name, kind in kinds.items()
+            for name, kind in _ITEMS.items()
         }
         return {**settings, "loss_weights": _plain_tree(config.loss_weights)}
 
