@@ -5,13 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-slow-sample test-all messages newest lint format docs kills faults sweeps soak clusters portable wide fuzz mutate matrix official-matrix official-sample bench lock wheel-check clean
+.PHONY: help run test test-slow test-slow-sample test-all newest lint format docs kills faults sweeps soak clusters portable wide fuzz mutate matrix official-matrix official-sample bench lock wheel-check clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits and show the result"
 	@echo "make test     run the quick tests; eight minutes"
 	@echo "make test-all run all tests; over an hour"
-	@echo "make messages rewrite tests/golden/messages.txt, the texts of errors; FILES=tests/config for some of them"
 	@echo "make newest   run all tests with the newest packages, with warnings as errors; two hours"
 	@echo "make lint     run ruff and mypy"
 	@echo "make format   format the code with ruff"
@@ -60,11 +59,6 @@ test-slow-sample: $(READY)
 	$(PYTEST) --slow-sample
 
 test-all: test test-slow
-
-# The texts of the tests in FILES that pass. The diff is reviewed as prose.
-FILES := $(shell grep -rlE 'support(\.| import )problems' tests --include='*.py')
-messages: $(READY)
-	$(PYTEST) --rewrite-messages $(FILES)
 
 # The newest packages that pyproject.toml allows. A warning about how this code uses them is an error.
 NEWEST := build/newest
