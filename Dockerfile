@@ -21,7 +21,6 @@ CMD ["--help"]
 FROM packages AS cpu
 COPY LICENSE README.md pyproject.toml /opt/orbit-runner/
 COPY configs /opt/orbit-runner/configs
-COPY docs/schema.json /opt/orbit-runner/docs/
 COPY experiments /opt/orbit-runner/experiments
 COPY src /opt/orbit-runner/src
 RUN pip install --no-cache-dir --no-deps --no-build-isolation /opt/orbit-runner
@@ -35,7 +34,6 @@ RUN pip install --no-cache-dir --no-deps --require-hashes --progress-bar=off -r 
 FROM packages-cuda AS cuda
 COPY LICENSE README.md pyproject.toml /opt/orbit-runner/
 COPY configs /opt/orbit-runner/configs
-COPY docs/schema.json /opt/orbit-runner/docs/
 COPY experiments /opt/orbit-runner/experiments
 COPY src /opt/orbit-runner/src
 RUN pip install --no-cache-dir --no-deps --no-build-isolation /opt/orbit-runner

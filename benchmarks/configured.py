@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness import alternate, table
+from benchmarks.harness import alternate, amount, chosen, table
 
 # Multiples of the summary and checkpoint intervals of these experiments.
-STEPS = {"digits_mlp": 6000, "digits": 900}
+STEPS = {"digits_mlp": amount(6000), "digits": amount(900)}
 # The network in `benchmarks.networks` for each experiment.
 _NETWORKS = {"digits_mlp": "mlp with dropout on digits", "digits": "cnn on digits"}
 BARE = "bare `tf.function` loop"
@@ -26,11 +26,8 @@ BARE = "bare `tf.function` loop"
 
 def report(rounds: int = 7) -> str:
     """Measures both experiments, or those in the environment variable `CASES` (`name,name`)."""
-    wanted = os.environ.get("CASES", "").split(",")
     tables = []
-    for name in STEPS:
-        if wanted != [""] and name not in wanted:
-            continue
+    for name in chosen(STEPS, short="digits"):
         with (
             _process_scope("bare", name, 0) as bare,
             _process_scope("bare", name, 1) as single,

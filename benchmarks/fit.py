@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -23,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Figure, table
+from benchmarks.harness import SHORT, Figure, amount, chosen, table
 
-_BATCH, _EPOCH, _LOOP = 64, 24, 1000
+_BATCH, _EPOCH, _LOOP = 64, 24, amount(1000)
 _ROWS = _BATCH * _EPOCH
 # Steps of a measurement: without ends of epochs, and in epochs.
-_STEPS = {"mlp": 4000, "cnn": 1000, "lstm": 2000}
-_EPOCHS = {"mlp": 100, "cnn": 30, "lstm": 50}
+_STEPS = {"mlp": amount(4000), "cnn": amount(1000), "lstm": amount(2000)}
+_EPOCHS = {"mlp": amount(100), "cnn": amount(30), "lstm": amount(50)}
 _PLAIN = "Keras 3 `fit`"
 Speed = Callable[[], float]
 
@@ -151,7 +150,7 @@ def _alternate(contenders: Mapping[str, Callable[[], float]], rounds: int) -> li
     """Measures the contenders in turn. The first round does not count."""
     names = [*contenders]
     speeds: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds + 1):
+    for turn in range(2 if SHORT else rounds + 1):
         start = turn % len(names)
         for name in [*names[start:], *names[:start]]:
             speed = contenders[name]()
@@ -230,7 +229,7 @@ def measure_start(network: str, rounds: int) -> str:
 
 def report(rounds: int = 5) -> str:
     """Measures each network, and returns the tables."""
-    networks = os.environ.get("CASES", ",".join(_STEPS)).split(",")
+    networks = chosen(_STEPS, short="mlp")
     parts = []
     for name in networks:
         figures = measure_steps(name, rounds)

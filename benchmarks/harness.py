@@ -6,15 +6,32 @@ On a shared machine, only the ratios of neighboring measurements are meaningful.
 from __future__ import annotations
 
 import dataclasses
+import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
+# One short round of one case, as CI runs it: it shows that a benchmark runs, not how fast it is.
+SHORT = os.environ.get("BENCHMARKS") == "short"
+
+
+def chosen(names: Iterable[str], short: str) -> list[str]:
+    """Returns the cases to measure: all, or those in the environment variable `CASES` (`a,b`).
+
+    A short round has only the case `short`.
+    """
+    wanted = short if SHORT else os.environ.get("CASES", "")
+    return [name for name in names if not wanted or name in wanted.split(",")]
+
+
+def amount(count: int) -> int:
+    """Returns an amount of work: `count`, or a fraction of it in a short round."""
+    return max(2, count // 50) if SHORT else count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +68,7 @@ def alternate(
     """
     names = list(contenders)
     speeds: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds + 1):
+    for turn in range(2 if SHORT else rounds + 1):
         # The order rotates, so that a drift in the machine's speed favors no contender.
         start_at = turn % len(contenders)
         for name in [*names[start_at:], *names[:start_at]]:
@@ -99,8 +116,6 @@ def report(module: Any) -> str:
 
 def machine() -> str:
     """Returns one line that describes the machine and the versions of the packages."""
-    import os
-
     versions = ", ".join(
         f"{name} {metadata.version(name)}" for name in ("tensorflow", "tf_keras", "numpy")
     )

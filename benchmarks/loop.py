@@ -8,12 +8,11 @@ itself determines the result.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from pathlib import Path
 
 from benchmarks import baselines
-from benchmarks.harness import Figure, alternate, table
+from benchmarks.harness import Figure, alternate, chosen, table
 from benchmarks.keras3 import fit as keras3_fit
 from benchmarks.networks import NETWORKS, Network
 
@@ -23,12 +22,12 @@ BARE = "bare `tf.function` loop"
 
 def report(rounds: int = 9) -> str:
     """Measures each network, or those in the environment variable `CASES` (`name,name`)."""
-    wanted = os.environ.get("CASES", "")
-    chosen = [n for n in NETWORKS if not wanted or n.name in wanted.split(",")]
+    names = chosen((network.name for network in NETWORKS), short="cnn on digits")
     return "\n".join(
         table(f"training, {network.name}", "steps/s", measure_network(network, rounds))
-        for network in chosen
-    )  # fmt: skip
+        for network in NETWORKS
+        if network.name in names
+    )
 
 
 def measure_network(network: Network, rounds: int) -> list[Figure]:

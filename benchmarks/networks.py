@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from benchmarks.harness import amount
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.train import run_builder
@@ -41,7 +43,8 @@ class Network:
     def config(self, *more: str) -> ExperimentConfig:
         """Returns the config, with further overrides `path=value`.
 
-        Training does not end, and nothing interrupts a round.
+        Training does not end, and nothing interrupts a round. A schedule of the length of the run
+        (`auto`) has its number of steps, which a bare loop and Model Garden need.
         """
         loops = (
             "trainer.train_epochs=0",
@@ -54,10 +57,10 @@ class Network:
         request = Request(
             experiment=self.experiment, config_files=self.files, params_overrides=overrides
         )
-        return resolve(request).config
+        return follow_run(resolve(request).config, ENDLESS_STEPS)
 
 
-NETWORKS = (
+_NETWORKS = (
     Network(
         "small mlp on digits",
         "digits_mlp",
@@ -96,6 +99,7 @@ NETWORKS = (
         steps=400,
     ),
 )  # fmt: skip
+NETWORKS = tuple(dataclasses.replace(network, steps=amount(network.steps)) for network in _NETWORKS)
 
 
 def task_of(config: ExperimentConfig) -> Any:

@@ -1,19 +1,24 @@
 """Measures the time from the start of a process to the end of its first step, on the digits.
 
 Compares this runner with a Model Garden user's program for the same network. Each start is a new
-process.
+process. The first step is complete when it is reported: by a line of Orbit in the program, by a
+record in `metrics.jsonl` in this runner.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.official_start import measure_first_step
+from benchmarks.harness import SHORT
 
+_MOST_SECONDS = 300.0
 _LOOPS = (
     "trainer.train_epochs=0,trainer.train_steps=100,trainer.steps_per_loop=1,"
     "trainer.summary_interval=1,trainer.checkpoint_interval=100"
@@ -30,6 +35,50 @@ def _driver(folder: Path) -> list[str]:
     return [sys.executable, "-u", "-m", "benchmarks.digits_driver", str(folder)]
 
 
+def measure_first_step(command: list[str], folder: Path) -> tuple[float, float]:
+    """Starts a process and waits for its first step.
+
+    Args:
+        command: The command line.
+        folder: Its run directory.
+
+    Returns:
+        The wall time and the processor time, in seconds.
+
+    Raises:
+        RuntimeError: The process ended or timed out before its first step.
+    """
+    log, errors = folder.parent / "stdout", folder.parent / "stderr"
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with log.open("w") as out, errors.open("w") as error:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=out, stderr=error, env=environment)
+        try:
+            while not (_has_logged_step(log) or _has_record(folder / "metrics.jsonl")):
+                if process.poll() is not None or time.perf_counter() - start > _MOST_SECONDS:
+                    raise RuntimeError(
+                        f"{command} did not complete a step:\n{errors.read_text()[-2000:]}"
+                    )
+                time.sleep(0.005)
+            return time.perf_counter() - start, _cpu_seconds(process.pid)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _has_logged_step(log: Path) -> bool:
+    return "train | step:      1 |" in log.read_text()
+
+
+def _has_record(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
+
+
 def report(rounds: int = 7) -> str:
     """Starts each contender `rounds` times, and returns a table."""
     makers: dict[str, Callable[[Path], list[str]]] = {
@@ -37,7 +86,7 @@ def report(rounds: int = 7) -> str:
         "this runner": _runner,
     }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
-    for turn in range(rounds + 1):
+    for turn in range(2 if SHORT else rounds + 1):
         for name in list(makers)[:: 1 if turn % 2 else -1]:
             with tempfile.TemporaryDirectory() as place:
                 folder = Path(place) / "run"

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.fingerprints import ROOT, write_cifar, write_recipe, write_records
+from tools.fingerprints import ROOT, write_cifar, write_records, write_sample
 
 _SYNTHETIC = f"--config_file={ROOT}/configs/data/synthetic.yaml"
 _TRAIN = "--mode=train"
@@ -70,7 +70,7 @@ WORKLOADS = {
     ),
     "ResNet-50 of Model Garden": Workload(
         ("run", "--experiment=official/resnet_imagenet", "--config_file=small.yaml", _TRAIN),
-        "", write_recipe("resnet_imagenet"),
+        "", write_sample("resnet_imagenet"),
     ),
     "200 checkpoints": Workload(
         ("run", "--experiment=digits_mlp", "--train_steps=2000", _TRAIN,

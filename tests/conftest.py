@@ -14,6 +14,7 @@ import pytest
 from tests.support import warm_runner
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+pytest.register_assert_rewrite("tests.support.problems")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,16 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run a quarter of it: every fourth test of each file",
     )
-    parser.addoption("--rewrite-messages", action="store_true", help="rewrite the golden texts")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Reads the golden texts of errors."""
-    pytest.register_assert_rewrite("tests.support.problems")
-    from tests.support import problems
-
-    problems.MESSAGES[:] = [problems.Messages(config)]
-    config.pluginmanager.register(problems.MESSAGES[0])
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

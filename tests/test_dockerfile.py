@@ -92,15 +92,14 @@ def test_what_the_package_is_built_from_is_copied() -> None:
         setting("readme").strip('"'),
         *re.findall(r'^"([\w/.]+)" = "orbit_runner/', (ROOT / "pyproject.toml").read_text(), re.M),
     }
-    assert {"LICENSE", "README.md", "configs", "docs/schema.json", "experiments"} <= needed
+    assert {"LICENSE", "README.md", "configs", "experiments"} <= needed
     for stage in ("cpu", "cuda"):
         assert needed <= {*sources_of(stage)}
 
 
 def test_no_more_than_what_is_copied_is_sent() -> None:
     sent = {path.name for path in ROOT.iterdir() if not is_ignored(path.name)}
-    # Of docs/, only the schema is sent.
-    assert sent | {"docs/schema.json"} == {*sources_of("cpu"), *sources_of("cuda")}
+    assert sent == {*sources_of("cpu"), *sources_of("cuda")}
     assert is_ignored("docs/api.md")
     assert is_ignored("src/orbit_runner/__pycache__")
     assert is_ignored("src/orbit_runner/errors.pyc")

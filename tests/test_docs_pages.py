@@ -14,6 +14,7 @@ import yaml
 import orbit_runner
 from orbit_runner import exit_codes
 from orbit_runner.cli import main as cli
+from tools import commands_page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -159,7 +160,7 @@ def test_the_page_of_exit_codes_is_complete() -> None:
 
 
 def test_flags_are_spelled_with_underscores() -> None:
-    flags = {*re.findall(r"--([a-z]+_[a-z_]+)", text_of("commands.md"))}
+    flags = {*re.findall(r"--([a-z]+_[a-z_]+)", commands_page.page())}
     pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     hyphens = [
         f"{page.name}: {flag}"

@@ -1,4 +1,7 @@
-"""Every file in experiments/ with the smoke fragment on top: builds, trains and evaluates."""
+"""Every file in experiments/ with the smoke fragment on top: builds, trains and evaluates.
+
+A sample of them does so with other fragments of the runtime, too.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,13 @@ _SMOKE = "configs/trainer/smoke.yaml"
 _NAMES = sorted(path.stem for path in (shipped_root() / "experiments").iterdir())
 
 
-def _config(name: str) -> Any:
+def _config(name: str, *more: str) -> Any:
+    """Returns the config of a short run; `more` are fragments and settings."""
+    files = tuple(text for text in more if text.endswith(".yaml"))
+    settings = tuple(text for text in more if text not in files)
     # The first op of the test process has already fixed its number of threads.
-    changes = (*overrides(name), "runtime.intra_op_threads=0")
-    request = Request(experiment=name, config_files=(_SMOKE,), params_overrides=changes)
+    changes = (*overrides(name), "runtime.intra_op_threads=0", *settings)
+    request = Request(experiment=name, config_files=(_SMOKE, *files), params_overrides=changes)
     return resolve(request).config
 
 
@@ -46,6 +52,31 @@ def test_experiment_trains_and_evaluates_with_the_smoke_fragment(
     assert logs["validation_examples"] > 0
     if config.task.name == "image_classification":
         assert logs["validation_examples"] == 12
+    assert all(math.isfinite(value) for value in logs.values() if isinstance(value, float)), logs
+    assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
+    assert [*(tmp_path / "run" / "checkpoints").glob("ckpt-3.*")]
+
+
+# One pair for each task, and for each kind of network.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "runtime"),
+    [
+        ("transformer_wmt_ende", "configs/runtime/bfloat16.yaml"),
+        ("transformer_wmt_ende", "configs/runtime/float16.yaml"),
+        ("digits", "runtime.enable_xla=true"),
+        ("vit_base_imagenet", "trainer.gradient_accumulation_steps=2"),
+        ("ncf_movielens", "runtime.logical_replicas=2"),
+        ("breast_cancer", "trainer.watch_interval=3"),
+    ],
+)
+def test_experiment_trains_and_evaluates_with_another_runtime(
+    name: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    model, logs = run(_config(name, runtime), tmp_path / "run")
+
     assert all(math.isfinite(value) for value in logs.values() if isinstance(value, float)), logs
     assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
     assert [*(tmp_path / "run" / "checkpoints").glob("ckpt-3.*")]

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = "docs/promises.md"
 _TEST = re.compile(r"`(tests/[\w/.]+\.py)::(\w+)`")
-_TARGET = re.compile(r"`make (\w+)`")
+_TARGET = re.compile(r"`make ([\w-]+)(?: SUITE=(\w+))?`")
 
 
 def promises() -> list[tuple[str, str]]:
@@ -27,11 +27,14 @@ def promises() -> list[tuple[str, str]]:
 def problems(test: str, root: Path = ROOT) -> Sequence[str]:
     """Returns what is wrong with the test of a promise."""
     named = _TEST.findall(test)
-    targets = re.findall(r"^(\w[\w-]*):", (root / "Makefile").read_text("utf-8"), re.M)
+    makefile = (root / "Makefile").read_text("utf-8")
+    targets = {"", *re.findall(r"^(\w[\w-]*):", makefile, re.M)}
+    suites = {"", *re.findall(r"^SUITE_(\w+)", makefile, re.M)}
     return [
         *([] if named else ["no test is named"]),
         *(f"{path} has no {name}" for path, name in named if name not in functions(root / path)),
-        *(f"no target {name}" for name in _TARGET.findall(test) if name not in targets),
+        *(f"no target {name}" for name, _ in _TARGET.findall(test) if name not in targets),
+        *(f"no suite {suite}" for _, suite in _TARGET.findall(test) if suite not in suites),
     ]
 
 
@@ -62,6 +65,10 @@ def test_both_tables_are_read() -> None:
         ("`tests/test_gone.py::test_it`", "tests/test_gone.py has no test_it"),
         ("`tests/test_promises.py::test_it`", "tests/test_promises.py has no test_it"),
         ("`make gone`, `tests/test_promises.py::test_both_tables_are_read`", "no target gone"),
+        (
+            "`make soak SUITE=gone`, `tests/test_promises.py::test_both_tables_are_read`",
+            "no suite gone",
+        ),
     ],
 )
 def test_a_name_that_is_wrong_is_reported(test: str, problem: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 from tests.support import warm_runner
+from tools.reference import DOCS, FILES
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,9 +64,11 @@ def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     assert "weights  sha256" in done.stdout
 
 
-@pytest.mark.parametrize("page", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"])
+@pytest.mark.parametrize("page", [*sorted(DOCS.glob("*.md")), ROOT / "README.md"])
 def test_relative_links_point_to_existing_files(page: Path) -> None:
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\(([^)#]+)\)", prose)
+    # Only the site has the files that are made from the code; README is read elsewhere, too.
+    made = {name for name in FILES if page.parent == DOCS}
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
-    assert missing == []
+    assert {*missing} <= made

@@ -1,21 +1,15 @@
-"""Writes docs/commands.md, the page of all commands: `python -m tools.commands_page`.
-
-The page has the groups of `runner --help`, and the examples and the help of each command. A test
-fails if the page is not up to date.
-"""
+"""The page of all commands, in the groups of `runner --help`: their examples and their help."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import sys
-from pathlib import Path
+from unittest import mock
 
 from orbit_runner.cli.main import COMMANDS, GROUPS, load_command
 from orbit_runner.cli.main import main as run_command
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "commands.md"
 _COLUMNS = "88"
 EXAMPLES = "\nexamples:\n"
 _HEAD = """\
@@ -24,13 +18,13 @@ _HEAD = """\
 All commands in the groups of `runner --help`, each with an example and with what
 `runner COMMAND --help` prints. `runner --experiment=NAME` is short for
 `runner run --experiment=NAME`. The [exit codes](exit_codes.md) are the same for all commands.
-`python -m tools.commands_page` writes this page.
 """
 
 
 def page() -> str:
     """Returns the text of the page."""
-    parts = [_HEAD, *(_contents(group) for group in GROUPS)]
+    with mock.patch.dict(os.environ, COLUMNS=_COLUMNS):  # argparse wraps lines at this width.
+        parts = [_HEAD, *(_contents(group) for group in GROUPS)]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
@@ -58,14 +52,3 @@ def help_text(*words: str) -> str:
     with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         run_command([*words, "--help"])
     return output.getvalue()
-
-
-def main() -> int:
-    """Writes the page."""
-    os.environ["COLUMNS"] = _COLUMNS  # argparse wraps lines at this width.
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

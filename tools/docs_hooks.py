@@ -1,8 +1,10 @@
-"""MkDocs hooks: files outside of docs/, such as README.md, are pages, and words do not break."""
+"""MkDocs hooks: the reference is written, files outside of docs/ are pages, words do not break."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -23,6 +25,11 @@ _CODE = re.compile(r"(<code[^>]*>)([^<]*)(</code>)")
 _LONGEST_WORD = 36  # characters of code that fit into a line of a phone
 _IMAGE = r"!\[[^\[\]]*\]\([^)\s]*\)"
 _LINK = re.compile(rf"\[((?:{_IMAGE}|[^\[\]])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def on_pre_build(config: MkDocsConfig) -> None:
+    """Writes the pages that are made from the code, in a process without the plugins of MkDocs."""
+    subprocess.run([sys.executable, "-m", "tools.reference"], cwd=ROOT, check=True)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -1,15 +1,9 @@
-"""Writes docs/errors.md, the page of the codes of errors: `python -m tools.errors_page`.
-
-A test fails if the page is not up to date.
-"""
+"""The page of the codes of errors."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from orbit_runner.error_codes import CODES
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
 _HEAD = """\
 # Errors
 
@@ -34,7 +28,7 @@ standard output, on one line, besides the text on standard error. With line brea
 | `message` | the text, without the path |
 
 The errors of the Python API have the attributes `code` and `path`. The [exit code](exit_codes.md)
-says which part of the work is done. `python -m tools.errors_page` writes this page.
+says which part of the work is done.
 """
 
 
@@ -45,13 +39,3 @@ def page() -> str:
         rows = "\n".join(f"| `{code}` | {meaning} |" for code, meaning in codes.items())
         parts.append(f"## {title}\n\n| code | meaning |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
-
-
-def main() -> int:
-    """Writes the page."""
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -91,17 +91,15 @@ def write_records(directory: Path) -> None:
     (directory / "records.yaml").write_text(_RECORDS_CONFIG)
 
 
-def write_recipe(name: str) -> Callable[[Path], None]:
+def write_sample(name: str) -> Callable[[Path], None]:
     """Returns a function that writes data and a config for an experiment of Model Garden.
 
-    The experiment must have a recipe in `tools/model_garden_matrix`.
+    The experiment must be in `tools/model_garden_sample.py`.
     """
     code = (
-        "import sys, pathlib, yaml\n"
-        "from tools.model_garden_matrix.recipes import recipes\n"
-        "directory = pathlib.Path(sys.argv[2])\n"
-        "overrides = recipes()[sys.argv[1]](directory)\n"
-        "(directory / 'small.yaml').write_text(yaml.safe_dump(overrides))\n"
+        "import sys, pathlib\n"
+        "from tools.model_garden_sample import write\n"
+        "write(sys.argv[1], pathlib.Path(sys.argv[2]))\n"
     )
 
     def write(directory: Path) -> None:
@@ -115,7 +113,7 @@ def write_recipe(name: str) -> Callable[[Path], None]:
 
 def _official(name: str) -> Run:
     flags = (f"--experiment=official/{name}", "--config_file=small.yaml")
-    return Run(flags, write_recipe(name))
+    return Run(flags, write_sample(name))
 
 
 RUNS = {

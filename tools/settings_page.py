@@ -1,27 +1,20 @@
-"""Writes docs/settings.md, the page of all settings: `python -m tools.settings_page`.
-
-The page is generated from the declarations of the settings, as is the output of `runner explain`. A
-test fails if the page is not up to date.
-"""
+"""The page of all settings, from their declarations, as is the output of `runner explain`."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from orbit_runner.config.describe import Setting, describe_settings
 from orbit_runner.config.schema.experiment import ExperimentConfig
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 _HEAD = """\
 # Settings
 
 Every setting of a config file, with its type, default and allowed values. `runner explain NAME`
 prints the same for one setting or section, and with `--experiment` its value there and where that
-was set. `python -m tools.settings_page` writes this page.
+was set.
 
 A setting is written in YAML by its section (`trainer: {train_steps: 100}`), on the command line by
 its dotted path (`--trainer.train_steps=100`). See [Config files](configs.md).
@@ -77,13 +70,3 @@ def _plain(value: object) -> object:
 
 def _cell(text: str) -> str:
     return text.replace("|", r"\|").replace("\n", " ")
-
-
-def main() -> int:
-    """Writes the page."""
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,7 @@ from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables import jsonl
 from orbit_runner.jobs import table_survey
 from tests.support.images import png
-from tests.support.problems import check_printed, fails
+from tests.support.problems import fails
 
 WORDS = ("good", "bad", "slow", "fast", "service", "price", "never", "again")
 COUNT = 60
@@ -174,7 +174,8 @@ def test_what_a_run_would_report_is_a_warning(capsys: pytest.CaptureFixture[str]
     assert main(["init", "new", "--from=a.csv", "--label=y"]) == 0
 
     said = capsys.readouterr()
-    check_printed(said.err)
+    assert said.err.startswith("warning: a run would report 1 problem in the configuration\n")
+    assert "column 'y' has no value in a.csv, row 5" in said.err
     assert "runner --experiment=new/experiment.yaml" in said.out
 
 

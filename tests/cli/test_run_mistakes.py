@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.distribute.cluster import heartbeat
-from tests.support.problems import check, check_printed, error_of, fails, problems_of
+from tests.support.problems import check, error_of, fails, problems_of
 
 Refused = Callable[..., str]
 
@@ -119,7 +120,16 @@ def test_all_errors_are_reported_in_one_message(
 ) -> None:
     """A new process shows what users see: one message, and no traceback."""
     flags = ["--data_dir=nowhere", "--mode=trian", "--model_dir=/proc/x"]
-    check_printed(refused(tmp_path, "--experiment=mnist", *flags, env=without_tensorflow))
+    said = refused(tmp_path, "--experiment=mnist", *flags, env=without_tensorflow)
+
+    lines = said.splitlines()
+    assert lines[0] == "runner: 4 problems in the configuration"
+    assert [line.strip() for line in lines if re.match(r" {2}\S", line)] == [
+        "--mode",
+        "--model_dir",
+        "task.train_data.data_dir — --data_dir",
+        "task.validation_data.data_dir — --data_dir",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Portable numerics give the same weights on emulated processors.
 
-`make portable` runs every network on every processor; the tests run a sample, if the emulator
-`qemu-x86_64` is installed (the package `qemu-user` of Debian).
+`make soak SUITE=portable` runs every network on every processor; the tests run a sample, if
+the emulator `qemu-x86_64` is installed (the package `qemu-user` of Debian).
 """
 
 from __future__ import annotations

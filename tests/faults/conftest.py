@@ -1,4 +1,4 @@
-"""Options of `make faults`, and the file of its figures."""
+"""Options of `make soak SUITE=faults`, and the file of its figures."""
 
 import json
 import time

@@ -1,6 +1,6 @@
 """A run whose writing system calls fail, or that is killed at one, loses nothing.
 
-`make faults` tries every call with every fault; these tests are a sample.
+`make soak SUITE=faults` tries every call with every fault; these tests are a sample.
 """
 
 from __future__ import annotations

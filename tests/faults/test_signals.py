@@ -31,7 +31,7 @@ _ENDLESS = 10**6
 _SIGNALS = [signal.SIGTERM, signal.SIGINT]
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as with `nohup`
     _SIGNALS.append(signal.SIGHUP)
-# In the test suite, and with `make faults`.
+# In the test suite, and with `make soak SUITE=faults`.
 _MOMENTS, _ALL_MOMENTS = 6, 60
 
 

@@ -1,6 +1,6 @@
 """A run that is killed and restarted ends with the weights of an uninterrupted run.
 
-`make kills` kills each run twenty times; these tests are a sample.
+`make soak SUITE=kills` kills each run twenty times; these tests are a sample.
 """
 
 import itertools

@@ -1,4 +1,7 @@
-"""How many examples the property tests draw: always the same ones, unless ORBIT_EXAMPLES is set."""
+"""What the property tests share: how many examples they draw, and changes of a file.
+
+They always draw the same examples, unless the variable ORBIT_EXAMPLES is set.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
 
-# How many times as many examples, drawn anew in each run; `make fuzz` sets it.
+# How many times as many examples, drawn anew in each run; `make soak SUITE=properties` sets it.
 FACTOR = int(os.environ.get("ORBIT_EXAMPLES", "0"))
+# For each change, where it is, how many bytes it replaces, and what they become.
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 8), st.binary(max_size=8)), max_size=4
+)
+
+
+def changed(content: bytes, changes: list[tuple[int, int, bytes]]) -> bytes:
+    """Returns a content with some of its bytes replaced."""
+    found = bytearray(content)
+    for place, length, new in changes:
+        found[place : place + length] = new
+    return bytes(found)
 
 
 def examples(count: int) -> Callable[[Any], Any]:

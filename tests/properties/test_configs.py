@@ -16,13 +16,22 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.yaml_files import parse_scalar, parse_value
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import flat_settings, inline_yaml, to_yaml
-from tests.properties.profile import examples
-from tools.fuzz.config_targets import setting_words
+from tests.properties.profile import CHANGES, changed, examples
 
 
 @functools.cache
 def _settings() -> dict[str, Any]:
     return flat_settings(resolve(Request(experiment="digits")).config)
+
+
+@functools.cache
+def _words() -> list[str]:
+    """Returns the paths of settings, their last names, and lines that set them."""
+    words = []
+    for path, value in _settings().items():
+        words += [path, path.rpartition(".")[2], f"{path}={inline_yaml(value)}"]
+        words.append(f"{path} = {value!r}\n")
+    return [*dict.fromkeys(words)]
 
 
 _NUMBERS = st.one_of(
@@ -39,7 +48,7 @@ _VALUES = st.recursive(
     ),
     max_leaves=6,
 )
-_CHANGES = st.lists(
+_SET = st.lists(
     st.tuples(st.deferred(lambda: st.sampled_from(sorted(_settings()))), _VALUES),
     min_size=1,
     max_size=2,
@@ -48,7 +57,7 @@ _CHANGES = st.lists(
 
 @pytest.mark.slow
 @examples(15)
-@given(changes=_CHANGES)
+@given(changes=_SET)
 def test_any_values_give_a_config_or_a_config_error(changes: list[tuple[str, Any]]) -> None:
     overrides = tuple(f"{path}={inline_yaml(value)}" for path, value in changes)
     with contextlib.suppress(ConfigError):
@@ -57,7 +66,7 @@ def test_any_values_give_a_config_or_a_config_error(changes: list[tuple[str, Any
 
 @pytest.mark.slow
 @examples(10)
-@given(changes=_CHANGES)
+@given(changes=_SET)
 def test_accepted_config_round_trips_through_yaml(
     changes: list[tuple[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -94,7 +103,7 @@ def test_any_unquoted_scalar_has_a_value(text: str) -> None:
 @given(
     parts=st.lists(
         st.one_of(
-            st.deferred(lambda: st.sampled_from([w.decode() for w in setting_words()])),
+            st.deferred(lambda: st.sampled_from(_words())),
             st.sampled_from(
                 [" = ", "%A", "@f()", "[", "]", "{", "}", "'", '"""', "\n", "import x\n"]
             ),
@@ -106,3 +115,24 @@ def test_any_unquoted_scalar_has_a_value(text: str) -> None:
 def test_any_gin_text_gives_a_config_or_a_config_error(parts: list[str]) -> None:
     with contextlib.suppress(ConfigError):
         resolve(Request(experiment="digits", gin_params=("".join(parts),)))
+
+
+_YAML = (
+    b"trainer: &t {train_steps: 20, checkpoint_interval: 5}\nruntime: {seed: 0x11}\n",
+    b"task:\n  model:\n    filters: [1, 2, 3]\n    dropout_rate: 1e-1\n",
+    b"base: digits_mlp\ntrainer:\n  train_steps: 5\n  max_time: 1h\n",
+    b"callbacks:\n- class_name: a.b:C\n  arguments: {x: [1, {y: 2}]}\n",
+)
+
+
+@examples(25)
+@given(seed=st.sampled_from(_YAML), changes=CHANGES)
+def test_any_yaml_file_gives_a_config_or_a_config_error(
+    seed: bytes,
+    changes: list[tuple[int, int, bytes]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    path = tmp_path_factory.mktemp("changed") / "over.yaml"
+    path.write_bytes(changed(seed, changes))
+    with contextlib.suppress(ConfigError):
+        resolve(Request(experiment="digits", config_files=(str(path),)))

@@ -2,55 +2,128 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties.profile import examples
-from tools.fuzz.target import Case
-from tools.fuzz.targets import TARGETS
+from orbit_runner.errors import RunnerError
+from tests.properties.profile import CHANGES, changed, examples
+from tests.properties.readers import READERS
 
-# The others parse configs; test_configs.py tests these.
-_READERS = [name for name, target in TARGETS.items() if target.names_file]
-_CHANGES = st.lists(
-    st.tuples(st.integers(0, 400), st.integers(0, 8), st.binary(max_size=8)), max_size=4
-)
+_CPU_SECONDS = 2.0
+_FORBIDDEN = (
+    "os.system", "os.exec", "os.fork", "os.posix_spawn", "subprocess.Popen", "pickle.find_class",
+    "socket.connect", "socket.bind",
+)  # fmt: skip
+# The directory in which the reader may write, and what it did that it must not; None outside.
+_watched: tuple[str, list[str]] | None = None
+_thread = threading.get_ident()
 
 
-@pytest.mark.sample(8)
-@pytest.mark.parametrize("name", _READERS)
-def test_changed_file_is_read_or_refused_by_name(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watched is None or threading.get_ident() != _thread:
+        return
+    folder, acts = _watched
+    if event in _FORBIDDEN:
+        acts.append(f"{event}{arguments!r:.200}")
+    elif event == "open" and isinstance(arguments[0], (str, bytes)):
+        mode, flags = arguments[1:3]
+        writes = set(mode) & set("wax+") if mode else flags & (os.O_WRONLY | os.O_RDWR)
+        path = os.path.realpath(os.fsdecode(arguments[0]))
+        if writes and not path.startswith((folder, "/dev/")):
+            acts.append(f"wrote {path}")
+
+
+sys.addaudithook(_audit)
+
+
+@contextlib.contextmanager
+def _watch(folder: Path) -> Iterator[None]:
+    """Asserts that what runs inside takes no time, runs no code, and writes only in `folder`."""
+    global _watched
+    acts: list[str] = []
+    began, _watched = time.thread_time(), (str(folder.resolve()), acts)
+    try:
+        yield
+    finally:
+        _watched = None
+    assert acts == []
+    assert time.thread_time() - began < _CPU_SECONDS
+
+
+Check = Callable[[bytes], None]
+
+
+@pytest.fixture
+def prepared(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Sequence[bytes], Check]:
+    """Valid contents of the file of a reader, and a function that reads any content."""
+    reader, path = READERS[request.param], tmp_path / "files" / READERS[request.param].file
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    case = Case(TARGETS[name], tmp_path / "files")
+    path.parent.mkdir()
+    seeds = reader.seeds(path.parent)
 
-    @examples(25)
-    @given(index=st.integers(0, len(case.seeds) - 1), changes=_CHANGES)
-    def check(index: int, changes: list[tuple[int, int, bytes]]) -> None:
-        content = bytearray(case.seeds[index])
-        for place, length, new in changes:
-            content[place : place + length] = new
-        case.run(bytes(content))
-
-    check()
-
-
-@pytest.mark.sample(8)
-@pytest.mark.parametrize("name", _READERS)
-def test_any_bytes_are_refused_by_name_or_read(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    case = Case(TARGETS[name], tmp_path / "files")
-
-    @examples(25)
-    @given(content=st.binary(max_size=300))
     def check(content: bytes) -> None:
-        case.run(content)
+        path.write_bytes(reader.frame(content))
+        message = path.name
+        with _watch(tmp_path):
+            try:
+                reader.read(path)
+            except RunnerError as error:
+                message = str(error)
+        assert path.name in message
 
-    check()
+    # The first one is valid, and imports what the reader needs.
+    path.write_bytes(reader.frame(seeds[0]))
+    reader.read(path)
+    return seeds, check
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("prepared", READERS, indirect=True)
+def test_changed_file_is_read_or_refused_by_name(prepared: tuple[Sequence[bytes], Check]) -> None:
+    seeds, check = prepared
+
+    @examples(25)
+    @given(index=st.integers(0, len(seeds) - 1), changes=CHANGES)
+    def check_changed(index: int, changes: list[tuple[int, int, bytes]]) -> None:
+        check(changed(seeds[index], changes))
+
+    check_changed()
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("prepared", READERS, indirect=True)
+def test_any_bytes_are_refused_by_name_or_read(prepared: tuple[Sequence[bytes], Check]) -> None:
+    examples(25)(given(content=st.binary(max_size=300))(prepared[1]))()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda folder: os.system("true"),
+        lambda folder: (folder.parent / "beside").write_text(""),
+        lambda folder: sum(range(10**8)),
+    ],
+)
+def test_code_and_files_elsewhere_and_long_times_are_noticed(
+    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "_CPU_SECONDS", 0.1)
+    (tmp_path / "inside").mkdir()
+
+    with pytest.raises(AssertionError), _watch(tmp_path / "inside"):
+        act(tmp_path / "inside")
+    with _watch(tmp_path / "inside"):
+        (tmp_path / "inside" / "a").write_text("")

@@ -1,4 +1,4 @@
-"""Options of `make soak`."""
+"""Options of `make soak SUITE=long`."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """Long runs hold no more at their end than at their beginning.
 
-`make soak` trains for 100,000 steps and restarts a run 1,000 times; these tests are a sample.
+`make soak SUITE=long` trains for 100,000 steps and restarts a run 1,000 times; these tests are a
+sample.
 """
 
 import json

@@ -36,7 +36,7 @@ SAMPLE = ("digits", "ncf_movielens", "resnet_cifar", "transformer_multi30k", "vi
 
 
 def sampled(names: Sequence[str]) -> list[Any]:
-    """Marks the experiments that only `make wide` runs.
+    """Marks the experiments that only `make soak SUITE=experiments` runs.
 
     Args:
         names: Names of experiments.

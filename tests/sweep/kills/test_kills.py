@@ -1,7 +1,8 @@
 """Sweeps whose processes are killed at random have the results of an undisturbed one.
 
-`make sweeps` runs 32 trials with one, two and three processes, ten times; the tests are a sample.
-Trials are forked from a forkserver, which may be killed, too. Every fifth time, they start cold.
+`make soak SUITE=sweeps` runs 32 trials with one, two and three processes, ten times; the tests are
+a sample. Trials are forked from a forkserver, which may be killed, too. Every fifth time, they
+start cold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The codes of errors: the page that lists them, and that each error has one of them."""
+"""The codes of errors: each error has one, and each is used."""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import orbit_runner
 from orbit_runner.error_codes import MEANINGS, UNSPECIFIC
-from tools import errors_page
 
 SOURCE = Path(orbit_runner.__file__).parent
 # The errors that are of several kinds, so that each place that makes one names the kind.
@@ -25,12 +24,6 @@ def code_of(call: ast.Call, name: str) -> ast.expr | None:
     named = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
     position = POSITION.get(name, len(call.args))
     return named[0] if named else call.args[position] if len(call.args) > position else None
-
-
-def test_the_page_is_current() -> None:
-    text = errors_page.PAGE.read_text(encoding="utf-8")
-
-    assert text == errors_page.page(), "run `python -m tools.errors_page`"
 
 
 def test_each_error_names_its_kind() -> None:

@@ -1,0 +1,34 @@
+"""Eight experiments of Model Garden, each of another kind of task, from the config to the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support import warm_runner
+from tools.model_garden_sample import CONFIG, EXPERIMENTS, write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiment_trains_and_evaluates(name: str, tmp_path: Path) -> None:
+    write(name, tmp_path)
+
+    done = warm_runner.run(
+        f"--experiment=official/{name}",
+        f"--config_file={CONFIG}",
+        "--mode=train_and_eval",
+        "--model_dir=run",
+        "--json",
+        cwd=tmp_path,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["step"] == 2
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert {(record["step"], record["split"]) for record in map(json.loads, lines)} >= {
+        (2, "train"),
+        (2, "validation"),
+    }

@@ -1,1 +1,0 @@
-"""Small configs and synthetic data for every experiment that Model Garden registers."""

@@ -1,1 +1,0 @@
-"""Writers of synthetic data in the file formats that the experiments read."""

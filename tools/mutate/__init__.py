@@ -1,1 +1,0 @@
-"""Changes the source in random places, one at a time, and runs the tests that cover each."""
