@@ -176,42 +176,6 @@ def test_checkpoint_without_matching_model_variables_is_rejected(
         _restored(toy_config(), tmp_path, allow_partial=partly)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-@pytest.mark.parametrize(
-    "changes", [{}, {"runtime__mixed_precision_dtype": "float16"}], ids=["float32", "float16"]
-)
-def test_weight_average_in_the_older_checkpoint_layout_is_restored(
-    name: str, changes: dict[str, Any], tmp_path: Path
-) -> None:
-    config = toy_config(**_AVERAGE, **_ADAM, **changes)
-    strategy = make_strategy(name)
-    state = state_of(config, strategy)
-    assert state.ema is not None
-    state.global_step.assign(4)
-    for value, average in enumerate(state.ema.averages):
-        average.assign(tf.fill(average.shape, 7.0 + value))
-    (tmp_path / "checkpoints").mkdir()
-    older = tf.train.Checkpoint(**state.items(ema_in_optimizer=False))
-    assert older.save_counter is not None  # Reading it creates it.
-    older.write(str(tmp_path / "checkpoints/ckpt-4"))
-
-    session = session_of(config, tmp_path, make_strategy(name))
-    session.restore_or_initialize()
-    assert session.state.ema is not None
-    np.testing.assert_array_equal(session.state.ema.averages[0], [[7.0]] * 3)
-    session.state.global_step.assign(6)
-    session.save()
-
-    again = session_of(config, tmp_path, make_strategy(name))
-    again.restore_or_initialize()
-    assert again.step == 6
-    assert again.state.ema is not None
-    np.testing.assert_array_equal(again.state.ema.averages[0], [[7.0]] * 3)
-    names = tensors(tmp_path / "checkpoints" / "ckpt-6")
-    assert not any(name.startswith("ema") for name in names)
-
-
 class _Idle(tf_keras.layers.Layer):
     """Has a weight that receives no gradient."""
 

@@ -21,7 +21,6 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.train_job import ConfigWriter
-from orbit_runner.run_directory.config import keep_config
 from tests.support import warm_runner
 from tests.support.problems import check_printed, error_of, fails
 from tests.support.run_directories import locked_by_another
@@ -29,7 +28,6 @@ from tests.support.run_directories import locked_by_another
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
 COMMAND = [sys.executable, "-m", "orbit_runner"]
-KEPT = Path(__file__).parents[1] / "kept_runs" / "0.1.0"
 MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
 
 
@@ -113,11 +111,15 @@ def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
 
 @pytest.mark.parametrize("change", ["", "--seed=18"])
 def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
-    change: str, tmp_path: Path, starts: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    change: str,
+    finished_run: Path,
+    tmp_path: Path,
+    starts: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    copy = Path(shutil.copytree(KEPT, tmp_path / "a"))
-    arguments = [f"--experiment={KEPT / 'config.yaml'}", "--model_dir=a", "--train_steps=30"]
-    keep_config(copy, resolve(Request(experiment=str(copy / "config.yaml"))).config)
+    copy = Path(shutil.copytree(finished_run, tmp_path / "a"))
+    config = finished_run / "config.yaml"
+    arguments = [f"--experiment={config}", "--model_dir=a", "--train_steps=30"]
     (copy / "config.yaml").unlink()
     monkeypatch.chdir(tmp_path)
     if not change:

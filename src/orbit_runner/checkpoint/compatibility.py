@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _IGNORED = {"save_counter"}
 # Parts whose values count as unused even if the run does not have the part. Values of other parts
 # are ignored.
-_COMPLETE = ("model", "optimizer", "ema")
+_COMPLETE = ("model", "optimizer")
 # Parts of a run that consist of one variable each.
 _SINGLE = ("global_step", *OWN_ITEMS)
 # Variables of optimizers that hold a learning rate. The config determines it, and whether it is a
@@ -229,9 +229,7 @@ def _format_shape(shape: Iterable[int | None]) -> str:
 
 # In Model Garden, an optimizer that wraps the actual optimizer keeps the average; in this runner,
 # the average is separate. Checkpoints use Model Garden's layout, so that either runner can resume
-# from the other's. TensorFlow saves a variable only once, so the average is not saved next to the
-# optimizer as well. The first versions of this runner saved it there, and such checkpoints can
-# still be read.
+# from the other's.
 
 
 class OptimizerKind(NamedTuple):

@@ -245,12 +245,11 @@ READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
 def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> str:
     """Returns why the tensors of a checkpoint cannot be used, such as `is damaged: …`, or "".
 
-    The files of the checkpoint must be intact. Reads nothing if the record says that the tensors
-    were finite when they were written. `known` are the variables that may be non-finite.
+    The files of the checkpoint must be intact. Reads nothing if the checkpoint has a record: the
+    tensors were checked when they were written. `known` are the variables that may be non-finite.
     """
     try:
-        record = place.folder.record(place.step)
-        if record is not None and record.non_finite is not None:
+        if place.folder.record(place.step) is not None:
             return ""
         prefix = place.folder.prefix(place.step)
         if not has_object_graph(prefix):

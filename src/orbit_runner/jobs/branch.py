@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 _OPTIMIZER = "trainer.optimizer_config.optimizer.type"
 # Settings that matter only before the first step.
 _INITIAL_SETTINGS = ("task.init_checkpoint", "task.init_checkpoint_modules", "task.init_ignore")
-# Where earlier versions wrote what a run learned from its data.
-_EARLIER_ASSETS = ("preprocessing.json", "vocabulary.model")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -395,9 +393,6 @@ def _copy_history(source: Path, step: int, directory: Path) -> None:
             cut_records(new, after=step, keeps_events=False)
     if there.settings.is_dir():
         shutil.copytree(there.settings, here.settings)
-    for name in _EARLIER_ASSETS:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, directory / name)
     best = read_setting(source, "trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
         _copy_best(source / best, directory / best, step)
