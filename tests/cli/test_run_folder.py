@@ -230,11 +230,6 @@ def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, tmp_p
     assert second.returncode == 2
     assert "does not fit" in second.stderr
     assert (tmp_path / "a" / "config.yaml").read_bytes() == before
-    shutil.copytree(tmp_path / "a", tmp_path / "c")
-    part = cli(*arguments, *other, "--model_dir=c", "--allow-partial")
-    assert part.returncode == 0, part.stderr
-    assert "training from step 20 to 30" in part.stderr
-    assert "hidden_units: [128, 7]" in (tmp_path / "c" / "config.yaml").read_text()
     # The run resumes as if nothing had happened.
     third = cli(*arguments, "--train_steps=30")
     assert third.returncode == 0, third.stderr
@@ -267,8 +262,6 @@ def test_config_is_written_once_at_run_begin(
         ([], "enable_async_checkpointing", "true"),
         (["--enable_async_checkpointing"], "enable_async_checkpointing", "true"),
         (["--enable_async_checkpointing=false"], "enable_async_checkpointing", "false"),
-        ([], "allow_partial", False),
-        (["--allow-partial"], "allow_partial", True),
     ],
 )
 def test_checkpoint_flags_have_expected_defaults_and_values(

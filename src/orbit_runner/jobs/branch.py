@@ -112,7 +112,6 @@ def plan_branch(
     *,
     before: ResolvedConfig,
     resolved: ResolvedConfig,
-    allow_partial: bool,
 ) -> BranchPlan:
     """Returns the plan of a branch.
 
@@ -144,7 +143,7 @@ def plan_branch(
         fingerprint=fingerprint,
         data=DataRecord(parent, fingerprint),
     )
-    problems = [*_find_problems(plan, allow_partial)]
+    problems = [*_find_problems(plan)]
     if problems:
         raise ConfigError(problems)
     _check_data(plan)
@@ -170,13 +169,13 @@ def _check_step(parent: Path, step: int, reached: int) -> None:
         )
 
 
-def _find_problems(plan: BranchPlan, allow_partial: bool) -> Iterator[Problem]:
+def _find_problems(plan: BranchPlan) -> Iterator[Problem]:
     """Yields the changes that are known to be impossible. Restoring the checkpoint finds others."""
     for change in plan.changes:
-        if change.path == _OPTIMIZER and not allow_partial:
+        if change.path == _OPTIMIZER:
             message = (
                 f"got {change.right}, but step {plan.step} has the slots of {change.left}\n"
-                "keep the optimizer, or pass --allow_partial to start with new slots"
+                f"keep the optimizer, or start a new run with task.init_checkpoint={plan.parent}"
             )
             origin = plan.resolved.origin(change.path)
             yield Problem(change.path, message, origin, "checkpoint-mismatch")

@@ -172,7 +172,7 @@ def restore_choice(state: TrainState, choice: Choice, strategy: tf.distribute.St
             "use --checkpoint=STEP to select another one",
             code="checkpoint-mismatch",
         )
-    restorer = Restorer(state, state.checkpoint(), strategy, allow_partial=False)
+    restorer = Restorer(state, state.checkpoint(), strategy)
     record = choice.record()
     try:
         restorer.restore(choice.prefix, record)

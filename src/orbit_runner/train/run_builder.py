@@ -85,7 +85,6 @@ def build_run(
     trains: bool,
     evaluates: bool,
     asynchronous: bool,
-    allow_partial: bool = False,
     eval_tasks: dict[str, EvalTask] | None = None,
     callbacks: Sequence[Callback] = (),
     best: BestKeeper | None = None,
@@ -105,7 +104,6 @@ def build_run(
         trains: Whether the mode trains.
         evaluates: Whether the mode evaluates.
         asynchronous: Whether training continues while a checkpoint is saved.
-        allow_partial: Whether a checkpoint may fit only in part.
         eval_tasks: The tasks to evaluate by name; None for those of the experiment.
         callbacks: Called after those in the config.
         best: Keeps the best checkpoint in place of the runner's own callback.
@@ -164,7 +162,6 @@ def build_run(
         # would have to create together.
         asynchronous=asynchronous and workers.count == 1,
         writes=trains,
-        allow_partial=allow_partial,
         is_official=config.is_official,
         trail=directory.fingerprints,
         workers=workers,
