@@ -200,6 +200,26 @@ def no_check_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finite_check, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 20 steps with two checkpoints and a best one, which tests copy before a change."""
+    directory = tmp_path_factory.mktemp("finished")
+    done = warm_runner.run(
+        "--experiment=digits_mlp",
+        "--model_dir=run",
+        "--train_steps=20",
+        "--task.model.hidden_units=[4]",
+        "--trainer.checkpoint_interval=10",
+        "--trainer.validation_interval=20",
+        "--trainer.best_checkpoint_export_subdir=best",
+        "--trainer.best_checkpoint_eval_metric=accuracy",
+        cwd=directory,
+        timeout=600.0,
+    )
+    assert done.returncode == 0, done.stderr
+    return directory / "run"
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs the `runner` command in `tmp_path`, in a process of its own."""

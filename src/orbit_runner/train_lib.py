@@ -104,7 +104,6 @@ def run_experiment(
     summary_manager: orbit.utils.SummaryManagerInterface | None = None,
     eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
     enable_async_checkpointing: bool = False,
-    allow_partial: bool = False,
     callbacks: Sequence[Callback] = (),
     stop_at_step: int | None = None,
     started: float | None = None,
@@ -130,7 +129,6 @@ def run_experiment(
         summary_manager: A custom writer of training summaries, in place of the runner's.
         eval_summary_manager: A custom writer of evaluation summaries.
         enable_async_checkpointing: Whether to save checkpoints while training continues.
-        allow_partial: Whether to restore the parts of a checkpoint that fit if not all of it does.
         callbacks: Called at the events of the run, after the callbacks of the config.
         stop_at_step: A step before the last, at which to save and raise `StoppedAtStep`.
         started: When the run started, as `time.monotonic()`: `trainer.max_time` counts from then.
@@ -174,7 +172,6 @@ def run_experiment(
             trains=mode in TRAINING,
             evaluates=mode in EVALUATING or run_post_eval,
             asynchronous=enable_async_checkpointing,
-            allow_partial=allow_partial,
             callbacks=callbacks,
             save_summary=save_summary,
             records_in_graph=summary_manager is None,

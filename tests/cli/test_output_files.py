@@ -24,13 +24,12 @@ from orbit_runner.utils import files
 from orbit_runner.utils.files import write_output
 from tests.support.problems import error_of, fails
 
-KEPT = Path(__file__).parents[1] / "kept_runs" / "0.1.0"
 _NULL = os.makedev(1, 3)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(KEPT, tmp_path / "run"))
+def run(finished_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_run, tmp_path / "run"))
 
 
 @pytest.fixture

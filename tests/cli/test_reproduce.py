@@ -12,6 +12,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from tests.support import warm_runner
+from tests.support.damage import change_record
 from tests.support.problems import check, error_of, fails, problems_of
 
 ARGUMENTS = [
@@ -69,6 +70,11 @@ def _change(run: Path, before: str, after: str) -> None:
 
 def _record(run: Path, step: int) -> dict[str, Any]:
     return dict(json.loads((run / f"checkpoints/ckpt-{step}.json").read_text()))
+
+
+def _set_threads(run: Path, step: int, threads: str) -> None:
+    numerics = {**_record(run, step)["numerics"], "intra-op threads": threads}
+    change_record(run / f"checkpoints/ckpt-{step}.json", numerics=numerics)
 
 
 def _row(out: str, name: str) -> str:
@@ -174,10 +180,7 @@ def test_edited_fingerprint_of_an_intermediate_step_is_detected(
 def test_reasons_for_inexact_reproduction_are_listed(run: Path, reproduced: Reproduced) -> None:
     _change(run, "deterministic: true", "deterministic: false")
     for step in (20, 30):
-        record = _record(run, step)
-        record["numerics"]["intra-op threads"] = "77"
-        del record["checksum"]
-        (run / f"checkpoints/ckpt-{step}.json").write_text(json.dumps(record))
+        _set_threads(run, step, "77")
     attempts = json.loads((run / "run.json").read_text())
     attempts["attempts"][0]["argv"].append("--resume=override")
     (run / "run.json").write_text(json.dumps(attempts))
@@ -197,10 +200,7 @@ def test_reasons_for_inexact_reproduction_are_listed(run: Path, reproduced: Repr
 def test_intra_op_threads_setting_is_applied_to_the_rerun(run: Path, tmp_path: Path) -> None:
     """In a separate process, because threads cannot change once TensorFlow has started."""
     for step in (20, 30):
-        record = _record(run, step)
-        record["numerics"]["intra-op threads"] = "1"
-        del record["checksum"]
-        (run / f"checkpoints/ckpt-{step}.json").write_text(json.dumps(record))
+        _set_threads(run, step, "1")
 
     done = _process(
         tmp_path, "reproduce", "a", "--runtime.intra_op_threads=1", "--last=10", "--model_dir=b"

@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.fingerprint import identity_settings, settings_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.run_directory.config import is_made_with, keep_settings
 from orbit_runner.run_directory.data_record import DataRecord, read_record
 from orbit_runner.tasks.image_classification import sources
 from tests.support.problems import fails
@@ -189,13 +187,3 @@ def test_note_warns_if_modified_file_has_unknown_contents(tmp_path: Path) -> Non
     (note,) = record.notes()
     said = "these files were modified since the run last started; it is unknown whether their"
     assert note.startswith(said)
-
-
-def test_data_directory_counts_as_config_until_data_record_exists(tmp_path: Path) -> None:
-    config = resolve(Request(experiment="mnist", flags=(("x", NAME, "moved"),))).config
-    settings = {**identity_settings(config), NAME: "set"}
-    keep_settings(tmp_path, settings)
-    fingerprint = settings_fingerprint(settings)
-    assert not is_made_with(tmp_path, fingerprint, config)
-    DataRecord(tmp_path, {}).on_run_begin(AT_START)
-    assert is_made_with(tmp_path, fingerprint, config)

@@ -21,7 +21,6 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.train_job import ConfigWriter
-from orbit_runner.run_directory.config import keep_config
 from tests.support import warm_runner
 from tests.support.problems import error_of, fails
 from tests.support.run_directories import locked_by_another
@@ -29,7 +28,6 @@ from tests.support.run_directories import locked_by_another
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
 COMMAND = [sys.executable, "-m", "orbit_runner"]
-KEPT = Path(__file__).parents[1] / "kept_runs" / "0.1.0"
 MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
 
 
@@ -113,11 +111,15 @@ def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
 
 @pytest.mark.parametrize("change", ["", "--seed=18"])
 def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
-    change: str, tmp_path: Path, starts: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    change: str,
+    finished_run: Path,
+    tmp_path: Path,
+    starts: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    copy = Path(shutil.copytree(KEPT, tmp_path / "a"))
-    arguments = [f"--experiment={KEPT / 'config.yaml'}", "--model_dir=a", "--train_steps=30"]
-    keep_config(copy, resolve(Request(experiment=str(copy / "config.yaml"))).config)
+    copy = Path(shutil.copytree(finished_run, tmp_path / "a"))
+    config = finished_run / "config.yaml"
+    arguments = [f"--experiment={config}", "--model_dir=a", "--train_steps=30"]
     (copy / "config.yaml").unlink()
     monkeypatch.chdir(tmp_path)
     if not change:
@@ -228,11 +230,6 @@ def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, tmp_p
     assert second.returncode == 2
     assert "does not fit" in second.stderr
     assert (tmp_path / "a" / "config.yaml").read_bytes() == before
-    shutil.copytree(tmp_path / "a", tmp_path / "c")
-    part = cli(*arguments, *other, "--model_dir=c", "--allow-partial")
-    assert part.returncode == 0, part.stderr
-    assert "training from step 20 to 30" in part.stderr
-    assert "hidden_units: [128, 7]" in (tmp_path / "c" / "config.yaml").read_text()
     # The run resumes as if nothing had happened.
     third = cli(*arguments, "--train_steps=30")
     assert third.returncode == 0, third.stderr
@@ -265,8 +262,6 @@ def test_config_is_written_once_at_run_begin(
         ([], "enable_async_checkpointing", "true"),
         (["--enable_async_checkpointing"], "enable_async_checkpointing", "true"),
         (["--enable_async_checkpointing=false"], "enable_async_checkpointing", "false"),
-        ([], "allow_partial", False),
-        (["--allow-partial"], "allow_partial", True),
     ],
 )
 def test_checkpoint_flags_have_expected_defaults_and_values(

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orbit_runner.cli.main import main
 from tests.support import warm_runner
+from tests.support.damage import change_record
 from tests.support.problems import fails
 
 COMMAND = [sys.executable, "-m", "orbit_runner"]
@@ -54,13 +54,6 @@ def _flip(path: Path, at: int) -> None:
 
 def _data(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"ckpt-{step}.data-00000-of-00001"
-
-
-def _edit(path: Path, **values: Any) -> dict[str, Any]:
-    record = json.loads(path.read_text())
-    record.pop("checksum")  # Earlier versions wrote none.
-    path.write_text(json.dumps({**record, **values}))
-    return dict(record)
 
 
 def _line_of(out: str, name: str) -> str:
@@ -152,7 +145,7 @@ def test_missing_checkpoint_index_is_reported(run: Path, verified: Verified) -> 
 
 @pytest.mark.parametrize("what", ["weights", "state"])
 def test_edited_fingerprint_in_record_is_detected(what: str, run: Path, verified: Verified) -> None:
-    record = _edit(run / "checkpoints/ckpt-20.json", **{what: "0" * 64})
+    record = change_record(run / "checkpoints/ckpt-20.json", **{what: "0" * 64})
     code, out = verified(run)
     assert code == 4
     expected = f"{what} {record[what][:12]} on disk, 000000000000 in its record"
@@ -169,7 +162,7 @@ def test_swapped_checkpoint_files_with_matching_file_records_are_detected(
         shutil.copyfile(source, target)
         record = json.loads((run / "checkpoints/ckpt-10.json").read_text())
         marks[target.name] = record["files"][source.name]
-    _edit(run / "checkpoints/ckpt-20.json", files=marks)
+    change_record(run / "checkpoints/ckpt-20.json", files=marks)
     code, out = verified(run)
     assert code == 4
     assert re.search(r"weights \w{12} on disk, \w{12} in its rec", _line_of(out, NAMES[1]))
@@ -189,7 +182,7 @@ def test_invalid_checkpoint_record_is_reported(
 
 
 def test_checkpoint_record_for_another_step_is_reported(run: Path, verified: Verified) -> None:
-    _edit(run / "checkpoints/ckpt-20.json", step=21)
+    change_record(run / "checkpoints/ckpt-20.json", step=21)
     code, out = verified(run)
     assert code == 4
     assert "ckpt-20.json is the record of step 21" in _line_of(out, NAMES[1])

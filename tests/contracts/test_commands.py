@@ -42,11 +42,13 @@ def command(request: pytest.FixtureRequest) -> Command:
 
 
 @pytest.fixture
-def words(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def words(
+    command: Command, tmp_path: Path, finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
     """The first example of a command, in a directory that has its inputs."""
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command.examples[0])
-    write_inputs(command, arguments, tmp_path)
+    write_inputs(command, arguments, tmp_path, finished_run)
     return [*command_words(command), *arguments]
 
 
@@ -155,11 +157,11 @@ def test_command_without_settings_rejects_correct_ones(
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+def outcomes(finished_run: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
     """What the examples of all commands did, in all ways."""
     script = "tests.support.command_examples"
     done = subprocess.run(
-        [sys.executable, "-m", script, str(tmp_path_factory.mktemp("examples"))],
+        [sys.executable, "-m", script, tmp_path_factory.mktemp("examples"), finished_run],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -15,7 +15,6 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import (
     can_affect_weights,
     config_fingerprint,
-    identity_settings,
 )
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -158,9 +157,8 @@ def test_environment_of_a_portable_record_is_that_of_portable_numerics() -> None
     assert {name: found[name] or "" for name in VARIABLES} == VARIABLES
 
 
-def test_native_configs_keep_their_fingerprint_and_portable_ones_have_another() -> None:
+def test_numerics_are_in_the_fingerprint_of_a_config() -> None:
     config = resolve(Request(experiment="digits")).config
-    assert "runtime.numerics" not in identity_settings(config)
     changed = config.replace(runtime=config.runtime.replace(numerics="portable"))
     assert config_fingerprint(changed) != config_fingerprint(config)
     assert can_affect_weights("runtime.numerics", config)

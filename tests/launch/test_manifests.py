@@ -269,11 +269,11 @@ def test_special_characters_survive(
 
     shown = printed(
         *(place, *FLAGS[place], "--experiment=digits", f"--params_override={description}"),
-        *(f"--model_dir={folder}", "--allow_partial"),
+        *(f"--model_dir={folder}", "--resume=override"),
     )
 
     (process,) = PROCESSES[place](shown, tmp_path)
-    assert process.words[-2:] == [f"--model_dir={folder}", "--allow_partial"]
+    assert process.words[-2:] == [f"--model_dir={folder}", "--resume=override"]
     assert config_of(*process.words[2:-1]).description == text
 
 

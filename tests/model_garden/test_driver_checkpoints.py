@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -61,47 +60,6 @@ def save_weights(model_dir: Path, name: str = "ckpt-1", **others: Any) -> None:
     model_dir.mkdir()
     saved = tf.train.Checkpoint(model=model, **others).write(str(model_dir / name))
     (model_dir / "checkpoint").write_text(f'model_checkpoint_path: "{Path(saved).name}"\n')
-
-
-def test_weights_only_checkpoint_is_restored(tmp_path: Path) -> None:
-    save_weights(tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    notes = Notes()
-    found = train(train_lib.run_experiment, parsed(), tmp_path / "a", notes=notes)
-    assert found == train(official_train_lib.run_experiment, parsed(), tmp_path / "b") > 3
-    text = "\n".join(notes.notes)
-    assert "ckpt-1 contains only weights: restored 2 model variables" in text
-    assert "the step (0) and the optimizer are unchanged" in text
-
-
-def test_resumed_run_ignores_a_weights_only_checkpoint(tmp_path: Path) -> None:
-    save_weights(tmp_path / "a", "ckpt-1000")
-    train(train_lib.run_experiment, parsed(), tmp_path / "a")
-    notes = Notes()
-    train(train_lib.run_experiment, parsed(train_steps=30), tmp_path / "a", notes=notes)
-    assert any("restored step 20 from" in note for note in notes.notes)
-
-
-def test_rollback_to_a_weights_only_checkpoint_keeps_the_step(tmp_path: Path) -> None:
-    save_weights(tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    # The mock's loss is the bias, above the bound in the first loop.
-    params = parsed(train_steps=10, loss_upper_bound=1.0, recovery_max_trials=1)
-    found = train(train_lib.run_experiment, params, tmp_path / "a")
-    assert found == train(official_train_lib.run_experiment, params, tmp_path / "b") == 5.0
-    assert (tmp_path / "a/checkpoints/ckpt-10.index").exists()
-
-
-def test_allow_partial_works_for_model_garden_configs(tmp_path: Path) -> None:
-    step = tf.Variable(7, dtype=tf.int64, name="global_step")
-    save_weights(tmp_path / "a", "ckpt-7", global_step=step)
-    with raises("checkpoint-mismatch"):
-        train(train_lib.run_experiment, parsed(), tmp_path / "a")
-    notes = Notes()
-    arguments: dict[str, Any] = {"notes": notes, "allow_partial": True}
-    found = train(train_lib.run_experiment, parsed(), tmp_path / "a", **arguments)
-    assert found == pytest.approx(5.0 - 13 * 0.1)
-    assert any("not restored" in note for note in notes.notes)
 
 
 def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.sweep.results import read_results
 from orbit_runner.utils.files import cut_records, recorded_steps, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope
+from tests.support.damage import change_record
 from tests.support.problems import raises
 
 DEEP = '{"step": 1, "split": "train", "skipped": ' + "[" * 100_000 + "]" * 100_000 + "}"
@@ -115,10 +116,8 @@ def test_checkpoint_record_with_other_types_is_a_value_error(
 ) -> None:
     path = tmp_path / "ckpt-5.json"
     CheckpointRecord(step=5, weights="", state="").write(path)
-    values = json.loads(path.read_text())
     assert read_record(path).step == 5
-    del values["checksum"]  # As in a record of an earlier version.
-    path.write_text(json.dumps(values | change))
+    change_record(path, **change)
     with pytest.raises(ValueError, match="not a checkpoint record"):
         read_record(path)
 

@@ -1,6 +1,7 @@
 """Runs the examples of all commands in this process, without TensorFlow and other processes.
 
-`python -m tests.support.command_examples DIRECTORY` prints a line of JSON for each example and way.
+`python -m tests.support.command_examples DIRECTORY RUN` prints a line of JSON for each example and
+way. RUN is the run directory that the examples read.
 A command that needs TensorFlow, another process or the network ends there; its line has `stopped`.
 """
 
@@ -29,7 +30,6 @@ from orbit_runner.cli.main import COMMANDS, load_command, main
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.streams import check_stdout, open_tolerant_stream
 
-_RUN = Path(__file__).parents[1] / "kept_runs" / "0.1.0"
 _TENSORFLOW = ("tensorflow", "tf_keras", "keras", "orbit")
 # A directory in which nobody can create a file, not even the superuser.
 READ_ONLY = Path("/sys")
@@ -100,8 +100,8 @@ def all_commands() -> list[Command]:
     return [command for name in COMMANDS for command in load_command(name).commands]
 
 
-def write_inputs(command: Command, arguments: list[str], folder: Path) -> None:
-    """Writes what the arguments of an example read: runs, and small files of the suffixes."""
+def write_inputs(command: Command, arguments: list[str], folder: Path, run: Path) -> None:
+    """Writes what the arguments of an example read: copies of a run, and small files."""
     flags = command.parse(command.parser(), arguments)
     for action in command.parser().arguments:
         if not isinstance(action.type, PathValue) or action.type.kind != "input":
@@ -109,8 +109,8 @@ def write_inputs(command: Command, arguments: list[str], folder: Path) -> None:
         given: Any = getattr(flags, action.dest, None) or []
         for text in [given] if isinstance(given, str) else given:
             if text.startswith("runs/"):
-                shutil.copytree(_RUN, folder / text)
-    shutil.copytree(_RUN, folder / "runs" / "another")
+                shutil.copytree(run, folder / text)
+    shutil.copytree(run, folder / "runs" / "another")
     (folder / "rows.csv").write_text("a,kind\n" + "".join(f"{n},{n % 2}\n" for n in range(40)))
     (folder / "iris.csv").write_text((folder / "rows.csv").read_text())
     (folder / "digit.png").write_bytes(b"")
@@ -147,13 +147,13 @@ def _descriptor(way: str) -> int:
     return writer
 
 
-def run_example(command: Command, example: str, way: str, folder: Path) -> Outcome:
+def run_example(command: Command, example: str, way: str, folder: Path, run: Path) -> Outcome:
     """Runs one example in a way, in a directory that has its inputs."""
     arguments = shlex.split(example)
     folder.mkdir(parents=True)
     inputs = folder
     with _working_directory(folder):
-        write_inputs(command, arguments, folder)
+        write_inputs(command, arguments, folder, run)
     words = [*command_words(command), *arguments]
     if way == "json":
         at = words.index("--") if "--" in words else len(words)
@@ -201,7 +201,7 @@ def ways_of(command: Command, example: str) -> Iterator[str]:
             yield way
 
 
-def run_all(directory: Path) -> None:
+def run_all(directory: Path, run: Path) -> None:
     """Runs all examples in all ways, and prints the outcomes."""
     sys.meta_path.insert(0, _NoTensorFlow())  # type: ignore[arg-type]
     subprocess.Popen = _start_process  # type: ignore[assignment, misc]
@@ -212,11 +212,13 @@ def run_all(directory: Path) -> None:
         for example in () if command.name in _OF_PROCESSES else command.examples:
             for way in ways_of(command, example):
                 number += 1
-                outcome = run_example(command, example, way, directory / str(number))
+                outcome = run_example(command, example, way, directory / str(number), run)
                 print(json.dumps(dataclasses.asdict(outcome)), flush=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
-    run_all(parser.parse_args().directory.absolute())
+    parser.add_argument("run", type=Path)
+    given = parser.parse_args()
+    run_all(given.directory.absolute(), given.run.absolute())

@@ -5,9 +5,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-from orbit_runner.run_directory.code_version import (
-    CodeVersion,
-)
+from orbit_runner.run_directory.code_version import CodeVersion
 
 IDENTITY = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
 # A name that is not UTF-8.

@@ -252,7 +252,6 @@ def session_of(
     *,
     task: Any = None,
     notes: Notes | None = None,
-    allow_partial: bool = False,
     resume: str = "same",
 ) -> Run:
     configure_numerics(config.runtime)
@@ -264,7 +263,6 @@ def session_of(
         trains=True,
         evaluates=True,
         asynchronous=False,
-        allow_partial=allow_partial,
         resume=resume,
         callbacks=[] if notes is None else [notes],
     )

@@ -123,16 +123,6 @@ def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path
     assert loaded.size == 36
 
 
-def test_vocabulary_that_an_earlier_version_wrote_is_used(folder: Path, tmp_path: Path) -> None:
-    config: Any = translation_config(folder).task
-    other = load_vocabulary(config.replace(vocab_size=36), Assets())
-    assert other is not None
-    (tmp_path / "vocabulary.model").write_bytes(other.model)
-    stored = load_vocabulary(config, Assets(tmp_path))
-    assert stored is not None
-    assert stored.size == 36
-
-
 @pytest.mark.parametrize(
     ("changes", "path"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.damage import change_record
 from tests.support.problems import raises
 from tests.support.toy import Notes, run, toy_config
 
@@ -60,9 +61,8 @@ def test_resume_with_another_config_is_recorded(made: Path, tmp_path: Path) -> N
 def test_resume_on_another_installation_is_recorded(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "a"))
     path = folder / "checkpoints" / "ckpt-5.json"
-    record = json.loads(path.read_text())
-    record["numerics"]["tensorflow"] = "1.0"
-    path.write_text(json.dumps({**record, "checksum": None}))
+    numerics = json.loads(path.read_text())["numerics"]
+    change_record(path, numerics={**numerics, "tensorflow": "1.0"})
     expected = ["it was resumed at step 5 on another machine or installation"]
     assert _reasons(folder, 10) == expected
 

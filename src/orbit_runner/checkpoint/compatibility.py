@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _IGNORED = {"save_counter"}
 # Parts whose values count as unused even if the run does not have the part. Values of other parts
 # are ignored.
-_COMPLETE = ("model", "optimizer", "ema")
+_COMPLETE = ("model", "optimizer")
 # Parts of a run that consist of one variable each.
 _SINGLE = ("global_step", *OWN_ITEMS)
 # Variables of optimizers that hold a learning rate. The config determines it, and whether it is a
@@ -41,7 +41,6 @@ class Pair(NamedTuple):
     variable: tf.Variable
     key: str  # The key of the value in the checkpoint.
     path: str  # The path of the variable in the tree of the run.
-    names: tuple[str, str]  # The variable's name in this run, and in the checkpoint.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +82,6 @@ def match_variables(
     return Match(matcher.pairs, matcher.missing, unused, matcher.uncreated_slots, matcher.rates)
 
 
-def same_name(own: str, saved: str) -> bool:
-    """Returns whether a variable has the same name in this run and in the checkpoint.
-
-    Either name may have a prefix that the other lacks, because Model Garden's runner creates parts
-    of the optimizer in a name scope: `Adam/iter`.
-    """
-    return own == saved or saved.endswith(f"/{own}") or own.endswith(f"/{saved}")
-
-
 class _Matcher:
     """Walks both object graphs breadth-first, so that an object gets the shortest of its names."""
 
@@ -128,12 +118,11 @@ class _Matcher:
             self._optimizers.append((live, node))
         if not is_variable(live):
             return
-        values = [(a.checkpoint_key, a.full_name) for a in node.attributes] if node else []
-        self._add_pair(live, path, *(values[0] if values else ("", "")))
+        keys = [attribute.checkpoint_key for attribute in node.attributes] if node else []
+        self._add_pair(live, path, keys[0] if keys else "")
 
-    def _add_pair(self, variable: tf.Variable, path: str, key: str, saved_name: str) -> None:
-        name = name_of(variable)
-        shown = f"{path} ({name}, {_format_shape(variable.shape)}"
+    def _add_pair(self, variable: tf.Variable, path: str, key: str) -> None:
+        shown = f"{path} ({name_of(variable)}, {_format_shape(variable.shape)}"
         if key not in self._content.shapes:
             unmatched = self.rates if _is_learning_rate(path) else self.missing
             unmatched.append(f"{shown}): not in the checkpoint")
@@ -143,7 +132,7 @@ class _Matcher:
             )
             self._taken.add(key)
         else:
-            self.pairs.append(Pair(variable, key, path, (name, saved_name)))
+            self.pairs.append(Pair(variable, key, path))
             self._taken.add(key)
 
     def match_slots(self, allow_missing_slots: bool) -> None:
@@ -157,7 +146,7 @@ class _Matcher:
             there = self._slot_keys(node)
             slot_names = {name for _, name in there} if allow_missing_slots else set()
             part = "ema" if isinstance(optimizer, AveragingOptimizer) else "optimizer"
-            for variable, key, path, _ in pairs:
+            for variable, key, path in pairs:
                 for name in optimizer.get_slot_names():
                     slot = _get_slot(optimizer, variable, name)
                     shown = f"{part}.{name} of {path}"
@@ -166,20 +155,20 @@ class _Matcher:
                     if (key, name) not in there and name in slot_names:
                         self.uncreated_slots.append(shown)
                     else:
-                        self._add_pair(slot, shown, *there.get((key, name), ("", "")))
+                        self._add_pair(slot, shown, there.get((key, name), ""))
 
-    def _slot_keys(self, node: SavedNode | None) -> dict[tuple[str, str], tuple[str, str]]:
-        """Returns (key, name) of each slot by (key of its variable, name of the slot)."""
+    def _slot_keys(self, node: SavedNode | None) -> dict[tuple[str, str], str]:
+        """Returns the key of each slot by (key of its variable, name of the slot)."""
         return {
-            (self._value(slot.original_variable_node_id)[0], slot.slot_name): self._value(
+            (self._key(slot.original_variable_node_id), slot.slot_name): self._key(
                 slot.slot_variable_node_id
             )
             for slot in (node.slot_variables if node else ())
         }
 
-    def _value(self, node_id: int) -> tuple[str, str]:
+    def _key(self, node_id: int) -> str:
         attributes = self._content.graph.nodes[node_id].attributes
-        return (attributes[0].checkpoint_key, attributes[0].full_name) if attributes else ("", "")
+        return attributes[0].checkpoint_key if attributes else ""
 
     def find_unused(self, roots: Collection[str]) -> list[str]:
         """Returns descriptions of the values below `roots` that no variable uses."""
@@ -229,9 +218,7 @@ def _format_shape(shape: Iterable[int | None]) -> str:
 
 # In Model Garden, an optimizer that wraps the actual optimizer keeps the average; in this runner,
 # the average is separate. Checkpoints use Model Garden's layout, so that either runner can resume
-# from the other's. TensorFlow saves a variable only once, so the average is not saved next to the
-# optimizer as well. The first versions of this runner saved it there, and such checkpoints can
-# still be read.
+# from the other's.
 
 
 class OptimizerKind(NamedTuple):
@@ -253,12 +240,6 @@ def has_inner_optimizer(content: CheckpointContent) -> bool:
 def is_model_gardens(content: CheckpointContent) -> bool:
     """Returns whether a checkpoint lacks the state that only this runner saves."""
     return not any(name in _children(content, 0) for name in OWN_ITEMS)
-
-
-def has_weights_only(content: CheckpointContent) -> bool:
-    """Returns whether a checkpoint holds a model, but neither a step nor an optimizer."""
-    parts = _children(content, 0)
-    return "model" in parts and not {"global_step", "optimizer"} & parts.keys()
 
 
 def kind_of(optimizer: Optimizer) -> OptimizerKind:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import tensorflow as tf
 
 from orbit_runner.checkpoint import early_check
-from orbit_runner.checkpoint.compatibility import has_weights_only
 from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule
-from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.latest_checkpoint import (
     CheckpointLocation,
     list_checkpoints,
@@ -65,7 +63,6 @@ class CheckpointManager(Protocol):
 
     conditions: RunConditions
     fell_back: bool
-    restored_partially: bool
     restored: CheckpointRecord | None
     started_from: str | None
     loaded: LoadedWeights | None
@@ -118,9 +115,8 @@ class Checkpoints:
         max_to_keep: int | RetentionRule | None,  # None: all.
         asynchronous: bool = False,
         writes: bool = True,  # False if the run only evaluates.
-        allow_partial: bool = False,  # Whether a checkpoint may fit only in part.
-        # Whether the experiment is Model Garden's. Its runner accepts a checkpoint of weights only,
-        # and a directory without a checkpoint as `init_checkpoint`.
+        # Whether the experiment is Model Garden's. Its runner accepts a directory without a
+        # checkpoint as `init_checkpoint`.
         is_official: bool = False,
         # A file for the fingerprints of all checkpoints, including removed ones.
         trail: Path | None = None,
@@ -133,13 +129,7 @@ class Checkpoints:
         self._writes = writes and workers.is_chief
         self._is_official = is_official
         checkpoint = state.checkpoint()
-        self._restorer = Restorer(
-            state,
-            checkpoint,
-            strategy,
-            allow_partial=allow_partial,
-            accept_weights_only=is_official,
-        )
+        self._restorer = Restorer(state, checkpoint, strategy)
         self.folder = CheckpointFolder(directory, keep=max_to_keep, run=directory.parent)
         self._writer = CheckpointWriter(
             checkpoint,
@@ -149,10 +139,8 @@ class Checkpoints:
             workers=workers,
         )
         self._saved: int | None = None
-        # Whether a checkpoint was unusable or missing in the last restore, and whether the restored
-        # one fit only in part.
+        # Whether a checkpoint was unusable or missing in the last restore.
         self.fell_back = False
-        self.restored_partially = False
         # The record of the checkpoint that was restored last; None for Model Garden's.
         self.restored: CheckpointRecord | None = None
         # The path of the checkpoint that the run started from, or None if there was none.
@@ -176,20 +164,8 @@ class Checkpoints:
 
         All workers must call it at the same point.
         """
-        places = self._candidates() if self._workers.is_chief else []
+        places = list_checkpoints(self.folder) if self._workers.is_chief else []
         return self._agree_on_checkpoint(places[-1] if places else None)
-
-    def _candidates(self, *, unfinished: bool = False) -> list[CheckpointLocation]:
-        """Returns the checkpoints to resume from, the latest last."""
-        places = list_checkpoints(self.folder, unfinished=unfinished)
-        if all(place.folder is not self.folder for place in places):
-            return places
-        # The run started from a checkpoint of weights only, whatever its step.
-        return [
-            place
-            for place in places
-            if place.folder is self.folder or not _holds_weights_only(path_of(place))
-        ]
 
     def _agree_on_checkpoint(self, place: CheckpointLocation | None) -> str | None:
         """Returns the path of the checkpoint that the chief found, on every worker."""
@@ -240,7 +216,7 @@ class Checkpoints:
         if self._writes:
             self._report_missing()
         # If another process writes to the directory, it may still be writing one without an index.
-        for place in reversed(self._candidates(unfinished=self._writes)):
+        for place in reversed(list_checkpoints(self.folder, unfinished=self._writes)):
             problem = self._problem(place)
             if not problem:
                 return place
@@ -297,13 +273,10 @@ class Checkpoints:
         """
         phase(f"restoring {path}", minor=True)
         self.restored = record = self._record(path)
-        self.restored_partially = not self._restorer.restore(path, record)
+        self._restorer.restore(path, record)
         if record is not None and self._writes:
             self._compare_numerics(record)
-        step = int(self._state.global_step.numpy())
-        # A checkpoint of weights only has no step. After a rollback to it, the step is not saved.
-        is_rollback = step > 0 and record is None and _holds_weights_only(Path(path))
-        self._saved = None if is_rollback else step
+        self._saved = int(self._state.global_step.numpy())
 
     def _record(self, path: str) -> CheckpointRecord | None:
         place = Path(path)
@@ -360,13 +333,6 @@ class Checkpoints:
     def raise_failure(self) -> None:
         """Raises the error of an asynchronous save if it has failed. Does not wait for the save."""
         self._writer.raise_failure()
-
-
-def _holds_weights_only(path: Path) -> bool:
-    try:
-        return has_weights_only(CheckpointContent(str(path)))
-    except (ValueError, IndexError, tf.errors.OpError):
-        return False  # It is damaged, which restoring it reports.
 
 
 def record_of(state: TrainState, conditions: RunConditions) -> CheckpointRecord:

@@ -53,8 +53,8 @@ class CheckpointRecord:
     # Why the config alone does not reproduce these weights, such as a resume with another strategy.
     inexact: Sequence[str] = ()
     # Variables that were not finite when the model was built and may stay so. All others were found
-    # to be finite. None in records of earlier versions, which did not check.
-    non_finite: Sequence[str] | None = None
+    # to be finite.
+    non_finite: Sequence[str] = ()
     # The state of the callbacks by name.
     callbacks: Mapping[str, object] = dataclasses.field(default_factory=dict)
     stopped: str = ""  # Why a callback ended training at this step, or "".
@@ -85,8 +85,7 @@ def read_record(path: Path) -> CheckpointRecord:
     """
     try:
         values = read_json_object(path)
-        checksum = values.pop(_CHECKSUM, None)  # Earlier versions wrote none.
-        if checksum not in (None, _checksum_of(values)):
+        if values.pop(_CHECKSUM, None) != _checksum_of(values):
             raise ValueError("it has changed since it was written (SHA-256)")
         files = {name: FileMark(**mark) for name, mark in values.pop("files").items()}
         record = CheckpointRecord(**values, files=files)

@@ -11,11 +11,9 @@ from orbit_runner.checkpoint.compatibility import (
     Match,
     Pair,
     has_inner_optimizer,
-    has_weights_only,
     is_model_gardens,
     kind_of,
     match_variables,
-    same_name,
     saved_optimizer_kind,
 )
 from orbit_runner.checkpoint.fingerprint import (
@@ -37,38 +35,26 @@ if TYPE_CHECKING:
     from orbit_runner.tf_internals import Trackable
 
 
-_NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN_ITEMS)
-
-
 class Restorer:
-    """Assigns the values of checkpoints to the variables of a run.
-
-    With `allow_partial`, a checkpoint may fit only in part. With `accept_weights_only`, it may hold
-    only weights, which Model Garden's runner accepts.
-    """
+    """Assigns the values of checkpoints to the variables of a run."""
 
     def __init__(
         self,
         state: TrainState,
         checkpoint: tf.train.Checkpoint,
         strategy: tf.distribute.Strategy,
-        *,
-        allow_partial: bool,
-        accept_weights_only: bool = False,
     ) -> None:
         self._state = state
         self._checkpoint = checkpoint
         self._strategy = strategy
-        self._allow_partial = allow_partial
-        self._accept_weights_only = accept_weights_only
         self._default_items = state.items()
         cache_sharded_slots(state.optimizer)
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
         # The config determines these, and may change them with --resume=override.
         self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]
 
-    def restore(self, path: str, record: CheckpointRecord | None) -> bool:
-        """Restores one checkpoint and returns whether all of it was restored.
+    def restore(self, path: str, record: CheckpointRecord | None) -> None:
+        """Restores one checkpoint.
 
         `record` is None for Model Garden's checkpoints. Raises `RunnerError` if the checkpoint does
         not fit the model or cannot be read.
@@ -79,16 +65,10 @@ class Restorer:
             items = self._items(path, content, record)
             # Model Garden's runner creates slots at the first gradient, this one at the start.
             match = match_variables(items, content, allow_missing_slots=record is None)
-            if match.is_complete:
-                self._restore_whole(path, items, match)
-                self._compare_weights(path, record)
-            elif self._accept_weights_only and has_weights_only(content):
-                self._restore_weights_only(path, match)
-                return False
-            elif self._allow_partial:
-                self._restore_pairs(path, match, content)
-            else:
+            if not match.is_complete:
                 raise CheckpointMismatch(_describe_mismatch(path, match, record))
+            self._restore_whole(path, items, match)
+            self._compare_weights(path, record)
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
             raise RunnerError(
                 f"the checkpoint {path} cannot be read: {first_line(error)}\n"
@@ -99,7 +79,6 @@ class Restorer:
             variable.assign(value)
         if is_model_gardens(content):
             note(_describe_model_garden_restore(path, match))
-        return match.is_complete
 
     def _check_assets(self, path: str, record: CheckpointRecord | None) -> None:
         """Raises `RunnerError` if the checkpoint belongs to other classes or vocabularies."""
@@ -117,21 +96,17 @@ class Restorer:
         self, path: str, content: CheckpointContent, record: CheckpointRecord | None
     ) -> dict[str, Trackable]:
         """Returns the objects to restore, arranged as in the checkpoint."""
-        items = self._state.items(ema_in_optimizer=has_inner_optimizer(content))
-        if is_model_gardens(content):
-            items = {name: item for name, item in items.items() if name not in OWN_ITEMS}
         saved_with = self._other_optimizer(content, record)
-        if not saved_with:
-            return items
-        # An optimizer of another kind would read the slots as its own.
-        if not self._allow_partial:
+        if saved_with:  # An optimizer of another kind would read the slots as its own.
             raise CheckpointMismatch(
                 f"the checkpoint {path} was saved with {saved_with}, but this experiment uses "
                 f"{self._state.optimizer_kind}\n"
-                "use another --model_dir, or --allow_partial to start with a new optimizer",
+                "use another --model_dir; to begin with these weights, set task.init_checkpoint",
                 path="trainer.optimizer_config.optimizer",
             )
-        del items["optimizer"]
+        items = self._state.items(ema_in_optimizer=has_inner_optimizer(content))
+        if is_model_gardens(content):
+            items = {name: item for name, item in items.items() if name not in OWN_ITEMS}
         return items
 
     def _other_optimizer(self, content: CheckpointContent, record: CheckpointRecord | None) -> str:
@@ -155,22 +130,6 @@ class Restorer:
             if match.uncreated_slots:
                 self._reset_averages(match.pairs)
 
-    def _restore_weights_only(self, path: str, match: Match) -> None:
-        model = {"model": self._state.model}
-        taken = [pair for pair in match.pairs if pair.path.partition(".")[0] == "model"]
-        if not taken:
-            raise RunnerError(_describe_mismatch(path, match, None), code="checkpoint-mismatch")
-        with self._strategy.scope():
-            tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
-        self._reset_averages([])
-        left = [line for line in match.missing if line.startswith("model.")]
-        unchanged = f"; these variables keep their values:\n{format_list(left)}" if left else ""
-        step = int(self._state.global_step.numpy())
-        note(
-            f"note: {path} contains only weights: restored {len(taken)} model variables; "
-            f"the step ({step}) and the optimizer are unchanged{unchanged}"
-        )
-
     def _reset_averages(self, restored: list[Pair]) -> None:
         if self._state.ema is not None:
             self._state.ema.reset(kept=[pair.variable for pair in restored])
@@ -181,26 +140,6 @@ class Restorer:
             return self._checkpoint
         return tf.train.Checkpoint(**items)
 
-    def _restore_pairs(self, path: str, match: Match, content: CheckpointContent) -> None:
-        # Layers and slots are numbered. If the model has changed, a number may mean another layer.
-        pairs = [pair for pair in match.pairs if same_name(*pair.names)]
-        renamed = [
-            f"{pair.path} ({pair.names[0]}): {pair.names[1]} in the checkpoint"
-            for pair in match.pairs
-            if not same_name(*pair.names)
-        ]
-        left_out = format_list([*match.missing, *match.unused, *renamed])
-        if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
-            raise RunnerError(
-                f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"
-                "use another --model_dir, or the config that created the checkpoint",
-                code="checkpoint-mismatch",
-            )
-        with self._strategy.scope():
-            _assign(pairs, content)
-            self._reset_averages(pairs)
-        note(f"restored {len(pairs)} variables; not restored:\n{left_out}")
-
     def _compare_weights(self, path: str, record: CheckpointRecord | None) -> None:
         if record is not None and weights_fingerprint(self._state.model) != record.weights:
             raise RunnerError(
@@ -208,11 +147,6 @@ class Restorer:
                 "use another --model_dir, or the config that created the checkpoint",
                 code="damaged-checkpoint",
             )
-
-
-def _assign(pairs: list[Pair], content: CheckpointContent) -> None:
-    for pair in pairs:
-        pair.variable.assign(content.tensor(pair.key))
 
 
 def _describe_mismatch(path: str, match: Match, record: CheckpointRecord | None) -> str:
@@ -223,8 +157,8 @@ def _describe_mismatch(path: str, match: Match, record: CheckpointRecord | None)
     )
     return (
         f"the checkpoint {path}{origin} does not fit this experiment ({matched}):\n{lines}\n"
-        "use another --model_dir, the config that created the checkpoint, or --allow_partial to "
-        "restore what fits"
+        "use another --model_dir, or the config that created the checkpoint; to begin with its "
+        "weights, set task.init_checkpoint"
     )
 
 
@@ -245,12 +179,11 @@ READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
 def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> str:
     """Returns why the tensors of a checkpoint cannot be used, such as `is damaged: …`, or "".
 
-    The files of the checkpoint must be intact. Reads nothing if the record says that the tensors
-    were finite when they were written. `known` are the variables that may be non-finite.
+    The files of the checkpoint must be intact. Reads nothing if the checkpoint has a record: the
+    tensors were checked when they were written. `known` are the variables that may be non-finite.
     """
     try:
-        record = place.folder.record(place.step)
-        if record is not None and record.non_finite is not None:
+        if place.folder.record(place.step) is not None:
             return ""
         prefix = place.folder.prefix(place.step)
         if not has_object_graph(prefix):

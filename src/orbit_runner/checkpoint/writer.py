@@ -126,9 +126,7 @@ class CheckpointWriter:
 
     def _commit(self, written: Path, record: CheckpointRecord) -> None:
         content = CheckpointContent(written).summary()
-        tensors = [
-            tensor for tensor in content.non_finite if tensor.name not in (record.non_finite or ())
-        ]
+        tensors = [tensor for tensor in content.non_finite if tensor.name not in record.non_finite]
         if tensors:
             self._folder.discard(written)
             raise non_finite_error(record.step, tensors)

@@ -20,13 +20,7 @@ class Declaration:
     """What a setting declares; see `field` in `schema/base.py`."""
 
     weights: Weights = ALWAYS
-    # The value that means the behavior of versions without the setting, if there were any.
-    earlier: object = ...
     path: str = ""
-
-    def is_omitted(self, value: object) -> bool:
-        """Returns whether a value means the behavior of versions without the setting."""
-        return value == self.earlier or not (value or self.earlier)
 
 
 def declaration(path: str, config: ExperimentConfig) -> Declaration:
@@ -50,9 +44,7 @@ def declaration(path: str, config: ExperimentConfig) -> Declaration:
 def _at(path: str, weights: Weights, field: dataclasses.Field[object]) -> Declaration:
     if not weights.in_validation_data and path.startswith("task.validation_data."):
         weights = NEVER
-    later = field.metadata.get("added_later")
-    kind = field.metadata.get("path", "")
-    return Declaration(weights, _default(field) if later else ..., kind)
+    return Declaration(weights, field.metadata.get("path", ""))
 
 
 def declarations() -> dict[str, Declaration]:
@@ -103,10 +95,7 @@ def default_of(config: ExperimentConfig, path: str) -> object:
     *parents, name = path.split(".")
     for parent in parents:
         section = getattr(section, parent)
-    return _default(section.__dataclass_fields__[name])
-
-
-def _default(field: dataclasses.Field[object]) -> object:
+    field = section.__dataclass_fields__[name]
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()

@@ -43,9 +43,9 @@ def identity_settings(config: ExperimentConfig) -> dict[str, object]:
     For examples to exclude, the value is a digest of the IDs, whether a file lists them or not.
     """
     return {
-        path: ids_digest(value) if path == EXCLUDE and value else value
+        path: (ids_digest(value) if value else "") if path == EXCLUDE else value
         for path, value in flat_settings(config).items()
-        if can_affect_weights(path, config) and not declaration(path, config).is_omitted(value)
+        if can_affect_weights(path, config)
     }
 
 
@@ -59,42 +59,25 @@ def config_fingerprint(config: ExperimentConfig) -> str:
     """Returns the SHA-256 of the settings that can affect the weights, as 64 hexadecimal digits.
 
     It does not change if a run is resumed with more steps, more frequent checkpoints or more
-    prefetching. It is the same in any process, and for the `config.yaml` of the run. A version of
-    this package that adds a setting changes it; `has_same_settings` also accepts earlier versions.
+    prefetching. It is the same in any process, and for the `config.yaml` of the run. A new setting
+    changes it; `has_same_settings` accepts runs from before.
     """
     return settings_fingerprint(identity_settings(config))
-
-
-def is_fingerprint_of(fingerprint: str, config: ExperimentConfig) -> bool:
-    """Returns whether a fingerprint matches a resolved config.
-
-    It may be from an earlier version, which included the data directories.
-    """
-    settings = identity_settings(config)
-    if fingerprint == settings_fingerprint(settings):
-        return True
-    all_settings = flat_settings(config)
-    earlier = {p: value for p, value in all_settings.items() if is_data_location(p, config)}
-    return fingerprint == settings_fingerprint(settings | earlier)
 
 
 def has_same_settings(before: Mapping[str, object], config: ExperimentConfig) -> bool:
     """Returns whether the settings that can affect the weights are the same as before.
 
-    `before` is a result of `identity_settings`, possibly of an earlier version. A setting that it
-    does not contain must have its default now.
+    `before` is a result of `identity_settings`. A setting that was added since then, for example to
+    the user's task, must have its default now.
     """
     now = identity_settings(config)
-    all_settings = flat_settings(config)
-    for path in {*before, *now}:
-        if path in before and path in now:
-            # A file that is gone is needed to train, but not to read what was trained.
-            same = before[path] == now[path] or now[path] == UNREADABLE
-        elif path in now:
-            same = now[path] == default_of(config, path)
-        else:  # This version may know that it cannot affect the weights.
-            same = path in all_settings and not can_affect_weights(path, config)
-        if not same:
+    if before.keys() - now.keys():
+        return False
+    for path, value in now.items():
+        was = before[path] if path in before else default_of(config, path)
+        # A file that is gone is needed to train, but not to read what was trained.
+        if value != was and not (was and value == UNREADABLE):
             return False
     return True
 

@@ -135,7 +135,7 @@ def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[
     """Returns one line per difference between two records, with the setting that would undo it.
 
     For example: `intra-op threads: 4 → 2 (set runtime.intra_op_threads=4)`. Entries that only one
-    record has are ignored, because older records have fewer entries.
+    record has are ignored, such as those about GPUs.
     """
     return [
         f"{name}: {_describe_change(name, before[name], value)}{_remedy(name, before[name])}"

@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 _OPTIMIZER = "trainer.optimizer_config.optimizer.type"
 # Settings that matter only before the first step.
 _INITIAL_SETTINGS = ("task.init_checkpoint", "task.init_checkpoint_modules", "task.init_ignore")
-# Where earlier versions wrote what a run learned from its data.
-_EARLIER_ASSETS = ("preprocessing.json", "vocabulary.model")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +112,6 @@ def plan_branch(
     *,
     before: ResolvedConfig,
     resolved: ResolvedConfig,
-    allow_partial: bool,
 ) -> BranchPlan:
     """Returns the plan of a branch.
 
@@ -146,7 +143,7 @@ def plan_branch(
         fingerprint=fingerprint,
         data=DataRecord(parent, fingerprint),
     )
-    problems = [*_find_problems(plan, allow_partial)]
+    problems = [*_find_problems(plan)]
     if problems:
         raise ConfigError(problems)
     _check_data(plan)
@@ -172,13 +169,13 @@ def _check_step(parent: Path, step: int, reached: int) -> None:
         )
 
 
-def _find_problems(plan: BranchPlan, allow_partial: bool) -> Iterator[Problem]:
+def _find_problems(plan: BranchPlan) -> Iterator[Problem]:
     """Yields the changes that are known to be impossible. Restoring the checkpoint finds others."""
     for change in plan.changes:
-        if change.path == _OPTIMIZER and not allow_partial:
+        if change.path == _OPTIMIZER:
             message = (
                 f"got {change.right}, but step {plan.step} has the slots of {change.left}\n"
-                "keep the optimizer, or pass --allow_partial to start with new slots"
+                f"keep the optimizer, or start a new run with task.init_checkpoint={plan.parent}"
             )
             origin = plan.resolved.origin(change.path)
             yield Problem(change.path, message, origin, "checkpoint-mismatch")
@@ -395,9 +392,6 @@ def _copy_history(source: Path, step: int, directory: Path) -> None:
             cut_records(new, after=step, keeps_events=False)
     if there.settings.is_dir():
         shutil.copytree(there.settings, here.settings)
-    for name in _EARLIER_ASSETS:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, directory / name)
     best = read_setting(source, "trainer.best_checkpoint_export_subdir")
     if best and isinstance(best, str):
         _copy_best(source / best, directory / best, step)

@@ -26,9 +26,7 @@ from orbit_runner.serving.formats.base import network_formats
 _FILES = (
     r"branch\.json|config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|"
     r"data\.json|code(-\d+)?\.patch|report\.html|report_data/(model|inputs|evaluation)\.json|"
-    r"evaluations/\d+-\d+-\d+(-\d+)?\.json|metrics\.jsonl|checkpoint|\.lock|bleu\.json|assets/[^/]+|"
-    # Earlier versions wrote these in place of assets.
-    r"preprocessing\.json|vocabulary\.model"
+    r"evaluations/\d+-\d+-\d+(-\d+)?\.json|metrics\.jsonl|checkpoint|\.lock|bleu\.json|assets/[^/]+"
 )
 _CHECKPOINT = r"-\d+\.(index|json|data-\d+-of-\d+)"
 _EVENTS = r"/(.+/)?events\.out\.tfevents\.[^/]+"

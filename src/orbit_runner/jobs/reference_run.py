@@ -174,7 +174,7 @@ def difference_reasons(original: OriginalRun) -> list[str]:
     if not original.same_config:
         reasons.append("the newest checkpoint was made with a different config than config.yaml")
     if original.history.is_overridden:
-        reasons.append("the run was resumed with --resume=override or --allow_partial")
+        reasons.append("the run was resumed with --resume=override")
     if not config.runtime.deterministic:
         reasons.append(
             "runtime.deterministic is false: bitwise-identical results are not guaranteed"

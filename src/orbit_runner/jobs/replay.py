@@ -161,7 +161,7 @@ def _find_notes(
 ) -> list[str]:
     notes = []
     if history.is_overridden:
-        notes.append("the run was resumed with --resume=override or --allow_partial")
+        notes.append("the run was resumed with --resume=override")
     if not changed.config.runtime.deterministic:
         notes.append("runtime.deterministic is false: bitwise-identical results are not guaranteed")
     notes += inexact_data(run)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.compare.histories import compare_runs
-from orbit_runner.config.fingerprint import is_fingerprint_of
+from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
@@ -215,6 +215,6 @@ def train_experiment(resolved: ResolvedConfig, directory: Path, progress: Progre
 def _find_notes(
     resolved: ResolvedConfig, run: PublishedRun, numerics: Mapping[str, str]
 ) -> Iterator[str]:
-    if not is_fingerprint_of(run.config, follow_run(resolved.config, run.step)):
+    if run.config != config_fingerprint(follow_run(resolved.config, run.step)):
         yield "the experiment has other settings than the published one"
     yield from describe_changes(numerics, describe_numerics(resolved.config.runtime))

@@ -68,7 +68,6 @@ class Job:
     model_dir: Path
     cluster: Cluster | None = None  # the cluster that this process is a member of
     asynchronous: bool = True  # whether checkpoints are saved in the background
-    allow_partial: bool = False  # whether a checkpoint may match only in part
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
     callbacks: tuple[Callback, ...] = ()  # that a program passed, after those of the config
     command: tuple[str, ...] = ()  # that started the process; () for this command line
@@ -167,7 +166,6 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
             callbacks=[*job.callbacks, *_make_callbacks(job, progress, record, report), kept],
-            allow_partial=job.allow_partial,
             stop_at_step=job.stop_at_step,
             started=job.started,
             resume=job.resume,

@@ -272,7 +272,7 @@ def _newest_evaluation(run: RunData) -> Iterator[Section]:
         try:
             details = parse_evaluation(record["details"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue  # An earlier version wrote no details.
+            continue  # The record is damaged.
         title = f"{record.get('checkpoint', '')}, evaluated at {_time_text(record.get('time'))}"
         yield Section(title, evaluation_parts(details))
         return

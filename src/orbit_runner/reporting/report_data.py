@@ -59,7 +59,6 @@ class EvaluationData:
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     problem: str = ""
-    # Earlier versions did not write these.
     title: str = ""
     calibration: Sequence[tuple[int, float, float]] = ()  # as in `ReportExamples`
     facts: Sequence[tuple[str, str]] = ()
@@ -142,8 +141,7 @@ def _inputs(values: JsonObject) -> InputData:
         sentences=tuple((_text(name), _text(text)) for name, text in values["sentences"]),
         tensors=tuple(_tensor(**tensor) for tensor in values["tensors"]),
         problem=_text(values["problem"]),
-        # Earlier versions did not write them.
-        facts=tuple((_text(a), _text(b), _text(c)) for a, b, c in values.get("facts", ())),
+        facts=tuple((_text(a), _text(b), _text(c)) for a, b, c in values["facts"]),
     )
 
 
@@ -172,17 +170,15 @@ def parse_evaluation(values: JsonObject) -> EvaluationData:
         head=tuple(_text(name) for name in values["head"]),
         rows=tuple(tuple(_text(cell) for cell in row) for row in values["rows"] if row),
         problem=_text(values["problem"]),
-        title=_text(values.get("title", "")),
-        calibration=tuple(
-            (_count(n), _share(a), _share(b)) for n, a, b in values.get("calibration", ())
-        ),
-        facts=tuple((_text(a), _text(b)) for a, b in values.get("facts", ())),
-        others=tuple(parse_evaluation(other) for other in values.get("others", ())),
+        title=_text(values["title"]),
+        calibration=tuple((_count(n), _share(a), _share(b)) for n, a, b in values["calibration"]),
+        facts=tuple((_text(a), _text(b)) for a, b in values["facts"]),
+        others=tuple(parse_evaluation(other) for other in values["others"]),
         importance=tuple(
             (_text(name), _finite(mean), _finite(deviation))
-            for name, mean, deviation in values.get("importance", ())
+            for name, mean, deviation in values["importance"]
         ),
-        importance_note=_text(values.get("importance_note", "")),
+        importance_note=_text(values["importance_note"]),
     )
 
 

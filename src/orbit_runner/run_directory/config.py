@@ -1,9 +1,8 @@
 """Which config made a checkpoint: fingerprints, and the settings behind them.
 
 The record of a checkpoint contains the fingerprint of its config. The settings behind each
-fingerprint are kept in `checkpoints/configs/`, so that a later version of this package, which has
-more settings, can compare them one by one. Runs of versions that did not keep them have a
-`config.yaml` that names each setting of that version.
+fingerprint are kept in `checkpoints/configs/`: they are compared one by one if settings were added
+since then, for example to the user's task.
 """
 
 from __future__ import annotations
@@ -14,20 +13,16 @@ from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import (
+    config_fingerprint,
     has_same_settings,
     identity_settings,
-    is_data_location,
-    is_fingerprint_of,
     settings_fingerprint,
 )
-from orbit_runner.config.parsing.tree import Section
-from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat_settings, inline_yaml
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, write_atomically
 
@@ -41,19 +36,13 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
     config. The steps that a branch has in common with another run were made with the config of that
     run, so its config matches, too.
     """
-    if not fingerprint or is_fingerprint_of(fingerprint, config):
+    if fingerprint in ("", config_fingerprint(config)):
         return True
     branch = read_branch(run)
     if branch is not None and fingerprint in branch.configs:
         return True
     settings = _kept_settings(run, fingerprint)
-    if settings is None:
-        settings = written_settings(run)
-        if settings is None or settings_fingerprint(settings) != fingerprint:
-            return False
-    if _has_other_data_directory(settings, config) and not has_record(run):
-        return False  # Without a record, it is unknown whether the data is the same.
-    return has_same_settings(settings, config)
+    return settings is not None and has_same_settings(settings, config)
 
 
 def check_same_config(run: Path, fingerprint: str, config: ExperimentConfig) -> None:
@@ -84,55 +73,26 @@ def _changes(before: dict[str, object], now: dict[str, object]) -> Iterator[str]
             yield f"{path}: {old} → {new}"
 
 
-def _has_other_data_directory(settings: dict[str, object], config: ExperimentConfig) -> bool:
-    """Returns whether a data directory differs; only earlier versions kept these settings."""
-    now = flat_settings(config)
-    return any(
-        value != now.get(path) for path, value in settings.items() if is_data_location(path, config)
-    )
-
-
-def keep_settings(run: Path, settings: dict[str, object]) -> None:
-    """Writes settings unless they are already kept.
-
-    They are those that `identity_settings` or `written_settings` returned.
-    """
+def keep_config(run: Path, config: ExperimentConfig) -> None:
+    """Writes the settings of a config that can affect the weights, unless they are already kept."""
+    settings = identity_settings(config)
     path = _path(run, settings_fingerprint(settings))
     if not path.is_file():
         write_atomically(path, json.dumps(settings, indent=1, sort_keys=True) + "\n")
 
 
-def keep_config(run: Path, config: ExperimentConfig) -> None:
-    """Writes the settings of a config, and those of the `config.yaml` that it replaces."""
-    # If the directory exists, they were kept when that file was written.
-    if not RunDirectory(run).settings.is_dir():
-        before = written_settings(run)
-        if before is not None:
-            keep_settings(run, before)
-    keep_settings(run, identity_settings(config))
-
-
 def written_settings(run: Path) -> dict[str, object] | None:
-    """Returns the settings that `config.yaml` names and that can affect the weights.
+    """Returns the settings in `config.yaml` that can affect the weights, by dotted path.
 
-    They map dotted paths to values; None if the file does not exist or does not load.
+    None if the file does not exist or does not load.
     """
     path = RunDirectory(run).config
     if not path.is_file():
         return None
     try:
-        named = set(_names(load_file(path, path.name, 0)))
-        config = resolve(Request(experiment=str(path))).config
+        return identity_settings(resolve(Request(experiment=str(path))).config)
     except (ConfigError, OSError):
         return None
-    return {name: value for name, value in identity_settings(config).items() if name in named}
-
-
-def _names(section: Section, prefix: str = "") -> Iterator[str]:
-    for name, node in section.children.items():
-        yield f"{prefix}{name}"
-        if isinstance(node, Section):
-            yield from _names(node, f"{prefix}{name}.")
 
 
 def _path(run: Path, fingerprint: str) -> Path:

@@ -23,7 +23,7 @@ from orbit_runner.data.fingerprint import (
     describe_file_change,
     describe_files,
 )
-from orbit_runner.errors import DataError, RunnerError, SettingError, format_list
+from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import parse_json, read_file, write_atomically
@@ -174,26 +174,6 @@ def difference_from_record(task: Config, model_dir: Path) -> DataDifference:
     except (OSError, ValueError):
         return DataDifference()
     return compare(before, fingerprint_of(task))
-
-
-def require_unchanged_data(task: Config, model_dir: Path) -> None:
-    """Raises `DataChanged` if the data of a task differs from that of a run, or is not there."""
-    try:
-        difference = difference_from_record(task, model_dir)
-    except (DataError, SettingError, OSError) as error:
-        raise DataChanged(
-            f"{model_dir}: was trained by an earlier version, which did not store the assets "
-            f"(classes, vocabularies and the like), and its data cannot be read: {error}\n"
-            "use the data that the run was trained on; if it has moved, pass --data_dir"
-        ) from error
-    # Nothing is learned from the validation data, and `runner evaluate` reads others.
-    changes = [line for line in difference.changes if not line.startswith("validation_data")]
-    if changes:
-        raise DataChanged(
-            f"{model_dir}: was trained by an earlier version, which did not store the assets "
-            "(classes, vocabularies and the like), and the data changed since then:\n"
-            f"{format_list(changes)}\nrestore these files"
-        )
 
 
 def _format_record(sections: Fingerprint, changes: list[JsonObject]) -> str:

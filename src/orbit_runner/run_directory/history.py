@@ -26,7 +26,7 @@ _ATTEMPT_TYPES: Mapping[str, type] = {
     **dict.fromkeys(("software", "code", "devices", "metrics", "seconds"), dict),
     **dict.fromkeys(("argv", "inexact"), list),
 }
-_OVERRIDES = ("--resume=override", "override", "--allow_partial", "--allow-partial")
+_OVERRIDES = ("--resume=override", "override")
 
 
 @dataclasses.dataclass(frozen=True)

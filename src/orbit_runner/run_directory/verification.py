@@ -143,7 +143,7 @@ def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | Non
         if place.step not in place.folder.steps():
             return None
         return dataclasses.replace(verdict, damage=f"cannot be read: {first_line(error)}")
-    known = (record.non_finite if record is not None else None) or ()
+    known = record.non_finite if record is not None else ()
     non_finite = [tensor for tensor in content.non_finite if tensor.name not in known]
     checked = dataclasses.replace(
         verdict,

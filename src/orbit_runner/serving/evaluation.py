@@ -22,7 +22,7 @@ from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.nonfinite.evaluation import describe_non_finite_evaluation
-from orbit_runner.train.run_builder import RunBuilder, prepare_assets
+from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.utils.log import note, phase
 from orbit_runner.utils.metrics import scalars
 
@@ -65,7 +65,6 @@ class CheckpointEvaluation:
         """
         # The length of a schedule does not matter, because nothing is trained.
         config = localize(follow_run(config, 0))
-        prepare_assets(task, config, run, trains=False)
         adapter = adapt(task, config.for_task.task)
         phase("building the model")
         state = build_state(config, adapter, strategy)

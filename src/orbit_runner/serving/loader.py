@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.distribute.devices import select_devices
 from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
-from orbit_runner.run_directory.data_record import require_unchanged_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.serving.export_directory import (
     is_saved_model,
@@ -31,9 +29,7 @@ from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import NetworkFormat, network_formats
 from orbit_runner.serving.network import ExportedNetwork
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.assets import assets_of
 from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
@@ -92,14 +88,8 @@ def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> 
     select_devices(runtime)
     if run is None:  # An export; or `runner inspect`, whose data are local already.
         return build_task(config, None, needs_data=False)
-    # Runs of earlier versions have no assets, which are then computed from the data.
-    needs_data = not RunDirectory(run).assets.is_dir()
-    task = build_task(config, str(run), needs_data=needs_data)
-    assets = assets_of(task)
-    if assets is not None:
-        data = localize(config, data=needs_data).task
-        assets.require_unchanged_data = functools.partial(require_unchanged_data, data, run)
-    return task
+    # Without assets, the model may depend on the data.
+    return build_task(config, str(run), needs_data=not RunDirectory(run).assets.is_dir())
 
 
 def has_method(task: tf.Module, method: str) -> bool:
@@ -182,7 +172,7 @@ def restore_choice(state: TrainState, choice: Choice, strategy: tf.distribute.St
             "use --checkpoint=STEP to select another one",
             code="checkpoint-mismatch",
         )
-    restorer = Restorer(state, state.checkpoint(), strategy, allow_partial=False)
+    restorer = Restorer(state, state.checkpoint(), strategy)
     record = choice.record()
     try:
         restorer.restore(choice.prefix, record)
@@ -241,12 +231,5 @@ def _load_network(
 ) -> tf_keras.Model | ExportedNetwork:
     if kind.loads_keras_model:
         return kind.load(path / kind.file, (), ())
-    if "structure" not in record:
-        raise RunnerError(
-            f"{path} was written by an earlier version, whose record has no structure of "
-            "the outputs\nexport the run again",
-            path="WHERE",
-            code="export-failed",
-        )
     run = kind.load(path / kind.file, [*record["inputs"]], [*record["outputs"]])
     return ExportedNetwork(run, record)

@@ -19,7 +19,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_run_directory
 from orbit_runner.utils.cache import write_shared_file
-from orbit_runner.utils.files import parse_json, read_file, read_json_object
+from orbit_runner.utils.files import parse_json, read_file
 
 
 class Assets:
@@ -35,9 +35,6 @@ class Assets:
         self._files: dict[str, bytes] = {}
         self._stored: frozenset[str] = frozenset()
         self._is_new_run = False
-        # Raises an error if the data of the run has changed. Called before an asset is computed for
-        # a run that has none, which versions without assets have made.
-        self.require_unchanged_data: Callable[[], None] = _accept_data
         if self._run is not None and self._run.assets.is_dir():
             self._files = {
                 path.name: read_file(path)
@@ -56,48 +53,30 @@ class Assets:
         self._is_new_run = True
 
     def has(self, name: str) -> bool:
-        """Returns whether the run has an asset, or one of an earlier version."""
-        return name in self._files or self.file_of_earlier_version(name) is not None
+        """Returns whether the run has an asset."""
+        return name in self._files
 
-    def get(
-        self,
-        name: str,
-        compute: Callable[[], bytes],
-        earlier: Callable[[], bytes | None] = lambda: None,
-    ) -> bytes:
+    def get(self, name: str, compute: Callable[[], bytes]) -> bytes:
         """Returns the content of an asset.
 
         Args:
             name: The name of its file, without a directory.
             compute: Returns the content, from the training data. Called only if the run does not
                 have the asset yet.
-            earlier: Returns the content that an earlier version of this package wrote to the run,
-                or None.
 
         Returns:
             The content; the same for all later starts of the run.
-
-        Raises:
-            RunnerError: The run has trained, does not have the asset, and its data has changed.
         """
         if name not in self._files:
-            content = None if self._is_new_run else earlier()
-            if content is None:
-                if not self._is_new_run:
-                    self.require_unchanged_data()
-                content = compute()
-            self._files[name] = content
+            self._files[name] = compute()
         return self._files[name]
 
-    def get_json(
-        self, name: str, compute: Callable[[], object], earlier: Callable[[], object] = lambda: None
-    ) -> Any:
+    def get_json(self, name: str, compute: Callable[[], object]) -> Any:
         """Returns the value of an asset that is stored as JSON.
 
         Args:
             name: The name of its file, without a directory.
             compute: Returns the value, which JSON can represent.
-            earlier: Returns the value that an earlier version of this package wrote, or None.
 
         Returns:
             The value as it is read from JSON, with lists in place of tuples.
@@ -105,12 +84,7 @@ class Assets:
         Raises:
             RunnerError: The file of the run is damaged.
         """
-
-        def encode_earlier() -> bytes | None:
-            value = earlier()
-            return None if value is None else encode_json(value)
-
-        content = self.get(name, lambda: encode_json(compute()), encode_earlier)
+        content = self.get(name, lambda: encode_json(compute()))
         try:
             return parse_json(content.decode())
         except ValueError as error:
@@ -123,28 +97,6 @@ class Assets:
         return RunnerError(
             f"{path}: is damaged: {reason}\nrestore it from a copy of the run", code="damaged-file"
         )
-
-    def file_of_earlier_version(self, name: str) -> bytes | None:
-        """Returns a file of the run directory itself, where earlier versions wrote assets."""
-        if self._run is None or self._is_new_run:
-            return None
-        try:
-            return read_file(self._run.path / name)
-        except OSError:
-            return None
-
-    def recorded_files(self, section: str) -> list[tuple[int, int]]:
-        """Returns size in bytes and modification time in ns of the files in `data.json`.
-
-        `section` is that of the task; [] if there is no such record.
-        """
-        if self._run is None:
-            return []
-        try:
-            rows = read_json_object(self._run.data)["sections"][section]
-            return [(int(row["bytes"]), int(row["mtime_ns"])) for row in rows]
-        except (OSError, ValueError, KeyError, TypeError):
-            return []
 
     def differences(self, other: Assets) -> list[str]:
         """Returns the parts of the assets of two runs that differ, such as `images.json: labels`.
@@ -213,10 +165,6 @@ def _different_parts(name: str, left: bytes, right: bytes) -> list[str]:
         return [name]
     keys = [key for key in values[0] if values[0][key] != values[1].get(key)]
     return [f"{name}: {', '.join(keys)}"]
-
-
-def _accept_data() -> None:
-    """Accepts the data: nothing is known about it."""
 
 
 def assets_of(task: object) -> Assets | None:

@@ -82,8 +82,6 @@ def resume_reasons(run: RunView) -> list[str]:
             changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
         if describe_changes(record.numerics, now.numerics):
             changed.append("on another machine or installation")
-    if run.checkpoints.restored_partially:
-        changed.append("with only part of the checkpoint restored")
     reasons = [] if record is None else list(record.inexact)
     if changed and run.step > 0:
         reasons.append(f"it was resumed at step {run.step} {', '.join(changed)}")

@@ -26,7 +26,6 @@ from orbit_runner.distribute.parameter_server import is_asynchronous, local_stra
 from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.errors import SettingError, unknown_name_message
 from orbit_runner.model_garden.task_adapter import section_of
-from orbit_runner.run_directory.data_record import require_unchanged_data
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
@@ -86,7 +85,6 @@ def build_run(
     trains: bool,
     evaluates: bool,
     asynchronous: bool,
-    allow_partial: bool = False,
     eval_tasks: dict[str, EvalTask] | None = None,
     callbacks: Sequence[Callback] = (),
     best: BestKeeper | None = None,
@@ -106,7 +104,6 @@ def build_run(
         trains: Whether the mode trains.
         evaluates: Whether the mode evaluates.
         asynchronous: Whether training continues while a checkpoint is saved.
-        allow_partial: Whether a checkpoint may fit only in part.
         eval_tasks: The tasks to evaluate by name; None for those of the experiment.
         callbacks: Called after those in the config.
         best: Keeps the best checkpoint in place of the runner's own callback.
@@ -123,7 +120,8 @@ def build_run(
         RunnerError: The settings do not suit the task, the data or the devices.
     """
     local_config = localize(config)
-    prepare_assets(task, local_config, model_dir, trains=trains)
+    if trains:
+        _discard_old_assets(task, model_dir)
     adapter = adapt(task, config.for_task.task)
     plan = _build_plan(local_config, adapter, trains=trains)
     written_config = follow_run(config, plan.train_steps)
@@ -164,7 +162,6 @@ def build_run(
         # would have to create together.
         asynchronous=asynchronous and workers.count == 1,
         writes=trains,
-        allow_partial=allow_partial,
         is_official=config.is_official,
         trail=directory.fingerprints,
         workers=workers,
@@ -229,17 +226,12 @@ def build_run(
     )
 
 
-def prepare_assets(
-    task: AnyTask, config: ExperimentConfig, model_dir: Path, *, trains: bool
-) -> None:
-    """Prepares the assets of a task, if it has any: a new run computes them, others read them."""
+def _discard_old_assets(task: AnyTask, model_dir: Path) -> None:
+    """Lets a new run compute its assets, if it has any, whatever an interrupted start has left."""
     assets = assets_of(task)
-    if assets is None:
-        return
-    if trains and not list_checkpoints(CheckpointFolder(RunDirectory(model_dir).checkpoints)):
+    checkpoints = CheckpointFolder(RunDirectory(model_dir).checkpoints)
+    if assets is not None and not list_checkpoints(checkpoints):
         assets.discard()
-    elif not trains:
-        assets.require_unchanged_data = partial(require_unchanged_data, config.task, model_dir)
 
 
 def _build_plan(config: ExperimentConfig, adapter: TaskAdapter, *, trains: bool) -> Plan:

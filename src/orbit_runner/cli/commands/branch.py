@@ -80,7 +80,6 @@ def main(flags: argparse.Namespace) -> int:
             directory,
             before=before,
             resolved=resolved,
-            allow_partial=flags.allow_partial,
         )
         flags.mode = flags.mode or plan.history.mode
         if flags.prepare:
@@ -104,7 +103,7 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: flo
         raise RunnerError(
             f"{_remove_last_line(error)}\n"
             "a branch continues with the weights and slots of its parent: keep the settings that "
-            f"determine their shapes, or pass --allow_partial; {plan.directory} was removed",
+            f"determine their shapes; {plan.directory} was removed",
             code=error.code,
         ) from error
 
@@ -133,11 +132,6 @@ def _add_flags(parser: Parser) -> None:
         action="store_true",
         help="only make the directory; `runner run` with the same --model_dir trains, on a cluster "
         "too",
-    )
-    add(
-        "--allow_partial",
-        action="store_true",
-        help="accept settings with which only part of the state of RUN fits, and restore that part",
     )
     add_progress_flags(parser)
     add("--json", action="store_true", help="print the results as JSON; with --prepare, the branch")

@@ -88,7 +88,7 @@ _FLAG_SETTINGS = {
     "gpus_per_worker": "runtime.num_gpus",
 }
 # Flags of `runner run` and `runner sweep` that the processes get, and that no config contains.
-_RUN_FLAGS = ("mode", "resume", "enable_async_checkpointing", "allow_partial", "stop_at_step")
+_RUN_FLAGS = ("mode", "resume", "enable_async_checkpointing", "stop_at_step")
 _SWEEP_FLAGS = ("jobs", "devices_per_job", "seeds", "cold", "imports")
 _ONE_PROCESS = [
     name for name, traits in STRATEGIES.items() if not (traits.is_clustered or traits.uses_tpu)

@@ -217,7 +217,6 @@ def _make_job(flags: argparse.Namespace, resolved: ResolvedConfig, model_dir: Pa
         model_dir=model_dir,
         cluster=cluster,
         asynchronous=flags.enable_async_checkpointing == "true",
-        allow_partial=flags.allow_partial,
         resume=flags.resume,
         stop_at_step=getattr(flags, "stop_at_step", None),
     )
@@ -248,11 +247,6 @@ def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
         default="true",
         choices=("true", "false"),
         help="save checkpoints in the background; false: training waits until they are saved",
-    )
-    parser.add_argument(
-        "--allow_partial",
-        action="store_true",
-        help="accept a checkpoint that fits only in part, and restore the parts that fit",
     )
     parser.add_argument(
         "--pretrain_steps",

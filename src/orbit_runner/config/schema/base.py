@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import sys
 import types
@@ -34,7 +33,7 @@ _UNSET: Any = dataclasses.MISSING
 INT_MAX = 2**31 - 1
 FLOAT_MAX = 3.4e38
 # What a setting keeps if a subclass declares it again, for another default or help.
-_KEPT = ("weights", "added_later", "path")
+_KEPT = ("weights", "path")
 
 
 def is_finite_number(value: object) -> bool:
@@ -67,7 +66,6 @@ def field(
     duration: bool = False,
     word: str = "",
     weights: Weights | None = None,
-    added_later: bool = False,
     path: str = "",
 ) -> Any:
     """Declares one setting of a config class.
@@ -102,8 +100,6 @@ def field(
             is allowed.
         weights: When the setting can change the weights: `NEVER`, or `when(condition)`; see
             `schema/weights.py`. For a section, it applies to all settings in it. By default always.
-        added_later: Whether a later version added the setting. At its default, which must mean
-            the earlier behavior, it is not part of the fingerprint.
         path: Whether the value is a path: `file`, `dir`, `patterns` of files, `checkpoint`, or
             `local`, a directory that cannot be a URL. The others may be URLs, from which a run
             copies what it needs.
@@ -130,7 +126,6 @@ def field(
         "duration": duration,
         "word": word,
         "weights": weights,
-        "added_later": added_later,
         "path": path,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
@@ -161,32 +156,6 @@ def config_class(cls: type[_C]) -> type[_C]:
         for f in dataclasses.fields(config_type)  # type: ignore[arg-type]
     }
     return config_type
-
-
-def adds_settings_of(
-    *bases: type[Config], except_of: type[Config]
-) -> Callable[[type[_C]], type[_C]]:
-    """Returns a decorator for a config class that got these base classes in a later version.
-
-    Settings of `bases` are then declared as added later, but not those that `except_of`, a base
-    class from the beginning, has, too. Apply it above `config_class`.
-    """
-
-    def decorate(cls: type[_C]) -> type[_C]:
-        fields: dict[str, Any] = cls.__dataclass_fields__  # type: ignore[attr-defined]
-        before = except_of.__dataclass_fields__
-        for name in {name for base in bases for name in base.__dataclass_fields__}:
-            declared = fields[name]
-            weights = declared.metadata.get("weights")
-            # A setting that cannot change the weights is not part of the fingerprint anyway.
-            if name not in before and (weights is None or weights.conditions):
-                fields[name] = copy.copy(declared)
-                fields[name].metadata = types.MappingProxyType(
-                    {**declared.metadata, "added_later": True}
-                )
-        return cls
-
-    return decorate
 
 
 class FrozenMapping(Mapping[str, Any]):

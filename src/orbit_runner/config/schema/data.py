@@ -95,7 +95,6 @@ class DataConfig(Config):
     exclude: str | list[str | int] = field(
         "",
         path="file",
-        added_later=True,
         help="examples to leave out of training: a list of IDs that `runner seen` accepts, or a "
         "text file with one per line",
     )

@@ -68,7 +68,6 @@ class TaskConfig(Config):
     )
     init_ignore: list[str] = field(
         (),
-        added_later=True,
         help="layers or variables that init_checkpoint does not initialize: patterns such as "
         "`logits` or `*/bias`",
     )
@@ -194,7 +193,7 @@ class ExperimentConfig(Config):
         factory=RuntimeConfig, help="devices, distribution strategy, cluster and precision"
     )
     callbacks: list[CallbackConfig] = field(
-        (), added_later=True, help="callbacks to run at events such as the end of an evaluation"
+        (), help="callbacks to run at events such as the end of an evaluation"
     )
     trackers: list[TrackerConfig] = field(
         factory=lambda: (TrackerConfig(class_name=TENSORBOARD),),

@@ -111,7 +111,6 @@ class RuntimeConfig(Config):
         0,
         ge=0,
         le=65536,
-        added_later=True,
         help="number of parts that each batch is divided into. The weights are the same on any "
         "number of devices that divides it; 0: one part per device",
     )
@@ -122,7 +121,6 @@ class RuntimeConfig(Config):
     numerics: str = field(
         "native",
         allowed=NUMERICS,
-        added_later=True,
         help="native: as fast as this processor can; portable: the same weights on every x86-64 "
         "processor with AVX2 and FMA, with one thread per op",
     )

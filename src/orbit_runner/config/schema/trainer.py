@@ -175,7 +175,6 @@ class TrainerConfig(Config):
     min_steps_per_epoch: int = field(
         0,
         ge=0,
-        added_later=True,
         weights=when(stops_early, rolls_back),
         help="least number of steps that train_epochs and validation_epochs count as an epoch, for "
         "small datasets",
@@ -297,7 +296,6 @@ class TrainerConfig(Config):
     )
     fine_tuning: FineTuning | None = field(
         None,
-        added_later=True,
         help="frozen layers, gradual unfreezing, and learning rates by layer",
     )
     # Without rollbacks, divergence only ends the run.
@@ -332,7 +330,7 @@ class TrainerConfig(Config):
         help="maximum number of steps that on_nonfinite: skip leaves out",
     )
     skip_steps: list[int] = field(
-        (), ge=1, added_later=True, help="training steps that take their batch but change no weight"
+        (), ge=1, help="training steps that take their batch but change no weight"
     )
     preemption_on_demand_checkpoint: bool = field(
         True, weights=NEVER, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"

@@ -144,8 +144,7 @@ def _load_or_infer_kinds(
     files: Sequence[Path], skips: bool, missing: Sequence[str]
 ) -> dict[str, str]:
     """Returns the kinds of all columns, from the cache if the files have not changed."""
-    # Caches of earlier versions do not know dates.
-    key = key_of(files, ["dates", *(["max_bad_records"] if skips else []), *missing])
+    key = key_of(files, [*(["max_bad_records"] if skips else []), *missing])
     name = hashlib.sha256(json.dumps([key["files"], key["what"]]).encode()).hexdigest()[:32]
     path = cache_directory("tables") / f"{name}.kinds.json"
     with contextlib.suppress(OSError, ValueError, KeyError):

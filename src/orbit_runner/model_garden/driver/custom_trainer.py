@@ -54,14 +54,14 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         checkpoint: tf.train.Checkpoint,
         *,
         run_directory: str,  # all workers restore from it
-        allow_partial: bool,
+        is_strict: bool,  # whether a checkpoint that fits only in part is an error, not a note
         step_counter: tf.Variable,
         **kwargs: Any,
     ) -> None:
         super().__init__(checkpoint, step_counter=step_counter, **kwargs)
         self._global_step = step_counter
         self._run_directory = run_directory
-        self._allow_partial = allow_partial
+        self._is_strict = is_strict
         self._last_saved_step: int | None = None
 
     def save(
@@ -94,7 +94,7 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         """Restores the latest checkpoint and returns its path, or initializes the model.
 
         Returns None if there was no checkpoint. Raises RunnerError if the checkpoint does not match
-        and `allow_partial` is false.
+        and `is_strict` is true.
         """
         checkpoint = tf.train.latest_checkpoint(self._run_directory)
         if checkpoint is not None:
@@ -113,12 +113,11 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         left = [*match.missing, *(line for line in match.unused if line.startswith("model."))]
         if not left:
             return
-        if not self._allow_partial:
+        if self._is_strict:
             raise RunnerError(
                 f"the checkpoint {path} does not fit this experiment "
                 f"(variables that fit: {match.format_counts() or 'none'}):\n{format_list(left)}\n"
-                "use another --model_dir, the config that created the checkpoint, or "
-                "--allow_partial to restore what fits",
+                "use another --model_dir, or the config that created the checkpoint",
                 code="checkpoint-mismatch",
             )
         note(f"restored {match.format_counts()} from {path}; not restored:\n{format_list(left)}")
@@ -130,13 +129,13 @@ def build_checkpoint_manager(
     model_dir: str,
     workers: Workers,
     *,
-    allow_partial: bool,
+    is_strict: bool,
 ) -> TrainerCheckpointManager:
     """Returns the checkpoint manager of a custom trainer."""
     return TrainerCheckpointManager(
         trainer.checkpoint,
         run_directory=model_dir,
-        allow_partial=allow_partial,
+        is_strict=is_strict,
         # All workers save, because reading some variables involves all of them. Only the chief
         # keeps the checkpoint.
         directory=model_dir if workers.is_chief else tempfile.mkdtemp(),

@@ -85,7 +85,6 @@ class OrbitExperimentRunner:
         eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
         enable_async_checkpointing: bool = False,
         *,
-        allow_partial: bool = False,
         eval_tasks: dict[str, EvalTask] | None = None,
         callbacks: Sequence[Callback] = (),
         stop_at_step: int | None = None,
@@ -109,8 +108,6 @@ class OrbitExperimentRunner:
             summary_manager: Writes the summaries of training instead of the runner's own.
             eval_summary_manager: Writes the summaries of evaluation instead of the runner's own.
             enable_async_checkpointing: Whether to save checkpoints while training continues.
-            allow_partial: Whether to restore the matching part of a checkpoint if it does not match
-                completely.
             eval_tasks: The evaluation tasks by name. If None, those of the experiment.
             callbacks: Callbacks that are called after those that the config names.
             stop_at_step: The step at which to save and raise `StoppedAtStep`. If None, training
@@ -139,7 +136,6 @@ class OrbitExperimentRunner:
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
         self._asynchronous = enable_async_checkpointing
-        self._allow_partial = allow_partial
         self._task = task
         self._eval_tasks = eval_tasks
         self._callbacks = tuple(callbacks)
@@ -270,7 +266,6 @@ class OrbitExperimentRunner:
             trains=train,
             evaluates=evaluate,
             asynchronous=self._asynchronous,
-            allow_partial=self._allow_partial,
             eval_tasks=self._eval_tasks,
             callbacks=self._callbacks,
             best=best,
@@ -312,7 +307,7 @@ class OrbitExperimentRunner:
             self._config.trainer,
             self.model_dir,
             Workers(self.strategy),
-            allow_partial=self._allow_partial or self._is_from_driver,
+            is_strict=not self._is_from_driver,
         )
 
     def _build_controller(

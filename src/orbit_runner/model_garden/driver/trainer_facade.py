@@ -252,7 +252,6 @@ class ManagedCheckpoints:
         # A custom manager restores its latest checkpoint completely or raises, and stores no
         # record.
         self.fell_back = False
-        self.restored_partially = False
         self.restored: CheckpointRecord | None = None
         self.started_from: str | None = None
         self.loaded: LoadedWeights | None = None

@@ -59,7 +59,6 @@ class ImageClassificationConfig(TaskConfig):
     )
     split: ImageSplitConfig | None = field(
         None,
-        added_later=True,
         help="how images are split into parts, of which each section reads one; null: each section "
         "reads all images of its source",
     )
@@ -76,7 +75,6 @@ class ImageClassificationConfig(TaskConfig):
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,
-        added_later=True,
         help="more metrics of evaluations, by the names of Keras: [auc, {class_name: F1Score, "
         "config: {average: macro}}], or classes",
     )

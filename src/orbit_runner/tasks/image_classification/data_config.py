@@ -201,42 +201,35 @@ class ImageDataConfig(MixedDataConfig):
     )
     hugging_face_split: str = field(
         "",
-        added_later=True,
         help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
         "depending on is_training",
     )
     labels_file: str = field(
         "",
         path="file",
-        added_later=True,
         help="`source: image_csv`: CSV file with paths and labels, relative to data_dir",
     )
     classes_file: str = field(
         "",
         path="file",
-        added_later=True,
         help="`source: image_csv`: CSV file whose labels are the classes, relative to data_dir; by "
         "default labels_file",
     )
     path_column: str = field(
         "",
-        added_later=True,
         help="`source: image_csv`: column with the path of an image; by default the first",
     )
     label_column: str = field(
         "",
-        added_later=True,
         help="`source: image_csv` and `hugging_face`: column with the class; by default the "
         "second, or the only ClassLabel",
     )
     image_column: str = field(
         "",
-        added_later=True,
         help="`source: hugging_face`: column with JPEG or PNG files; by default the only Image",
     )
     labels_split: LabelsSplitConfig | None = field(
         None,
-        added_later=True,
         help="`source: image_csv`: how the rows of labels_file are split into parts; null: the "
         "section reads all rows",
     )

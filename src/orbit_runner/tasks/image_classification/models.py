@@ -66,7 +66,7 @@ class ImageModelConfig(Config):
 
 
 def _weights_field(path: str, help: str) -> str | None:
-    return field(None, added_later=True, path=path, help=help)
+    return field(None, path=path, help=help)
 
 
 @config_class

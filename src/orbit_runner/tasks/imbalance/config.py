@@ -23,7 +23,6 @@ def class_weights_field() -> Any:
     """Declares the setting `class_weights` of a task."""
     return field(
         "",
-        added_later=True,
         help="weight of each class in the training loss: `balanced`, or weights by class, such as "
         "{no: 1, yes: 3}; by default 1",
     )
@@ -47,11 +46,10 @@ class MixedDataConfig(DataConfig):
     """A dataset whose examples can be drawn by class or from several sources."""
 
     mixture: list[MixtureSource] = field(
-        (), added_later=True, help="sources to draw training examples from, each with its weight"
+        (), help="sources to draw training examples from, each with its weight"
     )
     class_sampling: str | Mapping[str, Any] = field(
         "",
-        added_later=True,
         help="share of each class in training batches: `balanced`, or weights by class, such as "
         "{no: 1, yes: 3}; by default that in the dataset",
     )

@@ -12,7 +12,6 @@ from orbit_runner.config.schema.base import (
     NO_ARGUMENTS,
     Config,
     FrozenMapping,
-    adds_settings_of,
     config_class,
     field,
     is_finite_number,
@@ -166,7 +165,6 @@ class KerasModelConfig(Config):
             yield Problem("file", f"there is no file {self.file!r}", code="missing-file")
 
 
-@adds_settings_of(ImageDataConfig, TableDataConfig, except_of=MixedDataConfig)
 @config_class
 class KerasDataConfig(ImageDataConfig, TableDataConfig):
     """Arrays, a table or images, and their input pipeline."""

@@ -112,8 +112,8 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
             if Y in specs
             else {name: _read_labels(part) for name, part in labels.items()}
         )
-        classes = {path: tuple(names) for path, names in content.get("classes", {}).items()}
-        return TrainedArrays(specs, labels, classes, content.get("size"))
+        classes = {path: tuple(names) for path, names in content["classes"].items()}
+        return TrainedArrays(specs, labels, classes, content["size"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, error) from None
 

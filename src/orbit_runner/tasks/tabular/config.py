@@ -100,16 +100,12 @@ class FeaturesConfig(Config):
     categorical: list[str] = field((), help="columns of texts, each of which is a category")
     date: list[str] = field(
         (),
-        added_later=True,
         help="columns of dates, with or without a time, as in ISO 8601: 2024-01-31 or "
         "2024-01-31T10:30",
     )
-    text: list[TextColumnConfig] = field(
-        (), added_later=True, help="columns of texts, which are split into tokens"
-    )
+    text: list[TextColumnConfig] = field((), help="columns of texts, which are split into tokens")
     exclude: list[str] = field(
         (),
-        added_later=True,
         help="columns that are not features; all other columns are, so list no features",
     )
 
@@ -219,7 +215,6 @@ class TabularConfig(TableTaskConfig):
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,
-        added_later=True,
         help="more metrics of evaluations, by the names of Keras: [r2_score, {class_name: AUC, "
         "target: sold}], or classes; those without target are for all targets",
     )

@@ -51,7 +51,6 @@ class TableDataConfig(MixedDataConfig):
     )
     files: Mapping[str, Any] | None = field(
         None,
-        added_later=True,
         help="`source: text_files`: text file, or list of files, of each class, such as "
         "{en: train.en, de: train.de}, with one example per line",
     )
@@ -65,7 +64,6 @@ class TableDataConfig(MixedDataConfig):
     )
     hugging_face_split: str = field(
         "",
-        added_later=True,
         help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
         "depending on is_training",
     )

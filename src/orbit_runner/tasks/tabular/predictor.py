@@ -32,8 +32,7 @@ class RowPredictor:
         description = signatures[COLUMNS]()
         pairs = zip(texts_of(description["name"]), texts_of(description["argument"]), strict=True)
         kinds = [tf.float32 if number else tf.string for number in description["is_number"]]
-        # Models that earlier versions exported have no dates.
-        for place in np.flatnonzero(description.get("is_date", [])):
+        for place in np.flatnonzero(description["is_date"]):
             kinds[place] = tf.float64
         self._columns = [(*pair, kind) for pair, kind in zip(pairs, kinds, strict=True)]
         self._texts = {

@@ -21,7 +21,7 @@ from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_datasets, load_part
 from orbit_runner.tasks.tabular.texts import TextFit, fit_text
 from orbit_runner.utils.cache import cache_directory, write_shared_file
-from orbit_runner.utils.files import parse_json, read_json_object
+from orbit_runner.utils.files import read_json_object
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -182,11 +182,7 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
     Raises `DataError` if it has to be fitted and the rows cannot be read, and `RunnerError` if the
     run fitted other columns.
     """
-    content = assets.get_json(
-        PREPROCESSING_FILE,
-        lambda: fit_or_load(config),
-        earlier=lambda: _fit_of_earlier_version(assets),
-    )
+    content = assets.get_json(PREPROCESSING_FILE, lambda: fit_or_load(config))
     try:
         return decode_fit(content, config)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -196,10 +192,7 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
 def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:
     """Returns the fitted values, and the settings that they belong to, as JSON values."""
     columns = {name: value for name, value in _settings(config).items() if name in _COLUMNS}
-    values = dataclasses.asdict(fitted)
-    if not values["dates"]:  # Assets of earlier versions do not have them.
-        del values["dates"]
-    return {"format": _FORMAT, **columns, **values}
+    return {"format": _FORMAT, **columns, **dataclasses.asdict(fitted)}
 
 
 def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
@@ -224,29 +217,9 @@ def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
         categorical={name: tuple(texts) for name, texts in content["categorical"].items()},
         classes={name: tuple(texts) for name, texts in content["classes"].items()},
         scales={name: NumberFit(**fit) for name, fit in content["scales"].items()},
-        texts={name: _load_text(fit) for name, fit in content.get("texts", {}).items()},
-        dates={name: DateFit(**fit) for name, fit in content.get("dates", {}).items()},
+        texts={name: _load_text(fit) for name, fit in content["texts"].items()},
+        dates={name: DateFit(**fit) for name, fit in content["dates"].items()},
     )
-
-
-def _fit_of_earlier_version(assets: Assets) -> JsonObject | None:
-    """Returns the values in the file that earlier versions wrote to the run directory.
-
-    None if there is no such file, or if it was fitted on other files than the run started with:
-    those versions fitted again when the files changed.
-    """
-    data = assets.file_of_earlier_version(PREPROCESSING_FILE)
-    if data is None:
-        return None
-    try:
-        content = parse_json(data.decode())
-        files = [(size, mtime_ns) for _, size, mtime_ns in content.pop("files")]
-        settings = content.pop("settings")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    if not files or sorted(files) != sorted(assets.recorded_files("train_data")):
-        return None
-    return {"format": content.pop("format"), **{n: settings[n] for n in _COLUMNS}, **content}
 
 
 def _load_text(fit: JsonObject) -> TextFit:
@@ -256,13 +229,8 @@ def _load_text(fit: JsonObject) -> TextFit:
 def _settings(config: TabularConfig) -> JsonObject:
     """Returns the settings that the result depends on besides the files, as JSON values."""
     data = config.train_data
-    features = config.features.as_dict()
-    # Files from before these settings existed do not have them.
-    for name in ("date", "text", "exclude"):
-        if not features[name]:
-            del features[name]
     settings: dict[str, object] = {
-        "features": features,
+        "features": config.features.as_dict(),
         "targets": [target.as_dict() for target in config.targets],
         "split": None if config.split is None else config.split.as_dict(),
         "source": data.source,

@@ -52,7 +52,6 @@ class TextClassificationConfig(TableTaskConfig):
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,
-        added_later=True,
         help="more metrics of evaluations, by the names of Keras: [auc, {class_name: F1Score, "
         "config: {average: macro}}], or classes",
     )

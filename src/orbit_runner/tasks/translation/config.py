@@ -77,7 +77,6 @@ class TranslationDataConfig(DataConfig):
         0,
         ge=0,
         le=64,
-        added_later=True,
         help="with batch_tokens: the maximum number of different shapes of training batches, as "
         "XLA compiles each shape once; 0: each batch is as wide as its longest sentence",
     )

@@ -73,12 +73,7 @@ def load_vocabulary(config: TranslationConfig, assets: Assets) -> Vocabulary | N
     """
     if not (needs_vocabulary(config) or assets.has(VOCABULARY_FILE)):
         return None
-    model = assets.get(
-        VOCABULARY_FILE,
-        lambda: _make_vocabulary(config).model,
-        earlier=lambda: assets.file_of_earlier_version(VOCABULARY_FILE),
-    )
-    return _parse_vocabulary(model)
+    return _parse_vocabulary(assets.get(VOCABULARY_FILE, lambda: _make_vocabulary(config).model))
 
 
 @functools.lru_cache(maxsize=4)
