@@ -39,7 +39,7 @@ lines'''
 """
 _YAML = (
     _SMALL,
-    "trainer: &t {train_steps: 20, checkpoint_interval: '${trainer.train_steps}'}\n",
+    "trainer: &t {train_steps: &n 20, checkpoint_interval: *n}\n",
     "task:\n  model:\n    filters: [1, 2, 3]\n    dropout_rate: 1e-1\nruntime: {seed: 0x11}\n",
     "base: digits\ntrainer:\n  train_steps: 5\n  validation_interval: 2\n",
     "task:\n  name: tabular\n  targets: [y]\n  features: {numeric: [a], categorical: [b]}\n"
@@ -55,7 +55,6 @@ _OVERRIDES = (
     "task.train_data.input_path[0]=a,task.train_data.input_path[1]=b",
     "{trainer: {train_steps: 7}, task: {model: {dense_units: 9}}}",
     "trainer:\n  train_steps: 3\n",
-    "trainer.checkpoint_interval=${trainer.train_steps}",
 )
 
 
@@ -137,7 +136,7 @@ def _check_gin(path: Path) -> None:
     """Compares the settings that a file changes with the same settings as gin bindings."""
     resolved = resolve(Request(experiment=_small_config(path), config_files=(str(path),)))
     lines = [
-        f"{_gin_name(name)} = {gin_text(_escape(value))}"
+        f"{_gin_name(name)} = {gin_text(value)}"
         for name, value in resolved.changes().items()
         if name not in ("imports", "gin_bindings")
     ]
@@ -152,11 +151,3 @@ def _gin_name(path: str) -> str:
     """Returns the name of a setting in gin."""
     root = path.partition(".")[0]
     return path if root in ("task", "trainer", "runtime") else f"experiment.{path}"
-
-
-def _escape(value: object) -> object:
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, dict):
-        return {key: _escape(item) for key, item in value.items()}
-    return [_escape(item) for item in value] if isinstance(value, list) else value

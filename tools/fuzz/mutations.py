@@ -23,7 +23,7 @@ _TEXTS = (
     b"%YAML 1.1\n", b"\t", b"\r", b"\0", b"\xff", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xe2\x80\xa8",
     b"-1", b"0.5", b"1e9999", b"-1e9999", b".inf", b".nan", b"NaN", b"Infinity", b"1_0", b"010",
     b"0x" + b"f" * 5000, b"9" * 5000, b"0.0000001", b"1e-400", b"\\", b"\\u0000", b"\\ud800",
-    b"../../x", b"/dev/null", b"a" * 300, b"${trainer.train_steps}", b"${", b"$${", b"[" * 200,
+    b"../../x", b"/dev/null", b"a" * 300, b"${x}", b"[" * 200,
     b"{a: " * 200, b'{"a":' * 2000, b"(" * 200, b"@f()", b"%A", b"%A/b", b"a/b.c = 1\n", b",", b";",
     b"\n", b"\n\n", b"  ", b"1j", b"b'x'", b"None", b"True", b"()", b"__import__('os')",
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Later sources override earlier ones: defaults, those of the task, the experiment, each
 `--config_file`, each `--gin_file`, each `--params_override`, each `--gin_param`, flags that set a
-single setting. References between settings are resolved after that.
+single setting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from orbit_runner.config.parsing.gin_files import (
     unused_macros,
 )
 from orbit_runner.config.parsing.overrides import load_override, load_setting
-from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
 from orbit_runner.config.parsing.tree import (
     Leaf,
@@ -173,16 +172,12 @@ def load_config(
 
 
 def _build_config(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Builder]:
-    """Merges the tree over the base config, again until all references have a value."""
-    references = References()
-    while True:
-        builder = Builder(lenient=bool(base.official), references=references)
-        builder.origins.update(_origins_of(base))
-        config = builder.build(base, root)
-        assert isinstance(config, ExperimentConfig)
-        if not references.resolve_next(config, builder.origins, builder.problems):
-            builder.problems += references.problems
-            return config, builder
+    """Merges the tree over the base config."""
+    builder = Builder(lenient=bool(base.official))
+    builder.origins.update(_origins_of(base))
+    config = builder.build(base, root)
+    assert isinstance(config, ExperimentConfig)
+    return config, builder
 
 
 def _fill_task_defaults(root: Section) -> None:
@@ -264,8 +259,7 @@ class _Layers:
 
     def import_all(self, root: Section) -> None:
         known = len(self.problems)
-        self.problems += _early_reference_problems(root)
-        node = root.children.get("imports") if len(self.problems) == known else None
+        node = root.children.get("imports")
         if isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             names = node.value
             origin = node.origin
@@ -330,21 +324,6 @@ class _Layers:
             _extend_list(root, "gin_bindings", [*self.statements], "gin")
         _extend_list(root, "imports", list(imports), "--import")
         return root
-
-
-def _early_reference_problems(root: Section) -> list[Problem]:
-    """Returns a problem for each reference in a setting that is read before references resolve."""
-    nodes = [(name, root.children.get(name)) for name in ("imports", "official")]
-    return [
-        Problem(
-            name,
-            "cannot be a reference, because it is read before references are resolved",
-            node.origin,
-            code="bad-reference",
-        )
-        for name, node in nodes
-        if isinstance(node, Leaf) and has_reference_notation(node.value)
-    ]
 
 
 def _model_garden() -> Any:
