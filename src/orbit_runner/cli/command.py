@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from orbit_runner.cli.flags.driver_flags import (
-    REPLACED,
-    check_mode,
-    normalize_driver_flags,
-    set_log_levels,
-)
 from orbit_runner.cli.flags.values import Value, resolve_paths
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten, unknown_name_message
 from orbit_runner.tf_internals import declared_arguments
@@ -84,7 +79,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     Accepts hyphens for underscores, such as `--model-dir`. Raises `RunnerError` if a flag is
     unknown, lacks its value or is not accepted by the command.
     """
-    flags, rest = parser.parse_known_args(normalize_spelling(parser, arguments))
+    flags, rest = parser.parse_known_args([*map(with_underscores, arguments)])
     flags.dotted = []
     while rest:
         match = _SETTING_FLAG.match(rest[0])
@@ -104,8 +99,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         if match[2] is None and (not rest or rest[0].startswith("--")):
             raise RunnerError("expected a value", path=f"--{match[1]}", code="not-set")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
-    check_mode(getattr(flags, "mode", None))
-    set_log_levels(flags)
+    _set_verbosity(flags)
     resolve_paths(parser.arguments, flags)
     return flags
 
@@ -142,10 +136,21 @@ def _flag_name(action: argparse.Action) -> str:
     return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
-def normalize_spelling(parser: Parser, arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments with all flags in the spelling that the parser knows."""
-    known = {option.lstrip("-") for action in parser.arguments for option in action.option_strings}
-    return normalize_driver_flags(arguments, known)
+def with_underscores(argument: str) -> str:
+    """Returns a flag such as `--model-dir=a-b` as `--model_dir=a-b`, and other words unchanged."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument[2:].partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
+
+
+def _set_verbosity(flags: argparse.Namespace) -> None:
+    """Sets the log level of Model Garden, for commands with `--verbosity`."""
+    verbosity = getattr(flags, "verbosity", None)
+    if verbosity is not None:
+        absl_logging: Any = importlib.import_module("absl.logging")
+        absl_logging.use_absl_handler()
+        absl_logging.set_verbosity(verbosity)
 
 
 def _unknown_message(rest: Sequence[str], parser: Parser) -> str:
@@ -157,27 +162,11 @@ def _unknown_message(rest: Sequence[str], parser: Parser) -> str:
         if section in SECTIONS:
             return f"{name}: expected --{section}.NAME=VALUE"
         return f"unknown section {section!r} in {name}{nearest_name_hint(section, SECTIONS)}"
-    if name.startswith("-"):
-        bare = name.lstrip("-")
-        for spelled_name in (bare, bare.removeprefix("no")):
-            if answer := _explain_driver_flag(spelled_name, rest):
-                return answer
     known = [option for action in parser.arguments for option in action.option_strings]
     if name.startswith("-"):
         return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
     hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""
     return f"unknown argument {shorten(name)}{hint}"
-
-
-def _explain_driver_flag(name: str, rest: Sequence[str]) -> str:
-    # Imported only here: the tables are long, and only needed for this error.
-    from orbit_runner.cli.flags.old_flags import explain_old_flag
-
-    old = explain_old_flag(name, rest)
-    if name not in REPLACED:
-        return old
-    answer = f"--{name} is a flag of Model Garden's drivers; in runner: {REPLACED[name]}"
-    return f"{answer}\n{old}" if old else answer
 
 
 @dataclasses.dataclass(frozen=True)

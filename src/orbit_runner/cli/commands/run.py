@@ -17,7 +17,7 @@ from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli.command import Command, Parser, normalize_spelling
+from orbit_runner.cli.command import Command, Parser, with_underscores
 from orbit_runner.cli.continuation import continuation, continuing_command
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
@@ -114,7 +114,7 @@ def _fine_tune(flags: argparse.Namespace) -> int:
 def _fine_tuning_arguments(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments of each fine-tuning, without those that differ between them."""
     kept = ["--mode=train_and_eval", "--json"]
-    rest = normalize_spelling(COMMAND.parser(), arguments)
+    rest = [*map(with_underscores, arguments)]
     while rest:
         argument = rest.pop(0)
         name, equals, _ = argument.removeprefix("--").partition("=")

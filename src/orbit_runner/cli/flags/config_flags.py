@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import SECTIONS, Parser
-from orbit_runner.cli.flags.driver_flags import add_driver_flags
 from orbit_runner.cli.flags.values import (
     CONFIG_FILE,
     EXPERIMENT,
@@ -94,7 +93,13 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
         help="reject Model Garden settings that have no effect; by default, only print a note",
     )
     add_import_flag(parser, "that registers custom tasks")
-    add_driver_flags(parser)
+    parser.add_argument(
+        "--verbosity",
+        "-v",
+        type=int,
+        metavar="LEVEL",
+        help="log level of Model Garden; -1: warnings (the default), 0: information, 1: everything",
+    )
 
 
 def add_import_flag(parser: Any, which: str = "first", metavar: str | None = None) -> None:

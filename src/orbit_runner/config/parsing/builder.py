@@ -284,8 +284,7 @@ class Builder:
                 check_choice(value, owner)
             check_value(value, field, default)
         except Mismatch as error:
-            formerly = field.metadata.get("formerly")
-            message = f"{error}\n{formerly}" if formerly else str(error)
+            message = str(error)
             if isinstance(written, str) and "${" in written:
                 message += _NO_INTERPOLATION
             self._add_problem(path, message, node.origin, error.code)
