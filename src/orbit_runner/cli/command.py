@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from orbit_runner.cli.flags.values import Value, resolve_paths
+from orbit_runner.cli.flags.values import PathValue, resolve_paths
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten, unknown_name_message
 from orbit_runner.tf_internals import declared_arguments
 
@@ -212,7 +212,7 @@ class Command:
         parser = Parser(self.name, self.help, self.command_lines())
         self.flags(parser)
         for action in parser.arguments:
-            if isinstance(action.type, Value) and not action.metavar:
+            if isinstance(action.type, PathValue) and not action.metavar:
                 action.metavar = action.type.metavar
         return parser
 

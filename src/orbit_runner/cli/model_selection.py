@@ -17,7 +17,7 @@ from orbit_runner.checkpoint.selection import (
 )
 from orbit_runner.cli.command import Parser
 from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, add_import_flag
-from orbit_runner.cli.flags.values import CHECKPOINT, DATA_DIRECTORY
+from orbit_runner.cli.flags.values import CHECKPOINT
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
@@ -62,7 +62,7 @@ def add_model_flags(parser: Parser) -> None:
     )
     group.add_argument(
         "--data_dir",
-        type=DATA_DIRECTORY,
+        metavar="DIR",
         help="current directory of the dataset, if it has moved",
     )
     add_import_flag(group, "that registers custom tasks")

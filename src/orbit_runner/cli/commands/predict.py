@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import ITEM, OUTPUT_FILE, RUN, resolve_paths
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, resolve_paths
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -148,7 +148,7 @@ def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _add_flags(parser: Parser) -> None:
     parser.usage = _USAGE
     parser.add_argument("where", nargs="?", metavar="WHERE", type=RUN, help=argparse.SUPPRESS)
-    parser.add_argument("items", nargs="*", type=ITEM, help=argparse.SUPPRESS)
+    parser.add_argument("items", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
         "--top_k",
         type=int,

@@ -27,7 +27,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     refuse_streams,
 )
-from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, PathValue, one_of
+from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
@@ -228,7 +228,7 @@ def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
     parser.add_argument(
         "--mode",
         default="train_and_eval",
-        type=one_of(_ALL_MODES, "MODE"),
+        metavar="MODE",
         help=f"one of: {', '.join(_ALL_MODES)}",
     )
     parser.add_argument(

@@ -14,10 +14,7 @@ from orbit_runner.cli.command import SECTIONS, Parser
 from orbit_runner.cli.flags.values import (
     CONFIG_FILE,
     EXPERIMENT,
-    GIN_FILE,
     LOCAL_EXPERIMENT,
-    MODULE,
-    SETTING,
     SETTINGS_TEXT,
 )
 from orbit_runner.config.errors import note_text
@@ -68,7 +65,7 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
     add(
         "--gin_file",
         action="append",
-        type=GIN_FILE,
+        type=CONFIG_FILE,
         help="gin file that overrides the config files; may be repeated",
     )
     add(
@@ -82,7 +79,7 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
         "--gin_params",
         dest="gin_param",
         action="append",
-        type=SETTING,
+        metavar="BINDING",
         help="gin binding, such as trainer.train_steps=1000; may be repeated",
     )
     for flag, paths in SETTINGS_OF_FLAG.items():
@@ -102,14 +99,13 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
     )
 
 
-def add_import_flag(parser: Any, which: str = "first", metavar: str | None = None) -> None:
+def add_import_flag(parser: Any, which: str = "first", metavar: str = "MODULE") -> None:
     """Adds `--import`; `which` completes "import a module" in its help text."""
     parser.add_argument(
         "--import",
         dest="imports",
         action="append",
         metavar=metavar,
-        type=MODULE,
         help=f"import a module {which}; may be repeated",
     )
 
