@@ -1,12 +1,13 @@
 """Resolves an experiment, config files and flags to one frozen config.
 
 Later sources override earlier ones: defaults, those of the task, the experiment, each
-`--config_file`, each `--gin_file`, each `--params_override`, each `--gin_param`, flags that set a
-single setting.
+`--config_file`, each `--gin_file`, and the flags that set something, in the order of the command
+line.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import importlib
@@ -62,7 +63,8 @@ class Request:
     gin_files: tuple[str, ...] = ()
     params_overrides: tuple[str, ...] = ()  # Assignments, YAML text, or files.
     gin_params: tuple[str, ...] = ()
-    flags: tuple[tuple[str, str, str], ...] = ()  # (flag, dotted path, YAML text)
+    # (flag, dotted path, YAML text), or (`--params_override` or `--gin_param`, "", text)
+    flags: tuple[tuple[str, str, str], ...] = ()
     imports: tuple[str, ...] = ()  # Modules to import first.
     # Whether settings without effect are errors in Model Garden's experiments, too.
     strict: bool = False
@@ -210,12 +212,18 @@ def _read_layers(request: Request, layers: _Layers) -> None:
         layers.add_file(name)
     for name in request.gin_files:
         layers.add_file(name, as_gin=True)
-    for index, text in enumerate(request.params_overrides):
-        layers.add_tree(functools.partial(load_override, text, f"--params_override[{index}]"))
-    for index, text in enumerate(request.gin_params):
-        layers.add_gin_text(text, f"--gin_param[{index}]")
-    for flag, path, text in request.flags:
-        layers.add_tree(functools.partial(load_setting, tuple(path.split(".")), text, flag))
+    overrides = [("--params_override", "", text) for text in request.params_overrides]
+    overrides += [("--gin_param", "", text) for text in request.gin_params]
+    counts = collections.Counter[str]()
+    for flag, path, text in (*overrides, *request.flags):
+        label = f"{flag}[{counts[flag]}]"
+        counts[flag] += 1
+        if path:
+            layers.add_tree(functools.partial(load_setting, tuple(path.split(".")), text, flag))
+        elif flag == "--gin_param":
+            layers.add_gin_text(text, label)
+        else:
+            layers.add_tree(functools.partial(load_override, text, label))
 
 
 class _Layers:

@@ -175,9 +175,8 @@ def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predict
     is_run = RunDirectory(where).config.is_file() and not is_export(where)
     exported = None if is_run else find_export(where)
     if exported is not None:
-        given_flags = [
-            n for n in ("checkpoint", "weights", "data_dir") if getattr(flags, n) is not None
-        ]
+        given_flags = [n for n in ("checkpoint", "weights") if getattr(flags, n) is not None]
+        given_flags += ["data_dir" for flag, _, _ in flags.overrides if flag == "--data_dir"]
         if given_flags:
             raise RunnerError(
                 f"{exported} is an exported model, which has one set of "
@@ -215,9 +214,8 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
             path="WHERE",
             code="not-a-run",
         )
-    changes = tuple((f"--{path}", path, text) for path, text in flags.dotted)
     imports = tuple(flags.imports or ())
-    return resolve(Request(experiment=str(path), imports=imports, flags=changes))
+    return resolve(Request(experiment=str(path), imports=imports, flags=tuple(flags.overrides)))
 
 
 @contextlib.contextmanager

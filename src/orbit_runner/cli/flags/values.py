@@ -95,6 +95,14 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
         raise RunnerError("\n".join(lines), code="bad-path")
 
 
+def resolve_path(value: PathValue, text: str, name: str) -> str:
+    """Returns a path without `~` and `file://`. Raises `RunnerError` if it cannot be used."""
+    path = _expand_user(text, name)
+    if problem := value.problem(path):
+        raise RunnerError(problem, path=name, code="bad-path")
+    return strip_file_scheme(path)
+
+
 def _expand_user(text: str, shown: str) -> str:
     expanded_path = os.path.expanduser(text)
     if expanded_path.startswith("~"):
