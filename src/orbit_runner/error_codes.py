@@ -27,8 +27,7 @@ CODES: dict[str, dict[str, str]] = {
         "replicas.",
         "set-twice": "The name is set or listed twice, or another thing already has it.",
         "bad-syntax": "The file or text cannot be parsed.",
-        "bad-reference": "A reference `${…}` or `base` names nothing, itself, or cannot be used "
-        "here.",
+        "bad-reference": "A `base` names nothing, itself, or what cannot be used here.",
         "bad-arguments": "The arguments do not fit the signature of the function or class.",
         "import-failed": "A module, function or class cannot be imported, or is not of the "
         "expected kind.",

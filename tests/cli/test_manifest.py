@@ -244,14 +244,6 @@ def test_mistakes_in_sweeps_are_rejected(
     assert said in rejection("slurm", "--sweep=s.yaml", *arguments)
 
 
-def test_sweep_in_a_file_of_flags_is_rejected(rejection: Rejection, tmp_path: Path) -> None:
-    (tmp_path / "flags").write_text("--sweep=s.yaml\n")
-
-    assert "--sweep: write --sweep=FILE on the command line" in rejection(
-        "slurm", "--flagfile=flags"
-    )
-
-
 def _shown(page: str) -> list[list[str]]:
     blocks = re.findall(r"^```sh\n(.*?)^```", (DOCS / page).read_text("utf-8"), re.M | re.S)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()

@@ -38,7 +38,6 @@ _UNKNOWN = [
     (["data", "get", "mnist", "--from=hdfs://b/x"], "--from"),
 ]
 _LOCAL_ONLY = [
-    (["--flagfile=gs://b/flags"], "--flagfile"),
     (["reproduce", "runs/a", "--model_dir=gs://b/x"], "--model_dir"),
     (["branch", "gs://b/x", "--at=1", "--model_dir=b"], "RUN"),
     (["branch", "runs/a", "--at=1", "--model_dir=gs://b/x"], "--model_dir"),

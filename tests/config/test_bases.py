@@ -113,22 +113,6 @@ def test_name_is_that_of_the_file_unless_a_base_sets_it(write: Write) -> None:
     assert load_config(write("a.yaml", "base: b.yaml\nname: own")).name == "own"
 
 
-def test_references_see_the_values_of_all_files(write: Write) -> None:
-    write(
-        "b.yaml",
-        "base: digits\ntrainer: {summary_interval: '${trainer.train_steps}', train_steps: 5}",
-    )
-    resolved = resolve(
-        Request(experiment=write("a.yaml", "base: b.yaml\ntrainer: {train_steps: 6}"))
-    )
-
-    assert resolved.config.trainer.summary_interval == 6
-    assert (
-        str(resolved.origins["trainer.summary_interval"])
-        == "b.yaml:2 = ${trainer.train_steps} (a.yaml:2)"
-    )
-
-
 @pytest.mark.parametrize(
     ("files", "origin", "message"),
     [
@@ -144,7 +128,6 @@ def test_references_see_the_values_of_all_files(write: Write) -> None:
         ({"a.yaml": "base: ['']"}, "a.yaml:1", "got '', expected a file"),
         ({"a.yaml": "base: {file: digits}"}, "a.yaml:1", "got a section, expected a file"),
         ({"a.yaml": "base: [[digits]]"}, "a.yaml:1", "got ['digits'], expected a file"),
-        ({"a.yaml": "base: ${name}"}, "a.yaml:1", "got '${name}'; files are read before references are resolved"),
         ({"a.yaml": "base: official/bert"}, "a.yaml:1", "for Model Garden's, write `official: bert`"),
         ({"a.yaml": "base: ."}, "a.yaml:1", "unknown base '.'"),
         ({"a.yaml": "base: s.yaml", "s.yaml/x": ""}, "a.yaml:1", "s.yaml is a directory, expected a file"),

@@ -62,7 +62,7 @@ def awkward(write: Callable[..., str]) -> ResolvedConfig:
     """A config full of values that are awkward to write."""
     tree = {
         "name": "1e-3",
-        "description": "a: b #x\n'\"日本",
+        "description": "a: b #x\n'\"日本 ${name} $${x",
         "imports": [],
         "gin_bindings": ["f.x = 'a #b'", "M = 1", "s/f.y = [%M, @g()]"],
         "task": {

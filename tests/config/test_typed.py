@@ -379,3 +379,16 @@ def test_message_about_a_mapping_names_no_class_of_python() -> None:
         resolve(Request(flags=tuple(flags)))
     assert "en: got {'path': 'a'}, expected the name of a file" in str(error.value)
     assert "mappingproxy" not in str(error.value)
+
+
+def test_text_in_the_notation_of_omegaconf_is_ordinary_text(
+    over_digits: Callable[..., Any], refused: Callable[..., Any]
+) -> None:
+    assert over_digits(params_overrides=("description='${name} $${x}'",)).description == (
+        "${name} $${x}"
+    )
+
+    (problem,) = refused(params_overrides=("trainer.summary_interval=${trainer.train_steps}",))
+
+    assert (problem.path, problem.code) == ("trainer.summary_interval", "wrong-type")
+    assert "write an anchor of YAML (&a and *a)" in problem.message

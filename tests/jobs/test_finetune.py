@@ -111,7 +111,7 @@ def test_each_checkpoint_is_fine_tuned_only_once(
     run(resolve(Request(experiment="digits", flags=three)).config, before, "train")
     asked = (
         *("--experiment=digits", "--model_dir", str(after)),
-        *(f"--task.init_checkpoint={before}", "--pretrain_steps=3", "-train_steps=2"),
+        *(f"--task.init_checkpoint={before}", "--pretrain_steps=3", "--train_steps=2"),
         "--trainer.validation_interval=2",
     )
     assert call(*asked) == 0

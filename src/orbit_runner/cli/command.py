@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import re
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
-from orbit_runner.cli.flags.driver_flags import (
-    REPLACED,
-    check_mode,
-    normalize_driver_flags,
-    set_log_levels,
-)
-from orbit_runner.cli.flags.values import Value, resolve_paths
+from orbit_runner.cli.flags.overrides import SETTING_FLAG, OverrideAction
+from orbit_runner.cli.flags.values import PathValue, resolve_paths
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten, unknown_name_message
 from orbit_runner.tf_internals import declared_arguments
 
 SECTIONS = ("task", "trainer", "runtime")
-_SETTING_FLAG = re.compile(rf"--((?:{'|'.join(SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
+_SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[\w.\[\]]+")
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -63,6 +59,7 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=_HelpFormatter,
         )
+        self.add_argument(SETTING_FLAG, action=OverrideAction, help=argparse.SUPPRESS)
 
     @property
     def arguments(self) -> list[argparse.Action]:
@@ -79,39 +76,57 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Returns the parsed flags, with (path, text) of each dotted setting in `dotted`.
+    """Returns the parsed flags. Those that override settings are in `overrides`, in their order.
 
     Accepts hyphens for underscores, such as `--model-dir`. Raises `RunnerError` if a flag is
     unknown, lacks its value or is not accepted by the command.
     """
-    flags, rest = parser.parse_known_args(normalize_spelling(parser, arguments))
-    flags.dotted = []
-    while rest:
-        match = _SETTING_FLAG.match(rest[0])
-        if not match:
-            raise RunnerError(
-                f"{_unknown_message(rest, parser)}\nsee `{parser.prog} --help`", code="unknown-flag"
-            )
-        rest.pop(0)
-        _check_setting(parser, match[1])
-        if "[" in match[1]:
-            name = match[1].partition("[")[0]
-            raise RunnerError(
-                f"a list can only be set as a whole, such as --{name}='[1, 2]'",
-                path=f"--{match[1]}",
-                code="wrong-type",
-            )
-        if match[2] is None and (not rest or rest[0].startswith("--")):
-            raise RunnerError("expected a value", path=f"--{match[1]}", code="not-set")
-        flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
-    check_mode(getattr(flags, "mode", None))
-    set_log_levels(flags)
+    flags = argparse.Namespace(overrides=[])
+    _, rest = parser.parse_known_args([*_known_words(parser, arguments)], flags)
+    if rest:
+        raise RunnerError(
+            f"{_unknown_message(rest[0], parser)}\nsee `{parser.prog} --help`",
+            code="unknown-flag",
+        )
+    _set_verbosity(flags)
     resolve_paths(parser.arguments, flags)
     return flags
 
 
+def _known_words(parser: Parser, arguments: Sequence[str]) -> Iterator[str]:
+    """Yields the arguments, with each `--SECTION.NAME=VALUE` as a flag that argparse knows."""
+    rest = [*map(with_underscores, arguments)]
+    while rest:
+        word = rest.pop(0)
+        name, equals, text = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or "." not in name:
+            yield word
+            continue
+        _check_setting(parser, name)
+        if not equals and (not rest or rest[0].startswith("--")):
+            raise RunnerError("expected a value", path=f"--{name}", code="not-set")
+        yield f"{SETTING_FLAG}={name}={text if equals else rest.pop(0)}"
+
+
 def _check_setting(parser: Parser, path: str) -> None:
-    """Raises an error if the command does not accept a setting."""
+    """Raises an error if a path is not that of a setting, or the command does not accept it."""
+    if parser.settings and not _SETTING.fullmatch(path):
+        section = path.partition(".")[0]
+        near = nearest_name_hint(section, SECTIONS)
+        message = f"unknown section {section!r} in --{path}{near}"
+        if section in SECTIONS:
+            message = f"--{path}: expected --{section}.NAME=VALUE"
+        raise RunnerError(f"{message}\nsee `{parser.prog} --help`", code="unknown-flag")
+    _check_accepted(parser, path)
+    if "[" in path:
+        raise RunnerError(
+            f"a list can only be set as a whole, such as --{path.partition('[')[0]}='[1, 2]'",
+            path=f"--{path}",
+            code="wrong-type",
+        )
+
+
+def _check_accepted(parser: Parser, path: str) -> None:
     if any(path == taken or path.startswith(f"{taken}.") for taken in parser.settings):
         return
     if parser.settings:
@@ -142,42 +157,30 @@ def _flag_name(action: argparse.Action) -> str:
     return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
-def normalize_spelling(parser: Parser, arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments with all flags in the spelling that the parser knows."""
-    known = {option.lstrip("-") for action in parser.arguments for option in action.option_strings}
-    return normalize_driver_flags(arguments, known)
+def with_underscores(argument: str) -> str:
+    """Returns a flag such as `--model-dir=a-b` as `--model_dir=a-b`, and other words unchanged."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument[2:].partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
 
 
-def _unknown_message(rest: Sequence[str], parser: Parser) -> str:
-    name = rest[0].partition("=")[0]
-    section, dot, _ = name.removeprefix("--").partition(".")
-    if dot and name.startswith("--"):
-        if not parser.settings:
-            _check_setting(parser, name.removeprefix("--"))
-        if section in SECTIONS:
-            return f"{name}: expected --{section}.NAME=VALUE"
-        return f"unknown section {section!r} in {name}{nearest_name_hint(section, SECTIONS)}"
-    if name.startswith("-"):
-        bare = name.lstrip("-")
-        for spelled_name in (bare, bare.removeprefix("no")):
-            if answer := _explain_driver_flag(spelled_name, rest):
-                return answer
+def _set_verbosity(flags: argparse.Namespace) -> None:
+    """Sets the log level of Model Garden, for commands with `--verbosity`."""
+    verbosity = getattr(flags, "verbosity", None)
+    if verbosity is not None:
+        absl_logging: Any = importlib.import_module("absl.logging")
+        absl_logging.use_absl_handler()
+        absl_logging.set_verbosity(verbosity)
+
+
+def _unknown_message(word: str, parser: Parser) -> str:
+    name = word.partition("=")[0]
     known = [option for action in parser.arguments for option in action.option_strings]
     if name.startswith("-"):
         return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
     hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""
     return f"unknown argument {shorten(name)}{hint}"
-
-
-def _explain_driver_flag(name: str, rest: Sequence[str]) -> str:
-    # Imported only here: the tables are long, and only needed for this error.
-    from orbit_runner.cli.flags.old_flags import explain_old_flag
-
-    old = explain_old_flag(name, rest)
-    if name not in REPLACED:
-        return old
-    answer = f"--{name} is a flag of Model Garden's drivers; in runner: {REPLACED[name]}"
-    return f"{answer}\n{old}" if old else answer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +226,7 @@ class Command:
         parser = Parser(self.name, self.help, self.command_lines())
         self.flags(parser)
         for action in parser.arguments:
-            if isinstance(action.type, Value) and not action.metavar:
+            if isinstance(action.type, PathValue) and not action.metavar:
                 action.metavar = action.type.metavar
         return parser
 

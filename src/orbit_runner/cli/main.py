@@ -63,7 +63,7 @@ GROUPS = {
         "init": "write a project with a task of your own: package, experiment, data, test",
         "data": "list, download, verify and unpack public datasets",
         "clean": "delete checkpoints and runs that are no longer needed, after showing them",
-        "completion": "print the script that completes commands, flags and settings in a shell",
+        "completion": "print the script that completes commands and flags in a shell",
         "env": "print versions, devices and the git revision, for bug reports",
     },
 }

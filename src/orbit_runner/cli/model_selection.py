@@ -17,7 +17,8 @@ from orbit_runner.checkpoint.selection import (
 )
 from orbit_runner.cli.command import Parser
 from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, add_import_flag
-from orbit_runner.cli.flags.values import CHECKPOINT, DATA_DIRECTORY
+from orbit_runner.cli.flags.overrides import OverrideAction
+from orbit_runner.cli.flags.values import CHECKPOINT
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
@@ -62,7 +63,9 @@ def add_model_flags(parser: Parser) -> None:
     )
     group.add_argument(
         "--data_dir",
-        type=DATA_DIRECTORY,
+        action=OverrideAction,
+        settings=SETTINGS_OF_FLAG["data_dir"],
+        metavar="DIR",
         help="current directory of the dataset, if it has moved",
     )
     add_import_flag(group, "that registers custom tasks")
@@ -83,8 +86,7 @@ def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):
         _note(f"note: {choice.place.name} was made with a different config than {config}")
-    has_changes = flags.dotted or flags.data_dir is not None
-    resolved = change_config(run, flags) if has_changes else written
+    resolved = change_config(run, flags) if flags.overrides else written
     return SelectedModel(run=run, resolved=resolved, choice=choice, weights=weights)
 
 
@@ -95,14 +97,11 @@ def change_config(
 
     `more` are further changes: (flag, dotted path, text).
     """
-    changes = [*more, *((f"--{path}", path, text) for path, text in flags.dotted)]
-    if flags.data_dir is not None:
-        changes += [("--data_dir", path, flags.data_dir) for path in SETTINGS_OF_FLAG["data_dir"]]
     return resolve(
         Request(
             experiment=str(RunDirectory(run).config),
             imports=tuple(flags.imports or ()),
-            flags=tuple(changes),
+            flags=(*more, *flags.overrides),
         )
     )
 

@@ -33,8 +33,6 @@ class Setting:
         choices: The values of other settings for which it exists, such as
             `{"task.name": ("translation",)}`; empty if it always exists.
         is_section: Whether it contains other settings.
-        values: The values to choose from, as they are written in YAML; empty if they are not
-            listed.
     """
 
     path: str
@@ -45,7 +43,6 @@ class Setting:
     remark: str
     choices: Choices
     is_section: bool
-    values: tuple[str, ...] = ()
 
 
 def describe_settings(config: Config) -> list[Setting]:
@@ -54,7 +51,7 @@ def describe_settings(config: Config) -> list[Setting]:
     If a section depends on a registry, such as `task` on `task.name`, and its name is not set, its
     settings are those of all entries of the registry.
     """
-    settings = declared_settings(config)
+    settings = list(_walk(config, "", {}))
     known: dict[str, set[str]] = {}
     for setting in settings:
         for path, names in setting.choices.items():
@@ -63,11 +60,9 @@ def describe_settings(config: Config) -> list[Setting]:
     for setting in settings:
         key = (setting.path, setting.help, setting.type, repr(setting.default), setting.allowed)
         choices = setting.choices
-        values = setting.values
         if key in merged:
             choices = _merge_choices(merged[key].choices, choices)
-            values = tuple(dict.fromkeys((*merged[key].values, *values)))
-        merged[key] = dataclasses.replace(setting, choices=choices, values=values)
+        merged[key] = dataclasses.replace(setting, choices=choices)
     return [
         dataclasses.replace(
             setting,
@@ -75,11 +70,6 @@ def describe_settings(config: Config) -> list[Setting]:
         )
         for setting in merged.values()
     ]
-
-
-def declared_settings(config: Config) -> list[Setting]:
-    """Returns all settings below a config, with one row for each class that declares a setting."""
-    return list(_walk(config, "", {}))
 
 
 def _merge_choices(first: Choices, second: Choices) -> Choices:
@@ -91,10 +81,8 @@ def _merge_choices(first: Choices, second: Choices) -> Choices:
     }
 
 
-def _walk(
-    config: Config, path: str, choices: Choices, names: tuple[str, ...] = ()
-) -> Iterator[Setting]:
-    """Yields the settings below a section; `names` are the values that its `name` may have."""
+def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
+    """Yields the settings below a section, one for each class that declares a setting."""
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         below = f"{path}.{field.name}" if path else field.name
@@ -102,21 +90,15 @@ def _walk(
         value = getattr(config, field.name)
         item = item_class(hint)
         section = value if isinstance(value, Config) else default_section(hint)
-        described = _describe(
-            field, type(config), hint, below, choices, is_section=section is not None
-        )
-        if names and field.name == "name":
-            described = dataclasses.replace(described, values=names)
-        yield described
+        yield _describe(field, type(config), hint, below, choices, is_section=section is not None)
         registry = field.metadata.get("variants")
-        known = () if registry is None else registry_names(registry)
         if registry is not None and not getattr(value, "name", None):
             for entry in registry.entries():
                 chosen = entry.load_config()(name=entry.name)
                 named = {**choices, f"{below}.name": (entry.name,)}
-                yield from _walk(chosen, below, named, known)
+                yield from _walk(chosen, below, named)
         elif section is not None:
-            yield from _walk(section, below, choices, known)
+            yield from _walk(section, below, choices)
         elif item is not None:
             yield from _walk(item(), f"{below}[]", choices)
 
@@ -140,22 +122,7 @@ def _describe(
         remark=remark(meta, path),
         choices=choices,
         is_section=is_section,
-        values=_listed_values(owner, field.name, hint, meta),
     )
-
-
-def _listed_values(owner: type[Config], name: str, hint: object, meta: Metadata) -> tuple[str, ...]:
-    if issubclass(owner, OneOf) and name == "type":
-        return owner.available()
-    if meta.get("registry") is not None:
-        return registry_names(meta["registry"])
-    if meta.get("allowed"):
-        return tuple(map(_format_value, meta["allowed"]))
-    options = options_of(hint)
-    word = meta.get("word")
-    booleans = ("true", "false") if bool in options else ()
-    nulls = ("null",) if booleans and type(None) in options else ()
-    return (*booleans, *nulls, *((str(word),) if word else ()))
 
 
 def registry_names(registry: Registry) -> tuple[str, ...]:

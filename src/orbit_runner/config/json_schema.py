@@ -33,8 +33,6 @@ _BASE = {
     "type": ["string", "array"],
     "items": {"type": "string"},
 }
-_REFERENCE_NAME = "reference"
-_REFERENCE = r"\$\{[^{}]+\}"
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 # Numbers of YAML 1.1 or 1.2 that a parser for the other version reads as strings.
 _INTEGER = r"^[-+]?[0-9]+(_[0-9]+)+$|^0o[0-7]+$"
@@ -65,11 +63,7 @@ def json_schema(config: ExperimentConfig) -> Schema:
         garden = {"properties": {"official": {"minLength": 1}}, "required": ["official"]}
         root["allOf"] = [{"if": garden, "else": {"properties": {"task": task}}}]
     about = {"$schema": _DIALECT, "title": "A config file of Orbit Runner"}
-    return {
-        **about,
-        **root,
-        "definitions": {_REFERENCE_NAME: _reference_schema(), **sections.definitions},
-    }
+    return {**about, **root, "definitions": sections.definitions}
 
 
 class _Sections:
@@ -260,25 +254,15 @@ def _default_keyword(value: object) -> Schema:
 
 def _choice_schema(allowed: Iterable[Any], *, lowercase: bool = False) -> Schema:
     values = [*allowed]
-    schemas: list[Schema] = [{"enum": values}, {"$ref": f"#/definitions/{_REFERENCE_NAME}"}]
-    if lowercase:
-        # Regular expressions of JSON Schema have no flag to ignore the case.
-        words = ("".join(f"[{c.lower()}{c.upper()}]" for c in word) for word in values)
-        schemas.append({"type": "string", "pattern": f"^({'|'.join(words)})$"})
-    return {"anyOf": schemas}
+    if not lowercase:
+        return {"enum": values}
+    # Regular expressions of JSON Schema have no flag to ignore the case.
+    words = ("".join(f"[{c.lower()}{c.upper()}]" for c in word) for word in values)
+    return {"anyOf": [{"enum": values}, {"type": "string", "pattern": f"^({'|'.join(words)})$"}]}
 
 
 def _field_help(cls: type[Config]) -> list[tuple[str, str]]:
     return [(field.name, field.metadata["help"]) for field in dataclasses.fields(cls)]
-
-
-def _reference_schema() -> Schema:
-    """Returns the schema of a string that refers to another setting."""
-    return {
-        "description": "a reference to another setting: ${section.name}",
-        "type": "string",
-        "pattern": _REFERENCE,
-    }
 
 
 def _type_schema(hint: object, meta: Metadata, *, lenient: bool = False) -> Schema:
@@ -291,7 +275,7 @@ def _type_schema(hint: object, meta: Metadata, *, lenient: bool = False) -> Sche
     """
     schema: Schema = {}
     types = list[str]()
-    patterns = [_REFERENCE]
+    patterns = list[str]()
     for option in options_of(hint):
         origin = typing.get_origin(option)
         if option is Any:
@@ -310,19 +294,19 @@ def _type_schema(hint: object, meta: Metadata, *, lenient: bool = False) -> Sche
             types.append("object")
     if lenient and "string" in types:
         types.append("integer")
-    if "string" not in types and types != ["object"]:
+    if "string" not in types and patterns:
         types.append("string")
         schema["pattern"] = "|".join(patterns)
         # Editors of the Visual Studio Code family show it instead of the pattern.
-        schema["patternErrorMessage"] = f"expected {describe_type(hint)}, or ${{section.name}}"
+        schema["patternErrorMessage"] = f"expected {describe_type(hint)}"
     if meta.get("word"):
         schema["pattern"] = "|".join([f"^{meta['word']}$", *patterns])
         expected = " or ".join(
             describe_type(option) for option in options_of(hint) if option is not str
         )
-        schema["patternErrorMessage"] = f"expected {expected}, {meta['word']}, or ${{section.name}}"
+        schema["patternErrorMessage"] = f"expected {expected}, or {meta['word']}"
     if meta.get("duration"):
-        schema["pattern"] = f"{PATTERN}|{_REFERENCE}"
+        schema["pattern"] = PATTERN
         schema["patternErrorMessage"] = f"expected {ALLOWED}"
     types = [*dict.fromkeys(types)]
     return {"type": types if len(types) > 1 else types[0], **schema}

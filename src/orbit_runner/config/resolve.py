@@ -1,12 +1,13 @@
 """Resolves an experiment, config files and flags to one frozen config.
 
 Later sources override earlier ones: defaults, those of the task, the experiment, each
-`--config_file`, each `--gin_file`, each `--params_override`, each `--gin_param`, flags that set a
-single setting. References between settings are resolved after that.
+`--config_file`, each `--gin_file`, and the flags that set something, in the order of the command
+line.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import importlib
@@ -28,7 +29,6 @@ from orbit_runner.config.parsing.gin_files import (
     unused_macros,
 )
 from orbit_runner.config.parsing.overrides import load_override, load_setting
-from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
 from orbit_runner.config.parsing.tree import (
     Leaf,
@@ -63,7 +63,8 @@ class Request:
     gin_files: tuple[str, ...] = ()
     params_overrides: tuple[str, ...] = ()  # Assignments, YAML text, or files.
     gin_params: tuple[str, ...] = ()
-    flags: tuple[tuple[str, str, str], ...] = ()  # (flag, dotted path, YAML text)
+    # (flag, dotted path, YAML text), or (`--params_override` or `--gin_param`, "", text)
+    flags: tuple[tuple[str, str, str], ...] = ()
     imports: tuple[str, ...] = ()  # Modules to import first.
     # Whether settings without effect are errors in Model Garden's experiments, too.
     strict: bool = False
@@ -173,16 +174,12 @@ def load_config(
 
 
 def _build_config(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Builder]:
-    """Merges the tree over the base config, again until all references have a value."""
-    references = References()
-    while True:
-        builder = Builder(lenient=bool(base.official), references=references)
-        builder.origins.update(_origins_of(base))
-        config = builder.build(base, root)
-        assert isinstance(config, ExperimentConfig)
-        if not references.resolve_next(config, builder.origins, builder.problems):
-            builder.problems += references.problems
-            return config, builder
+    """Merges the tree over the base config."""
+    builder = Builder(lenient=bool(base.official))
+    builder.origins.update(_origins_of(base))
+    config = builder.build(base, root)
+    assert isinstance(config, ExperimentConfig)
+    return config, builder
 
 
 def _fill_task_defaults(root: Section) -> None:
@@ -215,12 +212,18 @@ def _read_layers(request: Request, layers: _Layers) -> None:
         layers.add_file(name)
     for name in request.gin_files:
         layers.add_file(name, as_gin=True)
-    for index, text in enumerate(request.params_overrides):
-        layers.add_tree(functools.partial(load_override, text, f"--params_override[{index}]"))
-    for index, text in enumerate(request.gin_params):
-        layers.add_gin_text(text, f"--gin_param[{index}]")
-    for flag, path, text in request.flags:
-        layers.add_tree(functools.partial(load_setting, tuple(path.split(".")), text, flag))
+    overrides = [("--params_override", "", text) for text in request.params_overrides]
+    overrides += [("--gin_param", "", text) for text in request.gin_params]
+    counts = collections.Counter[str]()
+    for flag, path, text in (*overrides, *request.flags):
+        label = f"{flag}[{counts[flag]}]"
+        counts[flag] += 1
+        if path:
+            layers.add_tree(functools.partial(load_setting, tuple(path.split(".")), text, flag))
+        elif flag == "--gin_param":
+            layers.add_gin_text(text, label)
+        else:
+            layers.add_tree(functools.partial(load_override, text, label))
 
 
 class _Layers:
@@ -264,8 +267,7 @@ class _Layers:
 
     def import_all(self, root: Section) -> None:
         known = len(self.problems)
-        self.problems += _early_reference_problems(root)
-        node = root.children.get("imports") if len(self.problems) == known else None
+        node = root.children.get("imports")
         if isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             names = node.value
             origin = node.origin
@@ -330,21 +332,6 @@ class _Layers:
             _extend_list(root, "gin_bindings", [*self.statements], "gin")
         _extend_list(root, "imports", list(imports), "--import")
         return root
-
-
-def _early_reference_problems(root: Section) -> list[Problem]:
-    """Returns a problem for each reference in a setting that is read before references resolve."""
-    nodes = [(name, root.children.get(name)) for name in ("imports", "official")]
-    return [
-        Problem(
-            name,
-            "cannot be a reference, because it is read before references are resolved",
-            node.origin,
-            code="bad-reference",
-        )
-        for name, node in nodes
-        if isinstance(node, Leaf) and has_reference_notation(node.value)
-    ]
 
 
 def _model_garden() -> Any:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from orbit_runner.config.errors import DEFAULT, Origin
-from orbit_runner.config.parsing.tree import PythonTuple, sequence_like
+from orbit_runner.config.parsing.tree import PythonTuple
 from orbit_runner.config.parsing.yaml_files import parse_scalar
 from orbit_runner.config.schema.base import Config, OneOf
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
-# Settings with text for other programs, in which `${` has no meaning.
-LITERAL = ("gin_bindings",)
 _WIDTH = float("inf")
 _MISSING = object()
 # The text of a setting that a config does not have. A string `-` is written in quotes.
@@ -85,18 +83,7 @@ def plain_value(value: object, *, keeps_tuples: bool = False) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
     items = [plain_value(item, keeps_tuples=keeps_tuples) for item in value]
-    return sequence_like(value, items) if keeps_tuples else items
-
-
-def escape_references(value: object) -> object:
-    """Returns a value with `$${` for each `${`, which would otherwise be read as a reference."""
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, Mapping):
-        return {key: escape_references(item) for key, item in value.items()}
-    if not isinstance(value, (list, tuple)):
-        return value
-    return sequence_like(value, (escape_references(item) for item in value))
+    return PythonTuple(items) if keeps_tuples and isinstance(value, PythonTuple) else items
 
 
 def entries(
@@ -135,7 +122,6 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
         depth = path.count(".")
         name = path.rpartition(".")[2]
         text = plain_value(value, keeps_tuples=keeps_tuples)
-        text = text if path in LITERAL else escape_references(text)
         shown = "" if isinstance(value, Config) else f" {_dump_inline(text)}"
         origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))
         lines.append((f"{'  ' * depth}{name}:{shown}", origin))

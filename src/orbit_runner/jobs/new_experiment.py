@@ -13,7 +13,7 @@ import numpy as np
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.serialize import escape_references, inline_yaml
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.arrays import read_npz
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource, image_headers
@@ -161,8 +161,8 @@ def _experiment_text(draft: _Draft, name: str, *, seed: int) -> str:
     lines = [
         "# Written by `runner init --from`. `runner explain SETTING` describes a setting, and",
         "# `runner show FILE --origins` prints all of them, with the defaults.",
-        f"name: {_value(name)}",
-        f"description: {_value(draft.about)}",
+        f"name: {inline_yaml(name)}",
+        f"description: {inline_yaml(draft.about)}",
         "",
         "task:",
         *(f"  {line}".rstrip() for line in draft.task(seed)),
@@ -176,11 +176,6 @@ def _experiment_text(draft: _Draft, name: str, *, seed: int) -> str:
         "  seed: 1",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: object) -> str:
-    """Returns a value of a setting as YAML."""
-    return inline_yaml(escape_references(value))
 
 
 def _draft(path: Path, label: str, directory: Path) -> _Draft:
@@ -235,11 +230,11 @@ def _draft_of_table(path: Path, source: str, table: type[TableDataset], label: s
     rows = f"{survey.rows:,} rows"
     if not survey.is_whole:
         rows = f"the first {survey.rows:,} rows, which alone were read"
-    section = ["train_data:", f"  source: {source}", f"  input_path: {_value(str(path))}"]
+    section = ["train_data:", f"  source: {source}", f"  input_path: {inline_yaml(str(path))}"]
     if options.delimiter != ",":
-        section.append(f"  delimiter: {_value(options.delimiter)}")
+        section.append(f"  delimiter: {inline_yaml(options.delimiter)}")
     if survey.options.missing_values != options.missing_values:
-        section.append(f"  missing_values: {_value([*survey.options.missing_values])}")
+        section.append(f"  missing_values: {inline_yaml([*survey.options.missing_values])}")
     kinds = {use.kind for use in features}
     facts = [
         ("rows", rows),
@@ -282,13 +277,13 @@ def _table_task(
         listed: list[str] = []
         for title, kind in _LISTS.items():
             of_kind = [use for use in features if use.kind == kind]
-            items = [(f"    - {_value(use.name)}", use.about) for use in of_kind]
+            items = [(f"    - {inline_yaml(use.name)}", use.about) for use in of_kind]
             width = min(max((len(item) for item, _ in items), default=0), 40)
             listed += [f"  {title}:"] * bool(items)
             listed += [f"{item:<{width}}  # {about}" for item, about in items]
         if regression:
             metrics = "[r2_score]"
-            targets = [f"  - {{column: {_value(target.name)}, type: regression}}"]
+            targets = [f"  - {{column: {inline_yaml(target.name)}, type: regression}}"]
             other = "# It is a number; without `type: regression`, each of its values is a class."
         else:
             metrics = (
@@ -296,7 +291,7 @@ def _table_task(
                 if binary
                 else ("[{class_name: F1Score, config: {average: macro}}]")
             )
-            targets = [f"  - {_value(target.name)}"]
+            targets = [f"  - {inline_yaml(target.name)}"]
             other = "# Its values are classes; for numbers: [{column: …, type: regression}]."
         return [
             "name: tabular",
@@ -341,9 +336,9 @@ def _text_task(
             "# The mean of the embeddings of all words; `transformer` and `bert` see their order.",
             "model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}",
             f"# From {rows}: {text.about}.",
-            f"text: {{column: {_value(text.name)}, max_length: 200}}",
+            f"text: {{column: {inline_yaml(text.name)}, max_length: 200}}",
             _label_comment(target, reason),
-            f"label_column: {_value(target.name)}  # {target.about}",
+            f"label_column: {inline_yaml(target.name)}  # {target.about}",
             *unused,
             *_split_lines(seed),
             "metrics: [{class_name: F1Score, config: {average: macro}}]",
@@ -436,8 +431,10 @@ def _files_below(path: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
 
 def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
     def lines(seed: int) -> list[str]:
-        section = ["  source: text_files", f"  data_dir: {_value(str(path))}", "  files:"]
-        section += [f"    {_value(name)}: {_value(file)}" for name, file in classes.items()]
+        section = ["  source: text_files", f"  data_dir: {inline_yaml(str(path))}", "  files:"]
+        section += [
+            f"    {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()
+        ]
         return [
             "name: text_classification",
             "# The mean of the embeddings of all words; `transformer` and `bert` see their order.",
@@ -469,7 +466,7 @@ def _draft_of_images(path: Path, directory: Path) -> _Draft:
         )
     size, sizes = _image_size(train)
     if is_split:
-        section = ["source: image_folder", f"data_dir: {_value(str(path))}"]
+        section = ["source: image_folder", f"data_dir: {inline_yaml(str(path))}"]
         comment = "# Training reads train/, and evaluation the directory beside it."
         image_list = ""
         trained = len(train.paths)
@@ -477,8 +474,8 @@ def _draft_of_images(path: Path, directory: Path) -> _Draft:
     else:
         section = [
             "source: image_csv",
-            f"input_path: {_value(str(path))}",
-            f"labels_file: {_value(str(directory / IMAGE_LIST))}",
+            f"input_path: {inline_yaml(str(path))}",
+            f"labels_file: {inline_yaml(str(directory / IMAGE_LIST))}",
         ]
         comment = f"# {IMAGE_LIST} lists all images."
         image_list = _image_list(path, train)
@@ -606,11 +603,12 @@ def _draft_of_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> _Draft:
             "# Instead of layers, `build: my_nets:build` names a function that returns a model.",
             "model:",
             "  layers:",
-            *(f"    - {_value(layer)}" for layer in layers),
+            *(f"    - {inline_yaml(layer)}" for layer in layers),
             f"loss: {loss}",
             f"metrics: {'[accuracy]' if is_class else '[mae]'}",
             _PATH_COMMENT,
-            f"train_data: {{source: npz, input_path: {_value(str(path))}, global_batch_size: 64}}",
+            f"train_data: {{source: npz, input_path: {inline_yaml(str(path))},"
+            " global_batch_size: 64}",
             "# A fifth of the examples is held out, chosen by a hash of their index.",
             "validation_split: 0.2",
             "validation_data: {global_batch_size: 1024}",

@@ -6,10 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.builder import Builder
-from orbit_runner.config.parsing.references import has_reference
-from orbit_runner.config.parsing.tree import Section, leaves
+from orbit_runner.config.parsing.tree import Section
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.model_garden import catalogue
@@ -29,7 +27,6 @@ def registered_experiment(name: str, user_settings: Section) -> tuple[Experiment
     """
     if "official.core.exp_factory" not in sys.modules and name not in catalogue.experiments():
         raise catalogue.unknown_experiment(name)  # No user module has registered it.
-    _reject_references(_section(user_settings, "runtime"))
     runtime = Builder(lenient=True).build(RuntimeConfig(), _section(user_settings, "runtime"))
     assert isinstance(runtime, RuntimeConfig)
     prepare_environment(runtime)
@@ -61,18 +58,6 @@ def from_model_garden(params: hyperparams.Config) -> ExperimentConfig:
     from orbit_runner.model_garden import experiment
 
     return experiment.from_model_garden(params)
-
-
-def _reject_references(runtime: Section) -> None:
-    """Raises ConfigError if settings are references, because TensorFlow needs their values now."""
-    message = "cannot be a reference in an experiment of Model Garden; write the value"
-    problems = [
-        Problem(path, message, leaf.origin, code="bad-reference")
-        for path, leaf in leaves(runtime, "runtime")
-        if has_reference(leaf.value)
-    ]
-    if problems:
-        raise ConfigError(problems)
 
 
 def _section(root: Section, name: str) -> Section:

@@ -20,7 +20,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     refuse_streams,
 )
-from orbit_runner.cli.flags.values import LOCAL_RUN, MODEL_DIR, one_of
+from orbit_runner.cli.flags.values import LOCAL_RUN, MODEL_DIR
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
@@ -124,7 +124,7 @@ def _add_flags(parser: Parser) -> None:
     add("--model_dir", type=MODEL_DIR, required=True, help="run directory of the branch, a new one")
     add(
         "--mode",
-        type=one_of(TRAINING, "MODE"),
+        metavar="MODE",
         help=f"one of: {', '.join(TRAINING)} (default: that of RUN)",
     )
     add(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.commands.runs import require_directory
-from orbit_runner.cli.flags.values import RUNS
+from orbit_runner.cli.flags.values import DIRECTORY
 from orbit_runner.cli.run_table import RunColumns, parse_condition
 from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.errors import RunnerError, format_count, unknown_name_message
@@ -60,7 +60,7 @@ def main(flags: argparse.Namespace) -> int:
 def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "directories",
-        type=RUNS,
+        type=DIRECTORY,
         nargs="*",
         help="run directory, or directory that contains runs (default: runs)",
     )

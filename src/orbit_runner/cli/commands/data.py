@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orbit_runner.cli.command import Command, CommandGroup, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY, Value
+from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
 from orbit_runner.datasets.install import DownloadOptions, download_dataset, parse_source
 from orbit_runner.datasets.transfer import DownloadError
@@ -102,10 +102,7 @@ def _get(flags: argparse.Namespace) -> int:
 
 
 def _add_get_flags(parser: Parser) -> None:
-    names = Value(lambda word: ((name, data.help) for name, data in SETS.items()), "NAME")
-    parser.add_argument(
-        "name", metavar="NAME", type=names, help="a name that `runner data list` shows"
-    )
+    parser.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
     parser.add_argument(
         "--dir",
         type=OUTPUT_DIRECTORY,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_import_flag
-from orbit_runner.cli.flags.values import ANY_CONFIG
+from orbit_runner.cli.flags.values import CONFIG_FILE
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -27,8 +27,8 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _add_flags(parser: Parser) -> None:
-    left = dataclasses.replace(ANY_CONFIG, metavar="left", name="the first argument")
-    right = dataclasses.replace(ANY_CONFIG, metavar="right", name="the second argument")
+    left = dataclasses.replace(CONFIG_FILE, metavar="left", name="the first argument")
+    right = dataclasses.replace(CONFIG_FILE, metavar="right", name="the second argument")
     parser.add_argument(
         "left", type=left, help="name of an experiment, a config file, or a run directory"
     )

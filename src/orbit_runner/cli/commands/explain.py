@@ -14,7 +14,6 @@ from orbit_runner.cli.flags.config_flags import (
     build_request,
     print_notes,
 )
-from orbit_runner.cli.flags.values import SETTING
 from orbit_runner.config.describe import Setting, describe_settings
 from orbit_runner.config.errors import DEFAULT
 from orbit_runner.config.parsing.conversion import format_value
@@ -52,7 +51,6 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "setting",
         nargs="+",
-        type=SETTING,
         metavar="setting",
         help="setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
     )

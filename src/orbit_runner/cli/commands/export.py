@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, one_of
+from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
@@ -69,7 +69,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--format",
         default=SAVED_MODEL,
-        type=one_of(FORMAT_NAMES, "FORMAT"),
+        metavar="FORMAT",
         help=f"{', '.join(FORMAT_NAMES)}; or several, separated by commas",
     )
     parser.add_argument(

@@ -211,12 +211,10 @@ def _config_flags(request: Request) -> Iterator[str]:
         ("experiment", (request.experiment,) if request.experiment else ()),
         ("config_file", request.config_files),
         ("gin_file", request.gin_files),
-        ("params_override", request.params_overrides),
-        ("gin_param", request.gin_params),
     ):
         yield from (f"--{name}={value}" for value in values)
-    for _, path, value in request.flags:
-        yield f"--{path}={value}"
+    for flag, path, value in request.flags:
+        yield f"--{path}={value}" if path else f"{flag}={value}"
 
 
 def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:

@@ -127,10 +127,6 @@ def _print_manifest(text: str) -> int:
 
 def _run_manifest(place: str, flags: argparse.Namespace) -> str:
     """Returns a manifest; raises an error if the experiment cannot run there."""
-    if flags.sweep_file:
-        raise RunnerError(
-            "write --sweep=FILE on the command line", path="--sweep", code="wrong-usage"
-        )
     resolved = resolve(_build_cluster_request(flags))
     config = resolved.config
     problems = [*config_problems(config, place)] or [*_fit_problems(resolved, flags.mode)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import ITEM, OUTPUT_FILE, RUN, resolve_paths
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, resolve_paths
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -148,7 +148,7 @@ def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _add_flags(parser: Parser) -> None:
     parser.usage = _USAGE
     parser.add_argument("where", nargs="?", metavar="WHERE", type=RUN, help=argparse.SUPPRESS)
-    parser.add_argument("items", nargs="*", type=ITEM, help=argparse.SUPPRESS)
+    parser.add_argument("items", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
         "--top_k",
         type=int,
@@ -175,9 +175,8 @@ def _predictor_scope(where: Path, flags: argparse.Namespace) -> Iterator[Predict
     is_run = RunDirectory(where).config.is_file() and not is_export(where)
     exported = None if is_run else find_export(where)
     if exported is not None:
-        given_flags = [
-            n for n in ("checkpoint", "weights", "data_dir") if getattr(flags, n) is not None
-        ]
+        given_flags = [n for n in ("checkpoint", "weights") if getattr(flags, n) is not None]
+        given_flags += ["data_dir" for flag, _, _ in flags.overrides if flag == "--data_dir"]
         if given_flags:
             raise RunnerError(
                 f"{exported} is an exported model, which has one set of "
@@ -215,9 +214,8 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
             path="WHERE",
             code="not-a-run",
         )
-    changes = tuple((f"--{path}", path, text) for path, text in flags.dotted)
     imports = tuple(flags.imports or ())
-    return resolve(Request(experiment=str(path), imports=imports, flags=changes))
+    return resolve(Request(experiment=str(path), imports=imports, flags=tuple(flags.overrides)))
 
 
 @contextlib.contextmanager

@@ -64,7 +64,7 @@ def main(flags: argparse.Namespace) -> int:
             flags.step,
             verify=flags.verify,
             imports=tuple(flags.imports or ()),
-            changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
+            changes=tuple(flags.overrides),
         )
         with _directory_scope() as directory:
             progress = progress_of(flags, f"replay of step {plan.step}", flags.run)

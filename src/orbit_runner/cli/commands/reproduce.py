@@ -68,7 +68,7 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
         run,
         flags.last,
         imports=tuple(flags.imports or ()),
-        changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
+        changes=tuple(flags.overrides),
     )
     with _directory_scope(flags.model_dir, original.history.folder) as directory:
         progress = progress_of(flags, "reproduce", flags.run)
@@ -89,7 +89,7 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
 
 def _reproduce_published(flags: argparse.Namespace) -> int:
     given = [] if flags.last is None else ["--last"]
-    given += [f"--{path}" for path, _ in flags.dotted]
+    given += [flag for flag, _, _ in flags.overrides]
     if given:
         raise RunnerError(
             f"cannot be combined with the published experiment {flags.run!r}, whose steps and "

@@ -17,7 +17,7 @@ from orbit_runner import exit_codes
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli.command import Command, Parser, normalize_spelling
+from orbit_runner.cli.command import Command, Parser, with_underscores
 from orbit_runner.cli.continuation import continuation, continuing_command
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
@@ -27,7 +27,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     refuse_streams,
 )
-from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, PathValue, one_of
+from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
@@ -114,7 +114,7 @@ def _fine_tune(flags: argparse.Namespace) -> int:
 def _fine_tuning_arguments(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments of each fine-tuning, without those that differ between them."""
     kept = ["--mode=train_and_eval", "--json"]
-    rest = normalize_spelling(COMMAND.parser(), arguments)
+    rest = [*map(with_underscores, arguments)]
     while rest:
         argument = rest.pop(0)
         name, equals, _ = argument.removeprefix("--").partition("=")
@@ -227,7 +227,7 @@ def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
     parser.add_argument(
         "--mode",
         default="train_and_eval",
-        type=one_of(_ALL_MODES, "MODE"),
+        metavar="MODE",
         help=f"one of: {', '.join(_ALL_MODES)}",
     )
     parser.add_argument(

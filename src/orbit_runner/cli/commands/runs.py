@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import RUNS
+from orbit_runner.cli.flags.values import DIRECTORY
 from orbit_runner.cli.run_table import DEFAULT_COLUMNS, RunColumns, parse_condition
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
@@ -78,7 +78,7 @@ def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
     add(
         "directories",
-        type=RUNS,
+        type=DIRECTORY,
         nargs="*",
         help="run directory, or directory that contains runs (default: runs)",
     )

@@ -95,9 +95,7 @@ def _given_flags(flags: argparse.Namespace, *names: str) -> list[str]:
 
 
 def _config_flags(flags: argparse.Namespace) -> list[str]:
-    files = _given_flags(
-        flags, "experiment", "config_file", "gin_file", "params_override", "gin_param"
-    )
+    files = _given_flags(flags, "experiment", "config_file", "gin_file")
     request = build_request(flags)
     imports = ["--import"] if request.imports else []
     return list(dict.fromkeys([*files, *(flag for flag, _, _ in request.flags), *imports]))

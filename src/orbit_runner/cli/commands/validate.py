@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
-from orbit_runner.cli.flags.values import ANY_CONFIG
+from orbit_runner.cli.flags.values import CONFIG_FILE
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -46,7 +46,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "files",
         nargs="+",
-        type=ANY_CONFIG,
+        type=CONFIG_FILE,
         help="name of an experiment, a config file or fragment, or a run directory",
     )
     add_config_flags(

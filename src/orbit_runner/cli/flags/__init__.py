@@ -1,1 +1,1 @@
-"""Flags of the commands: for configs and paths, of Model Garden's drivers and of older drivers."""
+"""Flags of the commands: for configs and paths."""

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import SECTIONS, Parser
-from orbit_runner.cli.flags.driver_flags import add_driver_flags
+from orbit_runner.cli.flags.overrides import OverrideAction
 from orbit_runner.cli.flags.values import (
     CONFIG_FILE,
     EXPERIMENT,
-    GIN_FILE,
     LOCAL_EXPERIMENT,
-    MODULE,
-    SETTING,
     SETTINGS_TEXT,
 )
 from orbit_runner.config.errors import note_text
@@ -44,19 +41,22 @@ SETTINGS_OF_FLAG: dict[str, tuple[str, ...]] = {
     "tf_data_service": ("runtime.tf_data_service",),
 }
 # Scripts for Model Garden's drivers pass these empty if they are unset.
-_MAY_BE_EMPTY = ("tpu", "tpu_platform", "tf_data_service")
+_MAY_BE_EMPTY = (
+    *("--params_override", "--gin_param", "--tpu", "--tpu_platform", "--tf_data_service"),
+)
 _EXPERIMENT = "a name that `runner list` shows, a config file, or a run directory"
 
 
 def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
-    """Adds the flags that make up a config; each one overrides those added before it.
+    """Adds the flags that make up a config.
 
     `experiment` is the help text of `--experiment`.
     """
     parser.settings = SECTIONS
     group = parser.add_argument_group(
-        "config, in increasing order of precedence",
-        "--SECTION.NAME=VALUE sets any setting, such as --trainer.train_steps=1000",
+        "config",
+        "--SECTION.NAME=VALUE sets any setting, such as --trainer.train_steps=1000. Flags override "
+        "gin files, which override config files; of several flags, the last one wins.",
     )
     add = group.add_argument
     add("--experiment", type=EXPERIMENT, help=experiment)
@@ -69,42 +69,52 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
     add(
         "--gin_file",
         action="append",
-        type=GIN_FILE,
+        type=CONFIG_FILE,
         help="gin file that overrides the config files; may be repeated",
     )
     add(
         "--params_override",
-        action="append",
+        action=OverrideAction,
         type=SETTINGS_TEXT,
         help="a.b=1,c.d=2, YAML or JSON text, or a file; may be repeated",
     )
     add(
         "--gin_param",
         "--gin_params",
-        dest="gin_param",
-        action="append",
-        type=SETTING,
+        action=OverrideAction,
+        metavar="BINDING",
         help="gin binding, such as trainer.train_steps=1000; may be repeated",
     )
     for flag, paths in SETTINGS_OF_FLAG.items():
-        add(f"--{flag}", metavar="VALUE", help=f"set {' and '.join(paths)}")
+        add(
+            f"--{flag}",
+            action=OverrideAction,
+            settings=paths,
+            metavar="VALUE",
+            help=f"set {' and '.join(paths)}",
+        )
     parser.add_argument(
         "--strict",
         action="store_true",
         help="reject Model Garden settings that have no effect; by default, only print a note",
     )
     add_import_flag(parser, "that registers custom tasks")
-    add_driver_flags(parser)
+    parser.add_argument(
+        "--verbosity",
+        "-v",
+        type=int,
+        metavar="LEVEL",
+        help="log level of Model Garden; -1: warnings (the default), 0: information, 1: everything",
+    )
 
 
-def add_import_flag(parser: Any, which: str = "first", metavar: str | None = None) -> None:
+def add_import_flag(parser: Any, which: str = "first", metavar: str = "MODULE") -> None:
     """Adds `--import`; `which` completes "import a module" in its help text."""
     parser.add_argument(
         "--import",
         dest="imports",
         action="append",
         metavar=metavar,
-        type=MODULE,
         help=f"import a module {which}; may be repeated",
     )
 
@@ -210,19 +220,15 @@ def run_of(flags: argparse.Namespace) -> Path | None:
 
 def build_request(flags: argparse.Namespace) -> Request:
     """Returns the request that the parsed flags describe."""
-    fields = [
-        (f"--{flag}", path, getattr(flags, flag))
-        for flag, paths in SETTINGS_OF_FLAG.items()
-        for path in paths
-        if getattr(flags, flag) is not None and (getattr(flags, flag) or flag not in _MAY_BE_EMPTY)
-    ]
     return Request(
         experiment=flags.experiment,
         config_files=_drop_empty(flags.config_file),
         gin_files=_drop_empty(flags.gin_file),
-        params_overrides=_drop_empty(flags.params_override),
-        gin_params=_drop_empty(flags.gin_param),
-        flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
+        flags=tuple(
+            (flag, path, text)
+            for flag, path, text in flags.overrides
+            if text or flag not in _MAY_BE_EMPTY
+        ),
         imports=tuple(flags.imports or ()),
         strict=getattr(flags, "strict", False),
     )

@@ -1,6 +1,6 @@
-"""What the values of flags and arguments are: what completes them, and which are paths.
+"""Which flags and arguments are paths, and of which kind.
 
-A parser declares it as the `type` of a flag: `add_argument("run", metavar="RUN", type=RUN)`.
+A parser declares it as the `type` of a flag: `add_argument("run", type=RUN)`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ import argparse
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from orbit_runner.config.declarations import path_kind
-from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files, fragment_files
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
 from orbit_runner.utils.files import (
     is_special,
@@ -24,9 +21,6 @@ from orbit_runner.utils.files import (
     write_output,
 )
 
-# Texts, each with one line of help.
-Candidates = Iterable[tuple[str, str]]
-
 SHARED = (
     "the processes of a cluster share one directory: use one that all of them mount, such as "
     "/gcs/BUCKET/… with Cloud Storage FUSE"
@@ -34,40 +28,27 @@ SHARED = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Value:
-    """What the value of a flag or an argument is; the `type` of its declaration.
+class PathValue:
+    """A path, as the `type` of a flag or an argument.
 
     Attributes:
-        completes: Returns the values that complete a word, and possibly others.
         metavar: What `--help` shows, unless the declaration has a metavar of its own.
-    """
-
-    completes: Callable[[str], Candidates]
-    metavar: str
-
-    def __call__(self, text: str) -> str:
-        """Returns the text. `resolve_paths` changes paths, because errors name the flag."""
-        return text
-
-
-@dataclasses.dataclass(frozen=True)
-class PathValue(Value):
-    """A path.
-
-    Attributes:
         kind: `input`; `directory`, which may not exist yet; `output file` or `output directory`, in
             which the command writes; or `any URL`.
         remote: Whether it may be the URL of an object store.
         use: What to use instead of such a URL, for messages.
         name: Its name in messages; by default that of the flag, or the metavar of the argument.
-        holds_config: Whether it is a run or an experiment, whose settings a command changes.
     """
 
+    metavar: str
     kind: str = "input"
     remote: bool = False
     use: str = "use a local path"
     name: str = ""
-    holds_config: bool = False
+
+    def __call__(self, text: str) -> str:
+        """Returns the text. `resolve_paths` changes paths, because errors name the flag."""
+        return text
 
     def problem(self, text: str) -> str:
         """Returns why a path cannot be used, or "" if it can."""
@@ -112,6 +93,14 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
     if problems:
         lines = [f"{name}: {problem}" for name, problem in problems]
         raise RunnerError("\n".join(lines), code="bad-path")
+
+
+def resolve_path(value: PathValue, text: str, name: str) -> str:
+    """Returns a path without `~` and `file://`. Raises `RunnerError` if it cannot be used."""
+    path = _expand_user(text, name)
+    if problem := value.problem(path):
+        raise RunnerError(problem, path=name, code="bad-path")
+    return strip_file_scheme(path)
 
 
 def _expand_user(text: str, shown: str) -> str:
@@ -174,112 +163,20 @@ def _is_redirected_to(path: Path) -> bool:
     return False
 
 
-def path_setting_values(path: str, word: str) -> Candidates:
-    """Returns the files for a setting that is a path; none for other settings."""
-    name = path.rpartition(".")[2]
-    kind = path_kind(name)
-    # Not all settings of Model Garden and of custom tasks are declared as paths.
-    if kind in ("dir", "local") or name.endswith("_dir"):
-        return _directories(word)
-    return _files(word) if kind or name.endswith(("_file", "_path")) else []
-
-
-def _directory_entries(word: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yields (text, entry) for what is in the directory that a word names up to its last `/`."""
-    if "://" in word:
-        return
-    above, slash, begins = word.rpartition("/")
-    try:
-        with os.scandir(os.path.expanduser(above + slash) or ".") as unsorted_entries:
-            entries = sorted(unsorted_entries, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        if entry.name.startswith(begins) and (begins or not entry.name.startswith(".")):
-            yield above + slash + entry.name, entry
-
-
-def _files(word: str, suffixes: tuple[str, ...] = ("",)) -> Iterator[tuple[str, str]]:
-    for text, entry in _directory_entries(word):
-        if entry.is_dir():
-            yield f"{text}/", ""
-        elif entry.name.endswith(suffixes):
-            yield text, ""
-
-
-def _directories(word: str) -> Iterator[tuple[str, str]]:
-    return ((f"{text}/", "") for text, entry in _directory_entries(word) if entry.is_dir())
-
-
-def _runs(word: str) -> Iterator[tuple[str, str]]:
-    """Yields run directories, and the directories that may contain some."""
-    for text, entry in _directory_entries(word):
-        if entry.is_dir():
-            is_run = os.path.isfile(os.path.join(entry.path, CONFIG))
-            yield (text, "run directory") if is_run else (f"{text}/", "")
-
-
-def _experiments(word: str) -> Iterator[tuple[str, str]]:
-    yield from ((name, "experiment") for name in experiment_files())
-    yield from _runs(word)
-    yield from (candidate for candidate in _files(word, SUFFIXES) if not candidate[0].endswith("/"))
-
-
-def _fragments(word: str) -> Iterator[tuple[str, str]]:
-    if word.startswith("configs/"):
-        yield from ((name, "") for name in fragment_files() if not name.endswith(".gin"))
-    else:
-        yield "configs/", ""
-    yield from _files(word, (".yaml", ".yml", ".json"))
-
-
-def _configs(word: str) -> Iterator[tuple[str, str]]:
-    yield from _experiments(word)
-    yield from ((name, "") for name in fragment_files() if word.startswith("configs/"))
-
-
-def _checkpoints(word: str) -> Iterator[tuple[str, str]]:
-    yield "best", "the best checkpoint of the run"
-    yield from _files(word)
-
-
-def _modules(word: str) -> Iterator[tuple[str, str]]:
-    """Yields modules in the current directory."""
-    for text, entry in _directory_entries(word.replace(".", "/")):
-        name = text.replace("/", ".")
-        if entry.is_dir() and os.path.isfile(os.path.join(entry.path, "__init__.py")):
-            yield from ((name, "package"), (f"{name}.", ""))
-        elif entry.name.endswith(".py") and entry.name != "__init__.py":
-            yield name.removesuffix(".py"), "module"
-
-
-def one_of(names: Iterable[str], metavar: str) -> Value:
-    """Returns one of several names. `choices=` of argparse would list them in the usage."""
-    return Value(lambda word: ((name, "") for name in names), metavar)
-
-
-# The values of flags of several commands. Others are declared by the command that has them.
-RUN = PathValue(_runs, "RUN", remote=True, holds_config=True)
-LOCAL_RUN = PathValue(_runs, "RUN", holds_config=True)
-RUNS = PathValue(_runs, "DIR")
-MODEL_DIR = PathValue(_runs, "DIR", "directory")
-EXPERIMENT = PathValue(_experiments, "NAME", remote=True, holds_config=True)
-LOCAL_EXPERIMENT = PathValue(_experiments, "RUN|EXPERIMENT", holds_config=True)
-CONFIG_FILE = PathValue(_fragments, "FILE", remote=True)
-GIN_FILE = PathValue(lambda word: _files(word, (".gin",)), "FILE", remote=True)
-ANY_CONFIG = PathValue(_configs, "FILE", remote=True)
-SWEEP_FILE = PathValue(lambda word: _files(word, (".yaml", ".yml", ".json")), "FILE")
-CHECKPOINT = PathValue(_checkpoints, "STEP|best|PATH")
-DIRECTORY = PathValue(_directories, "DIR")
-DATASET = PathValue(_files, "DATA")
-OUTPUT_FILE = PathValue(_files, "FILE", "output file")
-OUTPUT_DIRECTORY = PathValue(_directories, "DIR", "output directory")
-ITEM = Value(_files, "ITEM")
-DATA_DIRECTORY = Value(_directories, "DIR")  # a setting, which is checked with the config
-MODULE = Value(_modules, "MODULE")
-# Completed by the settings of the experiment on the command line.
-SETTING = Value(lambda word: (), "BINDING")
-SETTINGS_TEXT = PathValue(SETTING.completes, "TEXT", remote=True)
+# The paths of several commands. Others are declared by the command that has them.
+RUN = PathValue("RUN", remote=True)
+LOCAL_RUN = PathValue("RUN")
+MODEL_DIR = PathValue("DIR", "directory")
+EXPERIMENT = PathValue("NAME", remote=True)
+LOCAL_EXPERIMENT = PathValue("RUN|EXPERIMENT")
+CONFIG_FILE = PathValue("FILE", remote=True)
+SWEEP_FILE = PathValue("FILE")
+CHECKPOINT = PathValue("STEP|best|PATH")
+DIRECTORY = PathValue("DIR")
+DATASET = PathValue("DATA")
+OUTPUT_FILE = PathValue("FILE", "output file")
+OUTPUT_DIRECTORY = PathValue("DIR", "output directory")
+SETTINGS_TEXT = PathValue("TEXT", remote=True)
 
 
 def write_flag_output(flag: str, path: str, content: str | bytes) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.conversion import format_value
 from orbit_runner.config.parsing.gin_files import GinLayer, load_gin
-from orbit_runner.config.parsing.references import has_reference_notation
 from orbit_runner.config.parsing.search_path import (
     SUFFIXES,
     experiment_files,
@@ -141,10 +140,6 @@ def _require_name(name: object) -> str:
     """Returns the name of a base. Raises ConfigError if it is not a valid name."""
     if not isinstance(name, str) or not name:
         raise _base_error(f"got {format_value(name)}, {_EXPECTED}")
-    if has_reference_notation(name):
-        raise _base_error(
-            f"got {format_value(name)}; files are read before references are resolved"
-        )
     if name.startswith("official/"):
         written = shorten(name.removeprefix("official/"))
         raise _base_error(

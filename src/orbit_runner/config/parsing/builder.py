@@ -19,7 +19,6 @@ from orbit_runner.config.parsing.conversion import (
     is_config,
     options_of,
 )
-from orbit_runner.config.parsing.references import References, has_reference_notation
 from orbit_runner.config.parsing.tree import (
     Leaf,
     Section,
@@ -43,6 +42,10 @@ if TYPE_CHECKING:
 
 _ABSENT = object()
 _MOST_LISTED = 8
+_NO_INTERPOLATION = (
+    "\n`${…}` is ordinary text; to use a value twice, write an anchor of YAML (&a and *a) or a "
+    "macro of gin"
+)
 
 
 @functools.cache
@@ -91,10 +94,9 @@ class Builder:
 
     With `lenient`, values are accepted as in Model Garden: an integer as a string, a quoted number
     as a number, and `yes`, `no`, `on` and `off`, which are strings in YAML 1.2, as booleans.
-    Without `references`, `${` has no meaning in values.
     """
 
-    def __init__(self, *, lenient: bool = False, references: References | None = None) -> None:
+    def __init__(self, *, lenient: bool = False) -> None:
         self.problems: list[Problem] = []
         # Settings without effect. The caller decides whether they are errors.
         self.notes: list[Problem] = []
@@ -103,7 +105,6 @@ class Builder:
         # The origin of each value that was set, by dotted path.
         self.origins: dict[str, Origin] = {}
         self._lenient = lenient
-        self._references = references
 
     def build(self, base: Config, section: Section, path: str = "") -> Config:
         """Returns `base` with the values of a section, which is at the dotted path `path`.
@@ -114,9 +115,7 @@ class Builder:
         fields = {f.name: f for f in dataclasses.fields(base)}
         owner: type = type(base)
         values: dict[str, object] = {}
-        for key, node in _drop_overridden_alternatives(
-            self._substitute_children(section, path), fields
-        ).items():
+        for key, node in _drop_overridden_alternatives(section.children, fields).items():
             below = _join_path(path, key)
             if key not in fields:
                 message = _unknown_setting(key, [*fields], base.absent)
@@ -232,9 +231,7 @@ class Builder:
                     collected.append(Problem(path, message, node.origin, code))
             return built
         if isinstance(node, Section):
-            node = self._substitute(Leaf(_plain_value(node), node.origin), path)
-        if self._references is not None and self._references.must_wait(path, node):
-            return _ABSENT
+            node = Leaf(_plain_value(node), node.origin)
         item = _item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             return self._build_list(item, base, node.value, node.origin, path)
@@ -287,8 +284,9 @@ class Builder:
                 check_choice(value, owner)
             check_value(value, field, default)
         except Mismatch as error:
-            formerly = field.metadata.get("formerly")
-            message = f"{error}\n{formerly}" if formerly else str(error)
+            message = str(error)
+            if isinstance(written, str) and "${" in written:
+                message += _NO_INTERPOLATION
             self._add_problem(path, message, node.origin, error.code)
             return _ABSENT
         ignored = field.metadata.get("ignored")
@@ -307,11 +305,6 @@ class Builder:
         named = section.children.get("name")
         name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
         at = named.origin if named is not None else section.origin
-        if self._references is not None and has_reference_notation(name):
-            message = "it determines the settings of its section, so it cannot be a reference"
-            message = f"got {format_value(name)}; {message}"
-            self._add_problem(f"{path}.name", message, at, "bad-reference")
-            return _ABSENT
         if not name:
             known = ", ".join(entry.name for entry in registry.entries())
             message = f"is not set\nallowed: {known}"
@@ -328,16 +321,6 @@ class Builder:
             discarded = _find_discarded(f"{path}.name", named, dropped, built)
             self.discarded += [discarded] if discarded else []
         return built
-
-    def _substitute_children(self, section: Section, path: str) -> dict[str, Leaf | Section]:
-        """Returns the children of a section, with the values of references that are known."""
-        return {
-            key: self._substitute(node, _join_path(path, key))
-            for key, node in section.children.items()
-        }
-
-    def _substitute(self, node: Leaf | Section, path: str) -> Leaf | Section:
-        return node if self._references is None else self._references.substitute(path, node)
 
     def _add_problem(self, path: str, message: str, origin: Origin | None, code: str) -> None:
         self.problems.append(Problem(path, message, origin, code))
@@ -379,15 +362,12 @@ def _expand_shorthand(node: Leaf | Section, cls: type[Config] | None) -> Leaf | 
     if cls is None or not cls.shorthand:
         return node
     if isinstance(node, Leaf):
-        return section_of({cls.shorthand: node.value}, node.origin) if _is_text(node) else node
+        is_text = isinstance(node.value, str)
+        return section_of({cls.shorthand: node.value}, node.origin) if is_text else node
     if node.covered is not None and cls.shorthand not in node.children:
         children = {cls.shorthand: node.covered, **node.children}
         return dataclasses.replace(node, children=children)
     return node
-
-
-def _is_text(node: Leaf) -> bool:
-    return isinstance(node.value, str) and not has_reference_notation(node.value)
 
 
 def _reset_other_blocks(config: OneOf) -> OneOf:

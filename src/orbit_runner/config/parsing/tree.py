@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.errors import Origin
@@ -14,11 +14,6 @@ MAX_DEPTH = 64
 
 class PythonTuple(tuple[Any, ...]):
     """A list that a file marks as a tuple: code of Model Garden receives it as one."""
-
-
-def sequence_like(value: object, items: Iterable[object]) -> list[object] | PythonTuple:
-    """Returns items as a list, or as a tuple if `value` is marked as one."""
-    return PythonTuple(items) if isinstance(value, PythonTuple) else list(items)
 
 
 @dataclasses.dataclass

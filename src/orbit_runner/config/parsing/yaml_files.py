@@ -94,7 +94,7 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     except yaml.reader.ReaderError as error:
         raise ConfigError([reader.character_problem(error, text)]) from None
     except yaml.YAMLError as error:
-        raise ConfigError([reader.syntax_problem(error, text)]) from None
+        raise ConfigError([reader.syntax_problem(error)]) from None
     reader.tags = loader.tags
     if root is None:
         return Section(Origin(label, None, layer))
@@ -171,7 +171,7 @@ class _Reader:
         line = mark.line + 1 if mark is not None and self._with_lines else None
         return Origin(self._label, line, self._layer)
 
-    def syntax_problem(self, error: yaml.YAMLError, text: str) -> Problem:
+    def syntax_problem(self, error: yaml.YAMLError) -> Problem:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or str(error)
         context = getattr(error, "context", None)
@@ -182,8 +182,6 @@ class _Reader:
             message = f"{str(context).partition(';')[0]}; each anchor must have a unique name"
         elif "expected a single document" in str(context):
             message = "invalid YAML: a second document starts here; a config file contains one"
-        elif mark is not None and "${" in _surrounding_line(text, mark.index):
-            message += "\nput references in quotes inside [ ] and { }: ['${trainer.train_steps}']"
         return Problem("", message, self._origin(mark), code="bad-syntax")
 
     def character_problem(self, error: yaml.reader.ReaderError, text: str) -> Problem:
@@ -352,10 +350,6 @@ def _convert_to_float(value: int) -> float:
         return float(value)
     except OverflowError:
         return float("inf") if value > 0 else -float("inf")
-
-
-def _surrounding_line(text: str, index: int) -> str:
-    return text[text.rfind("\n", 0, index) + 1 :].partition("\n")[0]
 
 
 def _combine_surrogates(text: str) -> str:

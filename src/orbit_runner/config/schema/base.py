@@ -57,7 +57,6 @@ def field(
     unsupported: str = "",
     ignored: str = "",
     lowercase: bool = False,
-    formerly: str = "",
     variants: Registry | None = None,
     registry: Registry | None = None,
     exclusive_with: str = "",
@@ -85,7 +84,6 @@ def field(
         ignored: Why a value other than the default has no effect. Such a value is an error in this
             package's experiments and a note in Model Garden's, whose files must load unchanged.
         lowercase: Whether case is ignored. The value is converted to lowercase.
-        formerly: What older drivers accepted for this setting. It is appended to errors.
         variants: A `Registry`. The entry with the section's `name` provides the section's class.
         registry: A `Registry` whose names are the allowed values, for editors and completion.
             `problems()` of the task rejects other values.
@@ -117,7 +115,6 @@ def field(
         "unsupported": unsupported,
         "ignored": ignored,
         "lowercase": lowercase,
-        "formerly": formerly,
         "variants": variants,
         "registry": registry,
         "exclusive_with": exclusive_with,

@@ -103,8 +103,7 @@ class TaskConfig(Config):
         whose experiments exist must not return any for an experiment that could run before.
 
         Args:
-            given: The values that files and flags set, by dotted path. References such as
-                `${task.model.name}` are not resolved yet.
+            given: The values that files and flags set, by dotted path.
 
         Returns:
             Values by dotted path, such as `{"trainer.train_steps": 1000}`. Those of settings that

@@ -43,7 +43,6 @@ class NeuMFConfig(Config):
         0.0,
         ge=0.0,
         help="L2 regularization factor of the MLP embeddings and kernels",
-        formerly="older drivers accepted a number per layer; now one number applies to all layers",
     )
 
     def problems(self) -> Iterator[Problem]:
@@ -92,7 +91,6 @@ class RecommendationDataConfig(DataConfig):
         "",
         allowed=("", "100k", "1m", "20m"),
         help="MovieLens version; by default the one that is found",
-        formerly="older drivers called these ml-100k, ml-1m and ml-20m",
     )
     min_interactions: int = field(
         20,

@@ -1,0 +1,105 @@
+"""Of the flags that set the same setting, the last one on the command line wins."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.command import parse_flags
+from orbit_runner.cli.commands.run import COMMAND
+from orbit_runner.cli.flags.config_flags import build_request
+from orbit_runner.config.resolve import ResolvedConfig, resolve
+
+# The spellings of a flag. `N` is the number of steps.
+SPELLINGS = {
+    "a setting": ["--trainer.train_steps=N"],
+    "a setting and a word": ["--trainer.train_steps", "N"],
+    "a short flag": ["--train_steps=N"],
+    "a short flag and a word": ["--train_steps", "N"],
+    "an assignment": ["--params_override=runtime.seed=5,trainer.train_steps=N"],
+    "YAML text": ["--params_override={trainer: {train_steps: N}}"],
+    "a file of overrides": ["--params_override=N.yaml"],
+    "gin": ["--gin_param=trainer.train_steps = N"],
+    "gin of Model Garden": ["--gin_params", "trainer.train_steps=N"],
+}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that set the number of steps in their names."""
+    monkeypatch.chdir(tmp_path)
+    for steps in (10, 20):
+        (tmp_path / f"{steps}.yaml").write_text(json.dumps({"trainer": {"train_steps": steps}}))
+        (tmp_path / f"{steps}.gin").write_text(f"trainer.train_steps = {steps}\n")
+
+
+def resolved(*arguments: str) -> ResolvedConfig:
+    return resolve(
+        build_request(parse_flags(COMMAND.parser(), ["--experiment=digits", *arguments]))
+    )
+
+
+def words(spelling: str, steps: int) -> list[str]:
+    return [word.replace("N", str(steps)) for word in SPELLINGS[spelling]]
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.product(SPELLINGS, SPELLINGS))
+def test_the_last_flag_wins(first: str, second: str) -> None:
+    config = resolved(*words(first, 10), *words(second, 20)).config
+
+    assert config.trainer.train_steps == 20
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("file", ["--config_file=20.yaml", "--gin_file=20.gin"])
+def test_a_flag_overrides_files_on_both_sides_of_it(spelling: str, file: str) -> None:
+    flag = words(spelling, 10)
+
+    assert resolved(*flag, file).config.trainer.train_steps == 10
+    assert resolved(file, *flag).config.trainer.train_steps == 10
+
+
+def test_the_last_file_of_a_kind_wins_and_gin_overrides_config_files() -> None:
+    for suffix, flag in ((".yaml", "--config_file"), (".gin", "--gin_file")):
+        config = resolved(f"{flag}=10{suffix}", f"{flag}=20{suffix}").config
+        assert config.trainer.train_steps == 20
+    for order in itertools.permutations(["--config_file=10.yaml", "--gin_file=20.gin"]):
+        assert resolved(*order).config.trainer.train_steps == 20
+
+
+def test_of_two_alternatives_the_last_flag_wins() -> None:
+    trainer = resolved("--trainer.train_steps=10", "--train_epochs=3").config.trainer
+    assert (trainer.train_steps, trainer.train_epochs) == (0, 3)
+
+    trainer = resolved(
+        "--train_epochs=3", "--params_override=trainer.train_steps=10"
+    ).config.trainer
+    assert (trainer.train_steps, trainer.train_epochs) == (10, 0)
+
+
+def test_a_flag_that_sets_two_settings_is_overridden_in_one() -> None:
+    one, both = "--task.train_data.data_dir=a", "--data_dir=b"
+
+    task = resolved(both, one).config.task
+    assert (task.train_data.data_dir, task.validation_data.data_dir) == ("a", "b")
+    task = resolved(one, both).config.task
+    assert (task.train_data.data_dir, task.validation_data.data_dir) == ("b", "b")
+
+
+def test_origins_count_each_kind_of_flag() -> None:
+    found = resolved(
+        "--params_override=runtime.seed=1",
+        "--gin_param=trainer.max_to_keep = 7",
+        "--params_override=trainer.train_steps=10",
+    )
+
+    assert {path: str(found.origin(path)) for path in (
+        "runtime.seed", "trainer.max_to_keep", "trainer.train_steps"
+    )} == {
+        "runtime.seed": "--params_override[0]",
+        "trainer.max_to_keep": "--gin_param[0]",
+        "trainer.train_steps": "--params_override[1]",
+    }  # fmt: skip
