@@ -9,7 +9,7 @@ import sys
 
 NAMES = (
     "loop", "fit", "configured", "evaluation", "crops", "long_run", "mirrored", "start",
-    "exactness", "saving", "resume", "partition", "workers", "ncf", "images", "official",
+    "exactness", "saving", "resume", "workers", "ncf", "images", "official",
     "official_start", "logical_replicas", "small_tables", "tables", "text_language", "warm_trials",
 )  # fmt: skip
 
