@@ -50,8 +50,6 @@ NAMES = {
     "existing_eager_context": "tensorflow.python.eager.context:context_safe",
     "is_op_determinism_enabled": "tensorflow.python.framework.config:is_op_determinism_enabled",
     "disable_op_determinism": "tensorflow.python.framework.config:disable_op_determinism",
-    "CancellationManager": "tensorflow.python.eager.cancellation:CancellationManager",
-    "CancellationManagerContext": "tensorflow.python.eager.cancellation:CancellationManagerContext",
     # Functions that see each op and each gradient of an eager step.
     "add_op_callback": "tensorflow.python.framework.op_callbacks:add_op_callback",
     "remove_op_callback": "tensorflow.python.framework.op_callbacks:remove_op_callback",
@@ -124,10 +122,8 @@ NAMES = {
         "tensorflow.core.protobuf.trackable_object_graph_pb2:TrackableObjectGraph"
     ),
     "DATA_CLASS_SCALAR": "tensorflow.core.framework.summary_pb2:DATA_CLASS_SCALAR",
-    # Keras: the mask of a tensor (None if it has none), as Keras' own losses get it; classes.
+    # Keras: the mask of a tensor (None if it has none), as Keras' own losses get it.
     "keras_mask": "tf_keras.src.utils.losses_utils:get_mask",
-    "Functional": "tf_keras.src.engine.functional:Functional",
-    "TFOpLambda": "tf_keras.src.layers.core.tf_op_layer:TFOpLambda",
     # Keras 3: how it draws seeds, creates variables and names layers.
     "keras_3_seed": "keras.src.random.seed_generator:SeedGenerator.next",
     "keras_3_generator": "keras.src.random.seed_generator:global_seed_generator",
@@ -624,33 +620,6 @@ def function_arguments(item: object) -> dict[str, object]:
     return dict(getattr(item, "_fn_kwargs", {}))
 
 
-def nodes_by_depth(model: tf_keras.Model) -> dict[int, list[Any]]:
-    """Returns the layer calls of a `Functional`; Keras makes the deepest first."""
-    nodes: dict[int, list[Any]] = _get(model, "_nodes_by_depth")
-    return nodes
-
-
-def flat_inputs(model: tf_keras.Model, inputs: Any) -> list[tf.Tensor]:
-    """Returns the inputs of a `Functional` in the order of `model.inputs`."""
-    return list(_get(model, "_flatten_to_reference_inputs")(inputs))
-
-
-def conform_input(model: tf_keras.Model, tensor: tf.Tensor, reference: tf.Tensor) -> tf.Tensor:
-    """Returns a tensor with the shape and type of one of `model.inputs` of a `Functional`."""
-    return _get(model, "_conform_to_reference_input")(tensor, ref_input=reference)
-
-
-def reader_counts(model: tf_keras.Model) -> dict[str, int]:
-    """Returns how often each tensor of a `Functional` is read, by the text of its `id`."""
-    counts: dict[str, int] = _get(model, "_tensor_usage_count")
-    return counts
-
-
-def nested_outputs(model: tf_keras.Model) -> Any:
-    """Returns the outputs of a `Functional` in the structure in which it returns them."""
-    return _get(model, "_nested_outputs")
-
-
 def output_layers(model: tf_keras.Model) -> list[Any]:
     """Returns the layer that computes each output of a `Functional`, of Keras 2 or Keras 3.
 
@@ -863,8 +832,3 @@ def unpadded_decoding_scope(model: tf_keras.Model) -> contextlib.AbstractContext
 def declared_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Returns the flags and arguments of a parser, as `argparse.Action`."""
     return list(_get(parser, "_actions"))
-
-
-def add_argument_again(group: argparse._ArgumentGroup, action: argparse.Action) -> None:
-    """Adds an argument of another parser."""
-    _get(group, "_add_action")(action)

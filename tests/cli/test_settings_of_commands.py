@@ -31,7 +31,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["show", "--experiment=digits"], "\n  seed: 3\n"),
         (["explain", "seed", "--experiment=digits"], "\n  value      3 (--runtime.seed)\n"),
-        (["manifest", "slurm", "--experiment=digits"], "\n  seed: 3\n"),
     ],
 )
 def test_valid_setting_is_used_by_commands_that_print_the_config(
@@ -60,12 +59,9 @@ def test_valid_setting_is_used_by_commands_that_print_the_config(
         (["export", "a", "--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
         (["launch", "--runtime.seed=3", "--", "--experiment=digits"], "unknown-flag", "--runtime.seed"),
         (["run", "--experiment=digits", "--pretrain_steps=3"], "no-effect", "--pretrain_steps"),
-        (["server", "--role=data", "--port=1", "--experiment=digits"], "no-effect", "--experiment"),
-        (["server", "--role=data", "--port=1", "--seed=1"], "no-effect", "--seed"),
-        (["server", "--role=data", "--port=1", "--index=1"], "no-effect", "--index"),
+        (["server", "--role=worker", "--cluster=worker=a:1", "--experiment=digits"], "no-effect", "--experiment"),
+        (["server", "--role=worker", "--cluster=worker=a:1", "--seed=1"], "no-effect", "--seed"),
         (["server", "--role=worker", "--cluster=worker=a:1", "--runtime.seed=1"], "no-effect", "--runtime.seed"),
-        (["server", "--role=worker", "--port=7"], "no-effect", "--port"),
-        (["server", "--role=worker", "--port=7", "--host=a"], "no-effect", "--port"),
         (["server", "--gin_param=runtime.sed=1", "--experiment=digits"], "unknown-setting", "runtime.sed"),
         (["validate", "digits", "--num_gpus=x"], "wrong-type", "runtime.num_gpus"),
         (["validate", "configs/runtime/cpu.yaml", "--params_override=trainer.train_steps=x"], "wrong-type", "trainer.train_steps"),

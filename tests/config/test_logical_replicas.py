@@ -12,7 +12,7 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.partitioning import batch_problems, run_problems
+from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.jobs.preflight import check_same_config
 from tests.support.problems import check, raises
@@ -69,13 +69,6 @@ def test_settings_that_exclude_logical_replicas_are_rejected(
         over_digits(params_overrides=(_FOUR, said))
 
     check((p for p in caught.value.problems if p.path == path), (code, path))
-
-
-def test_images_that_are_split_exclude_logical_replicas(over_digits: Callable[..., Any]) -> None:
-    split = "runtime.train_input_partition_dims=[1,2,1,1]"
-    config = over_digits(params_overrides=(_FOUR, _MIRRORED, split))
-
-    check(run_problems(config, "train"), ("not-supported", "runtime.logical_replicas"))
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.partitioning import (
     effective_runtime,
-    partition_dims,
+    find_split,
     run_problems,
     shape_problems,
 )
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.jobs.preflight import check_before_start
-from tests.support.problems import check
+from orbit_runner.train.inputs.partition import Partition
+from tests.support.problems import check, raises
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"
 TASK_TRAIN = "task.train_input_partition_dims"
@@ -69,8 +72,9 @@ def test_partition_dims_can_be_set_in_task_or_runtime(
 ) -> None:
     made = config(over_digits, said)
 
-    assert partition_dims(made, is_training=True) == train
-    assert partition_dims(made, is_training=False) == evaluation
+    for is_training, dims in ((True, train), (False, evaluation)):
+        split = find_split(made, is_training)
+        assert (split.dims if split.parts > 1 else None) == dims
 
 
 @pytest.mark.parametrize(
@@ -86,13 +90,13 @@ def test_partition_dims_can_be_set_in_task_or_runtime(
 def test_effective_runtime_has_the_dims_of_the_mode(
     over_digits: Over, mode: str, train: Any, evaluation: Any
 ) -> None:
-    made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1],{EVAL}=[1,1,2,1],{MIRRORED}")
+    made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1],{EVAL}=[1,1,2,1],{TPU}")
 
     runtime = effective_runtime(made, mode)
 
     assert runtime.train_input_partition_dims == train
     assert runtime.eval_input_partition_dims == evaluation
-    assert (runtime.parts, runtime.num_replicas()) == (2, 2)
+    assert runtime.parts == 2
     assert runtime.replace(train_input_partition_dims=None, eval_input_partition_dims=None) == (
         made.runtime.replace(eval_input_partition_dims=None)
     )
@@ -151,92 +155,30 @@ def test_matching_cores_per_replica_are_accepted(over_digits: Over, cores: int) 
 
 # The override of digits, the mode, the path, and the code.
 CASES = [
-    (
-        f"{TRAIN}=[1,2,2,1],{MIRRORED}",
-        "train_and_eval",
-        "task.eval_input_partition_dims",
-        "conflict",
+    (f"{TRAIN}=[1,2,2,1],{TPU}", "train_and_eval", "task.eval_input_partition_dims", "conflict"),
+    (f"{EVAL}=[1,2,2,1],{TPU}", "train_and_post_eval", EVAL, "conflict"),
+    (f"{TRAIN}=[1,2,2,1],{EVAL}=[1,2,1,1],{TPU}", "train_and_eval", EVAL, "conflict"),
+    *(
+        (
+            f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy={strategy}",
+            "train",
+            TRAIN,
+            "not-supported",
+        )
+        for strategy in STRATEGIES
+        if strategy != "tpu"
     ),
+    (f"{TASK_TRAIN}=[1,2,2,1],{MIRRORED}", "train_and_eval", TASK_TRAIN, "not-supported"),
     (
-        f"{EVAL}=[1,2,2,1],{MIRRORED}",
-        "train_and_post_eval",
-        EVAL,
-        "conflict",
-    ),
-    (
-        f"{TRAIN}=[1,2,2,1],{EVAL}=[1,2,1,1],{MIRRORED}",
-        "train_and_eval",
-        EVAL,
-        "conflict",
-    ),
-    (
-        f"{TRAIN}=[1,2,2,1],runtime.distribution_strategy=off",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TASK_TRAIN}=[1,2,2,1],runtime.distribution_strategy=multi_worker_mirrored",
-        "train",
-        TASK_TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{EVAL}=[1,2,1,1],runtime.distribution_strategy=parameter_server",
+        f"{EVAL}=[1,2,1,1],runtime.distribution_strategy=mirrored,runtime.num_gpus=2",
         "eval",
         EVAL,
         "not-supported",
     ),
+    (f"{TRAIN}=[1,3,1,1],{TPU}", "train", TRAIN, "not-divisible"),
+    (f"{EVAL}=[1,1,3,1],{TPU}", "eval", EVAL, "not-divisible"),
     (
-        f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy=mirrored,runtime.num_gpus=1,runtime.num_virtual_devices=3",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy=mirrored",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TRAIN}=[1,2,2,1],runtime.distribution_strategy=one_device,runtime.num_virtual_devices=2",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TRAIN}=[1,2,2,1],runtime.distribution_strategy=mirrored,runtime.num_gpus=2",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TRAIN}=[1,3,1,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3,task.train_data.global_batch_size=63",
-        "train",
-        TRAIN,
-        "not-divisible",
-    ),
-    (
-        f"{EVAL}=[1,1,3,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3,task.validation_data.global_batch_size=63",
-        "eval",
-        EVAL,
-        "not-divisible",
-    ),
-    (
-        f"{TRAIN}=[3,1,1,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=6",
-        "train",
-        "task.train_data.global_batch_size",
-        "not-divisible",
-    ),
-    (
-        f"{TRAIN}=[2,1,1,1],trainer.gradient_accumulation_steps=64,{MIRRORED},task.train_data.global_batch_size=128",
+        f"{TPU},{TRAIN}=[2,1,1,1],trainer.gradient_accumulation_steps=64",
         "train",
         "task.train_data.global_batch_size",
         "not-divisible",
@@ -293,12 +235,11 @@ def test_partition_dims_that_cannot_run_are_rejected(
     check(found(over_digits, mode, said), (code, path))
 
 
-def test_only_tpus_can_split_channels(over_digits: Over) -> None:
+def test_channels_can_be_split(over_digits: Over) -> None:
     wide = "{features: {image: {shape: [8, 8, 4], dtype: uint8, low: 0, high: 9}, label: {shape: [], dtype: int32, low: 0, high: 9}}}"
     said = f"{TRAIN}=[1,1,1,4],{SYNTHETIC},task.train_data.synthetic={wide}"
 
     assert found(over_digits, "train", f"{said},{TPU},runtime.tpu_platform=v3-8") == []
-    check(found(over_digits, "train", f"{said},{MIRRORED}"), ("not-supported", TRAIN))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -306,12 +247,9 @@ def test_only_tpus_can_split_channels(over_digits: Over) -> None:
     "said",
     [
         "trainer.train_epochs=1",
-        f"{BOTH},{MIRRORED}",
         f"{TRAIN}=[1,1,1,1],{EVAL}=[1,1,1,1],runtime.distribution_strategy=off",
-        f"{BOTH},runtime.distribution_strategy=one_device,runtime.num_virtual_devices=4",
-        f"{BOTH},runtime.distribution_strategy=one_device,runtime.num_gpus=1,runtime.num_virtual_devices=4",
-        f"{TRAIN}=[1,4,1,1],{EVAL}=[4,1,1,1],{MIRRORED}",
-        f"{BOTH},runtime.distribution_strategy=mirrored,runtime.num_gpus=-1",
+        f"{TRAIN}=[1,1,1,1],{EVAL}=[1,1,1,1],{MIRRORED}",
+        f"{TRAIN}=[1,4,1,1],{EVAL}=[4,1,1,1],{TPU}",
         f"{BOTH},{TPU}",
         f"{BOTH},{TPU},runtime.tpu_platform=v3-32",
         f"{TASK_TRAIN}=[1,2,2,1],{EVAL}=[1,4,1,1],{TPU},runtime.tpu_platform=v5p-8",
@@ -350,10 +288,10 @@ def test_image_size_is_read_from_tfrecords(over_digits: Over, tmp_path: Path) ->
 
     write_set(tmp_path, sizes=(3,), shape=(12, 20, 3))
     data = f"{{source: tfrecord, data_dir: '{tmp_path}', input_path: train-00, augment: none}}"
-    said = f"task.train_data={data},task.model.num_classes=3,{MIRRORED}"
+    said = f"task.train_data={data},task.model.num_classes=3,{TPU}"
 
     assert found(over_digits, "train", f"{said},{TRAIN}=[1,4,1,1]") == []
-    wide = f"{said},{TRAIN}=[1,1,8,1],runtime.num_virtual_devices=8"
+    wide = f"{said},{TRAIN}=[1,1,8,1]"
     check(found(over_digits, "train", wide), ("not-divisible", TRAIN))
 
 
@@ -375,9 +313,7 @@ def test_input_shapes_not_divisible_by_dims_are_reported(dims: Any, shape: Any, 
 
 
 def test_preflight_reports_partition_problems_with_their_origin(tmp_path: Path) -> None:
-    request = Request(
-        experiment="digits", params_overrides=(f"{BOTH},{MIRRORED},runtime.num_virtual_devices=2",)
-    )
+    request = Request(experiment="digits", params_overrides=(f"{BOTH},{MIRRORED}",))
 
     with pytest.raises(ConfigError) as caught:
         check_before_start(resolve(request), "train_and_eval", tmp_path)
@@ -386,22 +322,22 @@ def test_preflight_reports_partition_problems_with_their_origin(tmp_path: Path) 
     assert told == {(TRAIN, "--params_override[0]"), (EVAL, "--params_override[0]")}
 
 
-def test_preflight_accounts_for_dims_set_in_the_task(tmp_path: Path) -> None:
-    said = f"{MIRRORED},{TASK_TRAIN}=[1,2,1,1],task.train_data.global_batch_size=66,task.eval_input_partition_dims=[1,2,1,1],task.validation_data.global_batch_size=66"
-
-    check_before_start(
-        resolve(Request(experiment="digits", params_overrides=(said,))), "train", tmp_path
-    )
-
-
 def test_partition_checks_do_not_import_tensorflow() -> None:
     code = (
         "import sys\n"
         "from orbit_runner.config.schema.partitioning import run_problems\n"
         "from orbit_runner.config.resolve import Request, resolve\n"
-        f"said = '{BOTH},{MIRRORED},runtime.num_virtual_devices=3'\n"
+        f"said = '{BOTH},{MIRRORED}'\n"
         "config = resolve(Request(experiment='digits', params_overrides=(said,))).config\n"
         "assert len([*run_problems(config, 'train_and_eval')]) == 2\n"
         "sys.exit('tensorflow' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_program_without_a_tpu_is_refused_in_the_first_step(over_digits: Over) -> None:
+    made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1]")
+    partition = Partition(made, tf.distribute.get_strategy(), is_training=True)
+
+    with raises("not-supported", TASK_TRAIN):
+        partition.split_inputs(tf.zeros([8, 8, 8, 1]))

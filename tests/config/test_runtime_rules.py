@@ -95,7 +95,6 @@ def test_contradictory_runtime_settings_are_reported_once(
         ("mirrored", {"num_workers": 1, "num_virtual_devices": 2}),
         ("mirrored", {"num_gpus": 1, "num_virtual_devices": 2}),
         ("mirrored", {"num_gpus": 1, "all_reduce_alg": "nccl"}),
-        ("one_device", {"num_gpus": 2, "train_input_partition_dims": [1, 2, 1, 1]}),
         ("one_device", {"num_evaluators": 1, "task_type": "evaluator"}),
         ("tpu", {"tpu": "local", "tpu_platform": "v3-8", "tpu_enable_xla_dynamic_padder": True}),
     ],

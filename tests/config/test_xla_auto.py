@@ -40,16 +40,6 @@ def test_auto_compiles_on_gpus_where_nothing_speaks_against_it(
     assert _uses_xla(**changes) is expected
 
 
-def test_auto_does_not_compile_steps_that_are_split_over_devices() -> None:
-    changes = {
-        "runtime.distribution_strategy": "mirrored",
-        "runtime.num_gpus": 2,
-        "runtime.train_input_partition_dims": [1, 2, 1, 1],
-        "runtime.eval_input_partition_dims": [1, 2, 1, 1],
-    }
-    assert not _uses_xla("resnet_cifar", **changes)
-
-
 def test_auto_has_the_fingerprint_of_its_value() -> None:
     auto, explicit = (
         load_config("digits", overrides={**_GPU, "runtime.enable_xla": value})

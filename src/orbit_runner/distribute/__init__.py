@@ -1,1 +1,1 @@
-"""Strategies, devices, process groups, the detection of lost processes; `cluster/`, `spatial/`."""
+"""Strategies, devices, process groups, the detection of lost processes; `cluster/`."""

@@ -43,7 +43,7 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
             code="not-allowed",
         )
     if runtime.traits.uses_one_device:
-        wanted = min(wanted, runtime.parts)
+        wanted = min(wanted, 1)
     tf.config.set_visible_devices(gpus[:wanted], "GPU")
     if runtime.divides_gpu:
         return _divide_device(gpus[0], runtime.num_virtual_devices, _parts_of_gpu)
@@ -127,18 +127,6 @@ def gpu_memory() -> int | None:
     except (OSError, AttributeError):  # There is no such library, or no such function.
         return None
     return None if failed else total.value
-
-
-def device_groups(strategy: tf.distribute.Strategy, parts: int) -> list[list[str]]:
-    """Returns the devices of each replica of this process.
-
-    `strategy` must use every `parts`-th of the devices that `select_devices` returned.
-    """
-    groups = []
-    for lead in strategy.extended.worker_devices:
-        kind, index = lead.rsplit("device:", 1)[-1].split(":")
-        groups.append([f"{kind}:{int(index) + part}" for part in range(parts)])
-    return groups
 
 
 def local_devices(strategy: tf.distribute.Strategy) -> list[str]:

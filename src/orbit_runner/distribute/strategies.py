@@ -38,18 +38,13 @@ class StrategySpec:
     cluster: Cluster | None = None  # None if the process is not a member of one.
     purpose: str = ""  # Must be the same text on all members of the cluster.
 
-    @property
-    def lead_devices(self) -> list[str]:
-        """The first device of each replica."""
-        return list(self.devices[:: self.runtime.parts])
-
 
 def _build_default(spec: StrategySpec) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
 def _build_one_device(spec: StrategySpec) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(spec.lead_devices[0])
+    return tf.distribute.OneDeviceStrategy(spec.devices[0])
 
 
 def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
@@ -59,7 +54,7 @@ def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
     # their tensor after the strategy is gone. All strategies start at the same key, so without
     # keys of its own, a run can meet an all-reduce of an earlier run in the same process.
     with collective_keys_scope(next(_first_keys)):
-        return tf.distribute.MirroredStrategy(spec.lead_devices, cross_device_ops=ops)
+        return tf.distribute.MirroredStrategy(list(spec.devices), cross_device_ops=ops)
 
 
 def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:

@@ -30,7 +30,7 @@ from orbit_runner.config.schedule_length import (
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
-from orbit_runner.config.schema.partitioning import batch_problems, effective_runtime, run_problems
+from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.config.serialize import differences
 from orbit_runner.determinism.portable import set_portable_variables
@@ -62,8 +62,7 @@ def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> 
     problems = [*_mode_problems(mode), *_directory_problems(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:
         problems += _checkpoint_problems(model_dir)
-    runtime = effective_runtime(config, mode)
-    replicas = runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
+    replicas = config.runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
     if replicas:  # None: known only from the devices; 0: too few, reported below
         problems += resolved.locate(batch_problems(config, replicas, mode))
     problems += resolved.locate(run_problems(config, mode))
@@ -125,7 +124,7 @@ def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
         yield Problem(
             path,
             f"grpc://{address} cannot be reached: {reason}\n"
-            f"start it there with `runner server --role=data`, or disable it: --{off}",
+            f"start a tf.data service there, or do without: --{off}",
             resolved.origin(path),
             code="unreachable",
         )

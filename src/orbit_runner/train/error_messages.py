@@ -11,7 +11,6 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat_settings, inline_yaml, plain_value
 from orbit_runner.data.tfrecord.bad_record import add_offset, find_bad_record
-from orbit_runner.distribute.spatial.grid import PartitionError
 from orbit_runner.errors import DataError, SettingError, shorten
 from orbit_runner.train.memory_errors import (
     GPU_ADVICE,
@@ -60,12 +59,6 @@ def error_message_scope(
     try:
         with memory_error_scope(config, section, replicas=replicas, step=step):
             yield
-    except PartitionError as error:
-        # The sizes were unknown when the model was built, so the first step reports them when it is
-        # traced.
-        raise SettingError(
-            "runtime.train_input_partition_dims", str(error), code="not-divisible"
-        ) from error
     except tf.errors.UnimplementedError as error:
         _raise_uncompiled(error)
         line = _find_line(error, "determinis")

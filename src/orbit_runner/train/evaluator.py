@@ -61,7 +61,7 @@ class Evaluator(orbit.StandardEvaluator):
         full_batches: int = 0,
         # Whether the task computes metrics from the outputs of all steps.
         gathers_outputs: bool = False,
-        # Splits the images of a step over devices; None if they are not split.
+        # Splits the images of a step over the devices of a TPU; None if they are not split.
         partition: Partition | None = None,
         # Returns the batches by their numbers, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
@@ -86,7 +86,7 @@ class Evaluator(orbit.StandardEvaluator):
         )
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
-        self._model = partition.wrap_model(state.model) if partition else state.model
+        self._model = state.model
         # Counts the batches with random draws, on each replica.
         self._draws = tf.Variable(
             0,

@@ -219,7 +219,7 @@ class Trainer(orbit.AbstractTrainer):
         return optimizer
 
     def _build_task_step(self, optimizer: AppliesGradients) -> Callable[..., dict[str, tf.Tensor]]:
-        model = self._partition.wrap_model(self.state.model)
+        model = self.state.model
 
         def train_step(
             inputs: Tensors, optimizer: AppliesGradients = optimizer

@@ -31,7 +31,7 @@ stdout, as by `runner run`. If a member is lost or stalls, it is replaced, and t
 the last checkpoint; if a member fails, all are stopped. Ctrl-C saves a checkpoint and exits; a
 second Ctrl-C exits at once.
 
-To run on several machines, use Slurm, Kubernetes or Vertex AI: see `runner manifest`.
+To run on several machines, use Slurm, Kubernetes or Vertex AI: see the files in configs/clusters/.
 
 exit codes: 0: success; 2: wrong usage or config; 138: more members were lost than --max_restarts
 allows; 130 and 143: stopped by SIGINT or SIGTERM; 128 + n: a member was killed by signal n;
@@ -42,7 +42,6 @@ _LIMITS = {
     "workers": 1024,
     "min_workers": 1024,
     "ps": 1024,
-    "data_workers": 1024,
     "max_restarts": 10**6,
     "grace": 10**6,
     "rejoin_after": 10**6,
@@ -87,7 +86,6 @@ def make_plan(flags: argparse.Namespace) -> LaunchPlan:
         workers=flags.workers,
         ps=flags.ps,
         evaluator=flags.evaluator,
-        data_workers=flags.data_workers,
         min_workers=flags.min_workers,
         rejoin_after=flags.rejoin_after,
         max_restarts=flags.max_restarts,
@@ -159,13 +157,6 @@ def _add_flags(parser: Parser) -> None:
         help="number of parameter servers (default: runtime.num_parameter_servers)",
     )
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
-    add(
-        "--data_workers",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of tf.data service processes, which make the batches",
-    )
     add(
         "--max_restarts",
         type=int,

@@ -15,7 +15,7 @@ from orbit_runner.cli.flags.values import CONFIG_FILE
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.partitioning import batch_problems, effective_runtime
+from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.jobs.gin_bindings import check_bindings
 from orbit_runner.model_garden.catalogue import PREFIX
 
@@ -117,7 +117,7 @@ def _resolve_problems(request: Request) -> list[Problem]:
 
 def _run_problems(resolved: ResolvedConfig) -> Iterator[Problem]:
     """Yields what a run would reject, as far as it does not depend on the machine."""
-    runtime = effective_runtime(resolved.config, "train_and_eval")
+    runtime = resolved.config.runtime
     replicas = runtime.num_replicas(runtime.num_workers)  # 0 workers: the cluster decides
     if replicas:
         yield from resolved.locate(batch_problems(resolved.config, replicas))

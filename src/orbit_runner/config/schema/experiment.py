@@ -211,7 +211,6 @@ class ExperimentConfig(Config):
         return (
             runtime.num_gpus != 0
             and runtime.traits.compiles_on_gpus
-            and runtime.parts == 1
             and not runtime.run_eagerly
             and not self.trainer.watch_interval
             and not self.task.batch_shapes_vary

@@ -1,4 +1,4 @@
-"""How the batches of a run are divided over replicas, and over the devices of a replica."""
+"""How the batches of a run are divided over replicas, and over the devices of a TPU replica."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.experiment import AXES, ExperimentConfig, Split
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
-from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.schema.tpu_platforms import find_platform
 from orbit_runner.errors import format_count, nearest_multiples
 
@@ -21,15 +20,6 @@ def find_split(config: ExperimentConfig, is_training: bool) -> Split:
     """Returns the split set in `runtime`, or else the one in `task`, as Model Garden does."""
     runtime, task = config.declared_splits("train" if is_training else "eval")
     return runtime if runtime.dims else task
-
-
-def partition_dims(config: ExperimentConfig, is_training: bool) -> tuple[int, ...] | None:
-    """Returns the parts of a batch along each dimension, or None if the batch is not split.
-
-    For example, (1, 2, 2, 1) for batch, height, width and channels.
-    """
-    split = find_split(config, is_training)
-    return split.dims if split.parts > 1 else None
 
 
 def effective_splits(config: ExperimentConfig, mode: str) -> list[Split]:
@@ -129,14 +119,17 @@ def run_problems(config: ExperimentConfig, mode: str) -> Problems:
     The problems of the config itself must have been found before.
     """
     splits = effective_splits(config, mode)
+    used = [split for split in splits if split.parts > 1]
+    if used and not config.runtime.traits.uses_tpu:
+        yield from (tpu_needed_problem(split, config.runtime) for split in used)
+        return
     if len({split.parts for split in splits}) > 1:
         yield _unequal_parts_problem(*splits)
         return
-    for split in splits:
-        if split.parts > 1:
-            yield from _device_problems(split, config.runtime)
-            yield from _image_problems(split, config)
-    yield from _batch_size_problems(splits, config, mode)
+    for split in used:
+        yield from _device_problems(split, config.runtime)
+        yield from _image_problems(split, config)
+    yield from _batch_size_problems(used, config, mode)
 
 
 def _unequal_parts_problem(train: Split, evaluation: Split) -> Problem:
@@ -150,61 +143,27 @@ def _unequal_parts_problem(train: Split, evaluation: Split) -> Problem:
     )
 
 
+def tpu_needed_problem(split: Split, runtime: RuntimeConfig) -> Problem:
+    """Returns the problem with a split if there is no TPU, on which XLA splits the images."""
+    return Problem(
+        split.path,
+        f"got {split} under `{runtime.distribution_strategy}`; only a TPU can split the images of "
+        "a replica over several devices\n"
+        "allowed: null; or set runtime.distribution_strategy to tpu",
+        code="not-supported",
+    )
+
+
 def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
-    strategy = runtime.distribution_strategy
-    got = f"got {split}"
-    if runtime.logical_replicas:
-        yield Problem(
-            LOGICAL_REPLICAS,
-            f"got {runtime.logical_replicas}, but {split.path} is {split}; only one of them can "
-            "divide a batch",
-            code="not-supported",
-        )
-    if not runtime.traits.splits_batches:
-        allowed = [name for name, traits in STRATEGIES.items() if traits.splits_batches]
-        yield Problem(
-            split.path,
-            f"{got} under `{strategy}`, whose replicas have one device each\n"
-            f"allowed: runtime.distribution_strategy: {', '.join(allowed)}",
-            code="not-supported",
-        )
-        return
-    uses_tpu = runtime.traits.uses_tpu
-    if not uses_tpu and runtime.enable_xla:
-        yield Problem(
-            "runtime.enable_xla",
-            f"got true, but {split.path} is {split}; XLA compiles for one device",
-            code="not-supported",
-        )
-    if not uses_tpu and split.dims[-1] > 1:
-        yield Problem(
-            split.path,
-            f"{got} under `{strategy}`; only TPUs split channels\nallowed: 1 for channels",
-            code="not-supported",
-        )
-    devices, reason = _device_count(runtime)
-    if devices is None or devices % split.parts == 0:
-        return
-    if uses_tpu:
-        advice = f"allowed: products that divide {devices}"
-    else:
-        advice = f"set runtime.{runtime.device_field} to {split.parts} or a multiple of it"
-    yield Problem(split.path, f"{got}, but {reason}\n{advice}", code="not-supported")
-
-
-def _device_count(runtime: RuntimeConfig) -> tuple[int | None, str]:
-    if runtime.traits.uses_tpu:
-        platform = find_platform(runtime.tpu_platform or "")
-        if platform is None:
-            return None, ""
-        count = platform.devices
+    platform = find_platform(runtime.tpu_platform or "")
+    if platform is not None and platform.devices % split.parts:
         each = "core" if platform.mesh[-1] > 1 else "chip"
-        some = format_count(count, "device")
-        return count, f"a {platform.name} has {some}, one per {each}"
-    if runtime.uses_all_gpus:
-        return None, ""
-    count = getattr(runtime, runtime.device_field)
-    return count, f"runtime.{runtime.device_field} is {count}"
+        yield Problem(
+            split.path,
+            f"got {split}, but a {platform.name} has {format_count(platform.devices, 'device')}, "
+            f"one per {each}\nallowed: products that divide {platform.devices}",
+            code="not-supported",
+        )
 
 
 def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
@@ -213,17 +172,13 @@ def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
         yield from shape_problems(split.path, split.dims, (None, *shape))
 
 
-def _batch_size_problems(splits: Sequence[Split], config: ExperimentConfig, mode: str) -> Problems:
-    runtime = effective_runtime(config, mode)
-    replicas = runtime.num_replicas(1)
-    if runtime.traits.uses_tpu:
-        devices, _ = _device_count(runtime)
-        replicas = devices // runtime.parts if devices else None
-        if replicas:
-            yield from batch_problems(config, replicas, mode)
-    for split in splits:
-        if split.parts > 1:
-            yield from _batch_part_problems(split, config, replicas or 1)
+def _batch_size_problems(used: Sequence[Split], config: ExperimentConfig, mode: str) -> Problems:
+    platform = find_platform(config.runtime.tpu_platform or "")
+    replicas = platform.devices // effective_runtime(config, mode).parts if platform else 0
+    if replicas and config.runtime.traits.uses_tpu:
+        yield from batch_problems(config, replicas, mode)
+    for split in used:
+        yield from _batch_part_problems(split, config, replicas or 1)
 
 
 def _batch_part_problems(split: Split, config: ExperimentConfig, replicas: int) -> Problems:

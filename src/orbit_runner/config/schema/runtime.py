@@ -331,10 +331,13 @@ class RuntimeConfig(Config):
     train_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
-        help="number of partitions of training images along each dimension, such as [1, 2, 2, 1]",
+        help="on TPUs, the number of partitions of training images along each dimension, such as "
+        "[1, 2, 2, 1]",
     )
     eval_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="number of partitions of validation images along each dimension"
+        None,
+        le=65536,
+        help="on TPUs, the number of partitions of validation images along each dimension",
     )
     default_shard_dim: int = field(
         -1, help="dimension along which to shard", unsupported=_NO_SHARD_DIM
@@ -414,7 +417,7 @@ class RuntimeConfig(Config):
             return workers * max(1, self.num_gpus)
         if self.traits.several_devices:
             devices: int = getattr(self, self.device_field)
-            return devices // self.parts
+            return devices
         return 1
 
     def problems(self) -> Iterator[Problem]:
@@ -446,11 +449,9 @@ def service_problem(address: str) -> str:
 
 def _device_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
-    split = runtime.parts > 1
     traits = runtime.traits
-    uses_tpu = traits.uses_tpu
-    several = traits.several_devices or (split and traits.splits_batches and not uses_tpu)
-    if not several and runtime.num_gpus > 1 and not uses_tpu:
+    several = traits.several_devices
+    if not several and runtime.num_gpus > 1 and not traits.uses_tpu:
         yield Problem(
             "num_gpus",
             f"got {runtime.num_gpus} under `{strategy}`, which uses one device",

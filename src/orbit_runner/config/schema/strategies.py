@@ -17,7 +17,6 @@ class StrategyTraits:
         all_reduce: The algorithms that `runtime.all_reduce_alg` may name.
         logical_replicas: Whether `runtime.logical_replicas` may be set.
         compiles_on_gpus: Whether `runtime.enable_xla: auto` compiles steps on GPUs.
-        splits_batches: Whether partition dims may split a batch over the devices of a replica.
         uses_tpu: Whether it trains on TPUs.
     """
 
@@ -27,7 +26,6 @@ class StrategyTraits:
     all_reduce: tuple[str, ...] = ()
     logical_replicas: bool = False
     compiles_on_gpus: bool = False
-    splits_batches: bool = False
     uses_tpu: bool = False
 
     @property
@@ -43,13 +41,12 @@ class StrategyTraits:
 
 STRATEGIES = {
     "off": StrategyTraits(logical_replicas=True, compiles_on_gpus=True),
-    "one_device": StrategyTraits(logical_replicas=True, compiles_on_gpus=True, splits_batches=True),
+    "one_device": StrategyTraits(logical_replicas=True, compiles_on_gpus=True),
     "mirrored": StrategyTraits(
         several_devices=True,
         all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device"),
         logical_replicas=True,
         compiles_on_gpus=True,
-        splits_batches=True,
     ),
     "multi_worker_mirrored": StrategyTraits(
         several_devices=True,
@@ -59,5 +56,5 @@ STRATEGIES = {
         compiles_on_gpus=True,
     ),
     "parameter_server": StrategyTraits(is_clustered=True, is_asynchronous=True),
-    "tpu": StrategyTraits(splits_batches=True, uses_tpu=True),
+    "tpu": StrategyTraits(uses_tpu=True),
 }

@@ -1,4 +1,4 @@
-"""Splits the images of a step over devices: by XLA on a TPU, otherwise by this runner."""
+"""Splits the images of a step over the devices of a TPU; XLA does the work."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.partitioning import find_split
-from orbit_runner.distribute.devices import device_groups
+from orbit_runner.config.schema.partitioning import find_split, tpu_needed_problem
 from orbit_runner.distribute.tpu_strategy import run_options, split_inputs
 from orbit_runner.errors import SettingError
 
 if TYPE_CHECKING:
-    import tf_keras
-
     from orbit_runner.utils.types import Tensors
 
 
@@ -26,33 +23,20 @@ class Partition:
     ) -> None:
         self._split = find_split(config, is_training)
         self._strategy = strategy
-        self._uses_xla = config.runtime.traits.uses_tpu
+        self._runtime = config.runtime
         dims = {f"{self._split.section}_input_partition_dims": list(self._split.dims) or None}
         # The options of `strategy.run`; None if not on a TPU.
         self.options = run_options(config.runtime.replace(**dims))
 
-    def wrap_model(self, model: tf_keras.Model) -> tf_keras.layers.Layer:
-        """Returns the function that a step calls instead of the model, or the model itself.
-
-        Raises SettingError if the model cannot be split as the settings request.
-        """
-        if self._split.parts == 1 or self._uses_xla:
-            return model
-        from orbit_runner.distribute.spatial import PartitionError, partition_model
-
-        groups = device_groups(self._strategy, self._split.parts)
-        try:
-            return partition_model(model, self._split.dims, groups)
-        except PartitionError as error:
-            raise SettingError(self._split.path, str(error), code="not-divisible") from error
-
     @tf.autograph.experimental.do_not_convert
     def split_inputs(self, inputs: Tensors) -> Tensors:
-        """Returns a replica's inputs, nested tensors, with images split if XLA splits the step.
+        """Returns a replica's inputs, nested tensors, with images split as the settings request.
 
-        Must be called inside the step. Raises SettingError if the inputs cannot be split as the
-        settings request.
+        Must be called inside the step. Raises SettingError if the inputs cannot be split.
         """
-        if self._split.parts == 1 or not self._uses_xla:
+        if self._split.parts == 1:
             return inputs
+        if not self._runtime.traits.uses_tpu:
+            problem = tpu_needed_problem(self._split, self._runtime)
+            raise SettingError(problem.path, problem.message, code=problem.code)
         return split_inputs(self._strategy, inputs, self._split.dims, self._split.path)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.partitioning import find_split
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.stored_tensor import storage_scope
@@ -77,8 +76,6 @@ def _obstacle(config: ExperimentConfig, data: Any) -> str:
         return f"runtime.distribution_strategy is {runtime.distribution_strategy}"
     if PipelineOptions.from_config(data).services:
         return "tf.data services produce the batches"
-    if find_split(config, data.is_training).parts > 1:
-        return "images are split across devices"
     return ""
 
 

@@ -111,8 +111,7 @@ def _problem(run: EvaluatedRun) -> str:
 
 def _batch_evaluator(run: EvaluatedRun) -> Evaluator:
     """Returns an evaluator that divides no batch; it is that of the run, if that divides none."""
-    runtime = run.config.runtime
-    if not (runtime.logical_replicas or runtime.eval_input_partition_dims):
+    if not run.config.runtime.logical_replicas:
         assert isinstance(run.evaluator, Evaluator)
         return run.evaluator
     with run.strategy.scope():
@@ -121,7 +120,7 @@ def _batch_evaluator(run: EvaluatedRun) -> Evaluator:
             run.state,
             run.strategy,
             lambda: (),
-            seed=runtime.seed,
+            seed=run.config.runtime.seed,
             use_tf_function=False,
             use_tf_while_loop=False,
         )
