@@ -39,7 +39,6 @@ from orbit_runner.train.build_state import build_state
 from orbit_runner.train.callbacks.base import Callback, CallbackList, make_callbacks
 from orbit_runner.train.callbacks.best_checkpoint import (
     BestCheckpoint,
-    BestKeeper,
     Comparison,
     require_metric,
 )
@@ -87,9 +86,7 @@ def build_run(
     evaluates: bool,
     asynchronous: bool,
     allow_partial: bool = False,
-    eval_tasks: dict[str, EvalTask] | None = None,
     callbacks: Sequence[Callback] = (),
-    best: BestKeeper | None = None,
     save_summary: bool = True,
     records_in_graph: bool = True,
     stop_at_step: int | None = None,
@@ -107,9 +104,7 @@ def build_run(
         evaluates: Whether the mode evaluates.
         asynchronous: Whether training continues while a checkpoint is saved.
         allow_partial: Whether a checkpoint may fit only in part.
-        eval_tasks: The tasks to evaluate by name; None for those of the experiment.
         callbacks: Called after those in the config.
-        best: Keeps the best checkpoint in place of the runner's own callback.
         save_summary: Whether to write summaries and records.
         records_in_graph: Whether a loop may contain records, so that they do not end it.
         stop_at_step: A step before the last at which the run saves a checkpoint and ends.
@@ -170,7 +165,7 @@ def build_run(
         workers=workers,
     )
     steps = _validation_steps(config, adapter) if evaluates else 0
-    builder = RunBuilder(config, adapter, strategy, state, str(model_dir), eval_tasks)
+    builder = RunBuilder(config, adapter, strategy, state, str(model_dir))
 
     def next_piece_length(steps: int) -> int:
         stops.heartbeat.beat(lambda: int(state.global_step.numpy()))
@@ -207,7 +202,8 @@ def build_run(
         other_data=other_data,
         warnings=warnings,
     )
-    if best is None and evaluator is not None and not other_data:
+    best = None
+    if evaluator is not None and not other_data:
         best = builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
     own_callbacks = [*_loop_callbacks(config, model_dir, trainer, evaluator, records), best]
     if trains and evaluator is not None:
@@ -351,8 +347,6 @@ class RunBuilder:
     strategy: tf.distribute.Strategy
     state: TrainState
     logging_dir: str  # the run directory
-    # The tasks to evaluate by name; None for those of the experiment.
-    eval_tasks: dict[str, EvalTask] | None = None
 
     def build_trainer(self, plan: Plan, loop: LoopParts | None = None) -> Trainer:
         """Returns the trainer. Must be called in the strategy's scope.
@@ -451,8 +445,6 @@ class RunBuilder:
         return self._build_single_evaluator(self.adapter, data, self.state, steps)
 
     def _tasks_to_evaluate(self) -> dict[str, EvalTask]:
-        if self.eval_tasks is not None:
-            return self.eval_tasks
         if self.adapter.subtasks:
             steps = self.adapter.task.multi.task_eval_steps
             return {n: EvalTask(p.task, steps.get(n)) for n, p in self.adapter.subtasks.items()}
