@@ -36,7 +36,6 @@ OWN = {
         *("_make_step", "_step", "_replica_step", "_update_average", "_partition"),
         "_make_dataset",
     },
-    "model_garden/driver/trainer_facade.py": {"_loss", "_metrics"},
 }
 ATTRIBUTE_FUNCTIONS = ("getattr", "setattr", "hasattr", "delattr")
 

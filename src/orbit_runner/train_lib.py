@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,10 +27,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
 from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.distribute.strategies import build_strategy
-from orbit_runner.model_garden.driver.experiment_runner import (
-    OrbitExperimentRunner,
-    gin_sets_trainer,
-)
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote, local_run_directory
 from orbit_runner.tasks.build import build_task
@@ -41,13 +40,19 @@ from orbit_runner.train.run_builder import build_run
 from orbit_runner.train.run_scope import run_scope
 
 if TYPE_CHECKING:
-    from official.core import base_task, base_trainer
+    from official.core import base_task
     from official.modeling.hyperparams import base_config
 
     from orbit_runner.tasks.multitask import JointTask
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
-_MODEL_GARDEN_NAMES = ("maybe_create_best_ckpt_exporter",)
+# The methods of Model Garden's `OrbitExperimentRunner` that build its parts.
+_PARTS = (
+    "_build_trainer",
+    "_maybe_build_checkpoint_manager",
+    "_build_best_checkpoint_exporter",
+    "_build_controller",
+)
 
 
 def prepare(
@@ -99,7 +104,7 @@ def run_experiment(
     save_summary: bool = True,
     train_actions: Sequence[Action] | None = None,
     eval_actions: Sequence[Action] | None = None,
-    trainer: base_trainer.Trainer | None = None,
+    trainer: None = None,
     controller_cls: type[orbit.Controller] = orbit.Controller,
     summary_manager: orbit.utils.SummaryManagerInterface | None = None,
     eval_summary_manager: orbit.utils.SummaryManagerInterface | None = None,
@@ -118,13 +123,14 @@ def run_experiment(
         distribution_strategy: The strategy; the current one if None.
         task: The task.
         mode: One of `orbit_runner.config.schema.modes.MODES`.
-        params: The experiment. `OrbitExperimentRunner` runs configs of Model Garden's classes.
+        params: The experiment, also as a config of Model Garden's class. The seed is then that of
+            `tf.random.set_seed`, and the calling program decides whether ops are deterministic.
         model_dir: The run directory. A run with a checkpoint is resumed.
         run_post_eval: Whether to evaluate at the end and return the result.
         save_summary: Whether to write summaries and records.
         train_actions: Called with the output of each loop of training.
         eval_actions: Called with the result of each evaluation.
-        trainer: A custom `base_trainer.Trainer`, in place of the runner's.
+        trainer: Must be None: every run is trained by this runner's own trainer.
         controller_cls: The class of the Orbit controller.
         summary_manager: A custom writer of training summaries, in place of the runner's.
         eval_summary_manager: A custom writer of evaluation summaries.
@@ -137,8 +143,7 @@ def run_experiment(
             `override`: always resume.
 
     Returns:
-        The model, and the result of the last evaluation, or {} if there was none. For an experiment
-        of Model Garden, it is the result of the evaluation at the end, as in its own runner.
+        The model, and the result of the last evaluation, or {} if there was none.
 
     Raises:
         RunnerError: The experiment cannot run, or another process trains in `model_dir`.
@@ -149,23 +154,29 @@ def run_experiment(
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
         MemberLost: Another worker was lost.
     """
-    model_dir = _expand_user(model_dir)
-    arguments = {**locals()}
-    if is_remote(model_dir):
-        # Few runs need it, and importing it takes 15 ms.
-        from orbit_runner.run_directory.remote_runs import remote_run_scope
-
-        with remote_run_scope(model_dir, mode, params, distribution_strategy) as directory:
-            return run_experiment(**{**arguments, "model_dir": str(directory)})
-    if _needs_experiment_runner(params, trainer):
-        return OrbitExperimentRunner(**arguments).run()
+    if trainer is not None:
+        raise SettingError(
+            "trainer",
+            f"got {type(trainer).__name__}, expected None: this runner trains every task\n"
+            "move the step of your trainer to `train_step` of the task",
+            code="not-supported",
+        )
+    config = _to_runner_config(params)
     strategy = distribution_strategy or tf.distribute.get_strategy()
-    exports = exports_at_end(params, task, mode)
-    with run_scope(params, strategy, mode, model_dir):
+    with contextlib.ExitStack() as held_scopes:
+        model_dir = _expand_user(model_dir)
+        if is_remote(model_dir):
+            # Few runs need it, and importing it takes 15 ms.
+            from orbit_runner.run_directory.remote_runs import remote_run_scope
+
+            remote = remote_run_scope(model_dir, mode, config, strategy)
+            model_dir = str(held_scopes.enter_context(remote))
+        exports = exports_at_end(config, task, mode)
+        held_scopes.enter_context(run_scope(config, strategy, mode, model_dir))
         if mode == "continuous_eval":
-            loop.wait_for_run(Path(model_dir), params.trainer.continuous_eval_timeout)
+            loop.wait_for_run(Path(model_dir), config.trainer.continuous_eval_timeout)
         run = build_run(
-            params,
+            config,
             task,
             strategy,
             Path(model_dir),
@@ -193,9 +204,7 @@ def run_experiment(
             with (
                 quiet_orbit_scope(),
                 local_strategy(strategy).scope(),
-                error_message_scope(
-                    run.config, replicas=strategy.num_replicas_in_sync, step=lambda: run.step
-                ),
+                error_message_scope(run.config, step=lambda: run.step),
             ):
                 logs = loop.run_mode(run, controller, mode)
                 if run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
@@ -205,21 +214,47 @@ def run_experiment(
     return run.model, logs
 
 
+class OrbitExperimentRunner:
+    """Calls `run_experiment`, with the constructor and the method of Model Garden's class."""
+
+    def __init_subclass__(cls) -> None:
+        for name in _PARTS:
+            if name in vars(cls):
+                raise RunnerError(
+                    f"{cls.__name__}.{name} is not supported: this runner builds the parts of a "
+                    "run itself\nuse a callback, or methods of the task",
+                    code="not-supported",
+                )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Keeps the arguments, which are those of `run_experiment`."""
+        self._arguments = inspect.signature(run_experiment).bind(*args, **kwargs)
+
+    def run(self) -> tuple[tf_keras.Model, dict[str, Any]]:
+        """Trains, evaluates, or both; see `run_experiment`."""
+        return run_experiment(*self._arguments.args, **self._arguments.kwargs)
+
+
 def _expand_user(model_dir: str) -> str:
-    # `OrbitExperimentRunner` reports a directory that is None.
-    return model_dir if model_dir is None else os.path.expanduser(model_dir)
+    if model_dir is None:  # A flag that was not given.
+        raise RunnerError(
+            "is not set; set it to the run directory", path="--model_dir", code="not-set"
+        )
+    return os.path.expanduser(model_dir)
 
 
-def _needs_experiment_runner(params: object, trainer: object) -> bool:
-    """Returns whether `OrbitExperimentRunner` must run it, because parts of it may be custom."""
-    if trainer is not None or not isinstance(params, ExperimentConfig):
-        return True
-    return gin_sets_trainer()
+def _to_runner_config(params: ExperimentConfig | base_config.Config) -> ExperimentConfig:
+    """Returns a config of this runner or of Model Garden as a config of this runner.
 
+    Raises ConfigError if this runner does not allow a value.
+    """
+    if isinstance(params, ExperimentConfig):
+        return params
+    from orbit_runner.model_garden.provider import from_model_garden
 
-def __getattr__(name: str) -> Any:
-    if name in _MODEL_GARDEN_NAMES:
-        from official.core import train_lib
-
-        return getattr(train_lib, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    config = from_model_garden(params)
+    seed, _ = tf.compat.v1.get_seed(None)
+    runtime = config.runtime.replace(
+        deterministic=False, seed=config.runtime.seed if seed is None else int(seed)
+    )
+    return config.replace(runtime=runtime)

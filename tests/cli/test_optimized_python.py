@@ -32,7 +32,6 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ["verify", "run"],
         ["launch", "--workers=2", "--", "--experiment=digits", "--model_dir=a",
          "--distribution_strategy=multi_worker_mirrored"],
-        ["profile", "digits"],
         ["export", "run"],
         ["predict", "run", "a.png"],
         ["reproduce", "run"],

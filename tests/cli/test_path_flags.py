@@ -146,16 +146,3 @@ def test_directory_that_is_empty_or_of_a_run_is_accepted(names: list[str], tmp_p
 
     assert unsuitable_directory_reason(tmp_path) == ""
     assert unsuitable_directory_reason(tmp_path / "new") == ""
-
-
-def test_serialize_config_rejects_url_with_unknown_scheme(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from orbit_runner.config.resolve import Request, resolve
-    from orbit_runner.train_utils import serialize_config
-
-    monkeypatch.chdir(tmp_path)
-    with raises("bad-path", "model_dir"):
-        serialize_config(resolve(Request(experiment="digits")).config, "hdfs://b/x")
-
-    assert [*tmp_path.iterdir()] == []

@@ -45,6 +45,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("import official.visoin", 1, "import-failed"),
         ("trainer.best_checkpoint_eval_metric = accuracy", 1, "bad-syntax"),
         ("f.x = true", 1, "bad-syntax"),
+        ("a = 1\ncreate_trainer.trainer_cls = @own_module.Trainer", 2, "not-supported"),
+        ("official.core.train_utils.create_trainer.trainer_cls = @T", 1, "not-supported"),
     ],
 )  # fmt: skip
 def test_gin_error_is_reported_with_its_line(

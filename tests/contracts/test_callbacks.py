@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.train import callbacks as package
-from orbit_runner.train.callbacks.base import Callback, keeps_state
+from orbit_runner.train.callbacks.base import Callback
 from tests.support.toy import make_strategy, toy_config, trained
 
 _EVENTS = [name for name in vars(Callback) if name.startswith("on_")]
@@ -67,7 +67,8 @@ def test_state_is_json_and_the_same_after_a_restart(run_callbacks: tuple[Callbac
     assert len(run_callbacks) > 3
     for callback in run_callbacks:
         state = callback.get_state()
-        assert keeps_state(callback) or state is None
+        keeps_state = type(callback).get_state is not Callback.get_state
+        assert keeps_state or state is None
         if state is None:
             continue
         assert json.loads(json.dumps(state)) == state

@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from official.core import train_lib as official_train_lib
+from official.core import train_utils
 from official.utils.testing import mock_task
 
-from orbit_runner import train_lib, train_utils
+from orbit_runner import train_lib
 
 
 class Network(tf_keras.Model):

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tf_keras
-from official.core import task_factory
+from official.core import task_factory, train_utils
 from official.core import train_lib as official_train_lib
 from official.utils.testing import mock_task
 
-from orbit_runner import train_lib, train_utils
+from orbit_runner import train_lib
 from tests.support.garden import mock_bias
 from tests.support.problems import raises
 from tests.support.toy import Notes

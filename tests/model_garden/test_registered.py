@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.model_garden import catalogue, loading
 from orbit_runner.model_garden.provider import from_model_garden
+from tests.support import registered_examples  # noqa: F401 - registers experiments
 
 IMPORTABLE = [
     name for name, entry in catalogue.experiments().items()
@@ -53,6 +55,34 @@ def test_registered_experiment_resolves_and_round_trips(name: str, tmp_path: Pat
     written = resolved(name, config_files=(str(tmp_path / "params.yaml"),))
     assert written.config.for_task.as_dict() == registered.as_dict()
     assert from_model_garden(registered).for_task.as_dict() == registered.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "override"),
+    [
+        ("slices", "runtime.num_slices=2,task.shape[0]=7,task.shape[1]=8"),
+        ("slices", '{"task": {"shape": [3, 4], "sizes": []}}'),
+        ("restricted", "trainer.validation_steps=3,task.train_data.input_path=a"),
+        (
+            "plain",
+            "task.model.model_id=new,task.model.head.units=7,trainer.train_steps=10,"
+            "trainer.validation_steps=11,notes.author=me",
+        ),
+    ],
+)
+def test_override_of_a_users_experiment_means_the_same_as_in_model_garden(
+    name: str, override: str
+) -> None:
+    name = f"orbit_runner_test_{name}"
+    flags = train_utils.ParseConfigOptions(name, [], params_override=override)
+    expected = train_utils.parse_configuration(flags, lock_return=False, print_return=False)
+    expected.runtime.tpu = None if "plain" not in name else "fake"  # a flag that was not given
+
+    found = resolved(name, params_overrides=(override,)).config.for_task
+
+    assert type(found) is type(expected)
+    # Lists and tuples count as equal.
+    assert json.loads(json.dumps(found.as_dict())) == json.loads(json.dumps(expected.as_dict()))
 
 
 @pytest.mark.parametrize("name", sorted({*catalogue.experiments()} - {*IMPORTABLE}))

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import gin
-import tensorflow as tf
-import tf_keras
-from official.core import base_trainer, config_definitions, exp_factory
+from official.core import config_definitions, exp_factory
 from official.modeling import hyperparams
-from official.modeling.hyperparams import base_config
 from official.utils.testing import mock_task
 
 
@@ -60,44 +56,3 @@ def plain() -> hyperparams.Config:
             "notes": {"author": "nobody"},
         }
     )
-
-
-@dataclasses.dataclass
-class RandomTaskConfig(config_definitions.TaskConfig):
-    """A task whose data and model draw random numbers."""
-
-    units: int = 1
-
-
-@base_config.bind(RandomTaskConfig)
-class RandomTask(mock_task.MockTask):
-    """Shuffles its examples, which start at random numbers, and drops some inputs."""
-
-    def build_model(self) -> tf_keras.Model:
-        """Returns a small network with dropout."""
-        inputs = tf_keras.Input((2,))
-        dropped = tf_keras.layers.Dropout(0.5)(inputs)
-        outputs = tf_keras.layers.Dense(self.task_config.units, name="out")(dropped)
-        return mock_task.MockModel(tf_keras.Model(inputs, outputs))
-
-    def build_inputs(self, params: config_definitions.DataConfig) -> tf.data.Dataset:
-        """Returns shuffled examples."""
-        del params
-        examples = tf.random.normal([8, 2]), tf.zeros([8, 1], tf.int32)
-        return tf.data.Dataset.from_tensor_slices(examples).shuffle(8).repeat().batch(2)
-
-
-@exp_factory.register_config_factory("orbit_runner_test_random")
-def random_experiment() -> config_definitions.ExperimentConfig:
-    """Returns an experiment that draws random numbers."""
-    runtime = config_definitions.RuntimeConfig(distribution_strategy="off")
-    return config_definitions.ExperimentConfig(task=RandomTaskConfig(), runtime=runtime)
-
-
-@gin.configurable(module="orbit_runner_test")
-class MarkedTrainer(base_trainer.Trainer):
-    """Adds a metric."""
-
-    def train_loop_end(self) -> dict[str, object]:
-        """Returns the metrics of a loop."""
-        return {**super().train_loop_end(), "mine": 7.0}

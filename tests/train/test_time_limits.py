@@ -12,7 +12,6 @@ from orbit_runner.cli.main import main
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.train.callbacks.base import Callback
 from tests.support.digits import cnn_config
-from tests.support.problems import raises
 from tests.support.toy import Notes, records, run, toy_config
 
 # Each start trains one piece of one loop: at first, one step.
@@ -142,40 +141,3 @@ def test_command_ends_with_success_and_says_how_to_continue(
     found = json.loads(capsys.readouterr().out)
     assert (found["step"], found["stopped"]) == (30, "")
     assert read_summary(tmp_path / "a").status == "finished"
-
-
-def test_custom_parts_of_a_driver_do_not_support_the_limits(tmp_path: Path) -> None:
-    from orbit_runner.model_garden.driver.experiment_runner import OrbitExperimentRunner
-
-    class OwnManager(OrbitExperimentRunner):
-        def _maybe_build_checkpoint_manager(self) -> Any:
-            import tensorflow as tf
-
-            checkpoint = self.trainer.checkpoint
-            return tf.train.CheckpointManager(checkpoint, self.model_dir, max_to_keep=1)
-
-    class OwnExporter(OrbitExperimentRunner):
-        def _build_best_checkpoint_exporter(self) -> Any:
-            return None
-
-    class OwnController(OrbitExperimentRunner):
-        def _build_controller(self, *args: Any, **kwargs: Any) -> Any:
-            super()._build_controller(*args, **kwargs)
-            return object()
-
-    from orbit_runner.tasks.build import build_task
-
-    best = {
-        "trainer__best_checkpoint_export_subdir": "best",
-        "trainer__best_checkpoint_eval_metric": "error",
-        "trainer__best_checkpoints_to_keep": 2,
-    }
-    for cls, changes, path in (
-        (OwnManager, {"trainer__keep_checkpoint_interval": 10}, "keep_checkpoint_interval"),
-        (OwnExporter, best, "best_checkpoints_to_keep"),
-        (OwnController, {"trainer__max_time": "3h"}, "max_time"),
-    ):
-        config = toy_config(**changes)
-        task = build_task(config, str(tmp_path))
-        with raises("not-supported", f"trainer.{path}"):
-            cls(None, task, "train_and_eval", config, str(tmp_path / path))

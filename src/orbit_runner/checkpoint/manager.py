@@ -6,11 +6,10 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule
 from orbit_runner.checkpoint.latest_checkpoint import (
     CheckpointLocation,
@@ -53,50 +52,6 @@ class RunConditions:
     stopped: Callable[[], str] = str  # Returns why a callback asked to stop, or "".
     # Returns the steps that were skipped because they were not finite.
     skipped: Callable[[], Sequence[int]] = tuple
-
-
-class CheckpointManager(Protocol):
-    """The interface of a run's checkpoints.
-
-    `Checkpoints` implements it, and an adapter for a custom `tf.train.CheckpointManager`.
-    """
-
-    conditions: RunConditions
-    fell_back: bool
-    restored: CheckpointRecord | None
-    started_from: str | None
-    loaded: LoadedWeights | None
-
-    @property
-    def directory(self) -> str:
-        """Returns the directory of the checkpoints."""
-
-    def find_latest(self) -> str | None:
-        """Returns the path of the latest checkpoint, or None if there is no checkpoint."""
-
-    def check(self, path: str) -> None:
-        """Raises an error if a checkpoint is damaged."""
-
-    def restore_or_initialize(self, task: AnyTask) -> str | None:
-        """Restores the latest checkpoint, or initializes the model; returns its path or None."""
-
-    def restore_latest(self) -> str | None:
-        """Restores the latest checkpoint; returns its path or None."""
-
-    def restore(self, path: str) -> None:
-        """Restores one checkpoint."""
-
-    def save(self) -> None:
-        """Saves a checkpoint at the global step."""
-
-    def sync(self) -> None:
-        """Waits until the last save is complete."""
-
-    def raise_failure(self) -> None:
-        """Raises the error of a save in the background, if it failed."""
-
-    def completed_saves_scope(self) -> contextlib.AbstractContextManager[None]:
-        """Completes the last save at the end of a `with` block."""
 
 
 class Checkpoints:
@@ -227,7 +182,7 @@ class Checkpoints:
 
     def _problem(self, place: CheckpointLocation) -> str:
         """Returns why a checkpoint cannot be used, or "" if it can."""
-        damage = early_check.find_damage(place)
+        damage = place.folder.damage(place.step)
         if damage:
             return f"is damaged: {damage}"
         return content_problem(place, known=self._state.non_finite)

@@ -184,13 +184,14 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
             report.write()
         raise
     results = _make_results(job, progress, model, logs, time.monotonic() - start)
-    results = dataclasses.replace(results, export_problem=export_problem)
-    if kept.run is not None:
-        results = dataclasses.replace(results, data=kept.run.records.other_data.as_dict())
-    stopped = kept.run.stopped_by_time if kept.run is not None else ""
+    run = kept.run
+    results = dataclasses.replace(
+        results, export_problem=export_problem, data=run.records.other_data.as_dict()
+    )
+    stopped = run.stopped_by_time
     if stopped:
         # `on_train_end`, at which `progress` stores the reasons, is not called.
-        results = dataclasses.replace(results, stopped=stopped, inexact=kept.run.inexact_reasons())
+        results = dataclasses.replace(results, stopped=stopped, inexact=run.inexact_reasons())
     if job.mode in TRAINING and job.writes_results:
         _write_gin_config(job.model_dir)
     record.finish(
@@ -207,8 +208,8 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
         **({"export_problem": export_problem} if export_problem else {}),
     )
     report.write()
-    if kept.run is not None and kept.run.state.ema is not None:
-        kept.run.state.ema.apply()  # The metrics are those of the averaged weights.
+    if run.state.ema is not None:
+        run.state.ema.apply()  # The metrics are those of the averaged weights.
     return model, results
 
 
@@ -345,21 +346,19 @@ class _RunStartRecorder(Callback):
     def on_run_begin(self, run: Any) -> None:
         """Adds the step, which may follow from `trainer.train_epochs`, and the table."""
         layers = [dataclasses.asdict(group) for group in run.layer_groups]
-        records = getattr(run, "records", None)  # None if a custom trainer runs it.
-        warnings = [] if records is None else list(records.warnings)
-        optional = {"layers": layers, "warnings": warnings}
+        optional = {"layers": layers, "warnings": list(run.records.warnings)}
         known = {name: value for name, value in optional.items() if value}
         self._record.update(train_steps=run.train_steps, **known)
 
 
 class _RunHolder(Callback):
-    """Keeps the run, which `run_experiment` does not return; None if a custom trainer runs it."""
+    """Keeps the run, which `run_experiment` does not return."""
 
     run: Any = None
 
     def on_run_begin(self, run: Any) -> None:
         """Keeps the run."""
-        self.run = run if hasattr(run, "stopped_by_time") else None
+        self.run = run
 
 
 def _write_gin_config(model_dir: Path) -> None:

@@ -77,8 +77,6 @@ class ReportCollector(Callback):
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Collects examples at the last evaluation, and at others if enough time has passed."""
-        if not hasattr(run, "adapter"):  # A custom trainer of Model Garden has none.
-            return
         start = time.monotonic()
         is_last = run.step >= run.train_steps or run.stops.reason
         if is_last or start >= self._due:
@@ -88,7 +86,7 @@ class ReportCollector(Callback):
 
     def collect_inputs(self, run: Any) -> None:
         """Collects a training batch and the layers of the model, once."""
-        if hasattr(run, "adapter") and not self._has_inputs:
+        if not self._has_inputs:
             self._has_inputs = True
             self._collect(self._inputs, run)
 

@@ -92,21 +92,14 @@ def is_multitask(task: object) -> bool:
 class JointTask:
     """Gives a `MultiTask` the interface of a single task.
 
-    `config` is the config of the `MultiTask`, of Model Garden's class. `model` is the model of all
-    tasks; if None, `build_multitask_model` of the `MultiTask` builds it.
+    `config` is the config of the `MultiTask`, of Model Garden's class.
     """
 
     loss = TOTAL_LOSS  # The key of the weighted sum of the losses.
 
-    def __init__(
-        self,
-        multi: multitask.MultiTask,
-        config: configs.MultiTaskConfig,
-        model: tf_keras.Model | base_model.MultiTaskBaseModel | None = None,
-    ) -> None:
+    def __init__(self, multi: multitask.MultiTask, config: configs.MultiTaskConfig) -> None:
         self.multi = multi
         self.task_config = config
-        self._model = model
         self.tasks: Mapping[str, base_task.Task] = multi.tasks
         self.create_optimizer = multi.create_optimizer
 
@@ -115,8 +108,6 @@ class JointTask:
 
         Raises `RunnerError` if the `MultiTask` has no method that builds it.
         """
-        if self._model is not None:
-            return self._model
         build = getattr(self.multi, "build_multitask_model", None)
         if build is None:
             raise RunnerError(

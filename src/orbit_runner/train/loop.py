@@ -9,15 +9,12 @@ from typing import Any
 
 import orbit
 
-from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.memory_errors import VALIDATION_DATA
+from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
-from orbit_runner.train.step_profiler import profile_scope
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
 
@@ -39,8 +36,10 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
     with (
         run.stops.signals.installed_scope(),
         run.checkpoints.completed_saves_scope(),
-        profile_scope(profiler),
+        contextlib.ExitStack() as at_end,
     ):
+        if profiler is not None:
+            at_end.callback(profiler.stop)
         logs = train(run, controller, evaluates=mode == "train_and_eval")
         if mode == "train_and_post_eval" and not run.stopped_by_time:
             logs = evaluate(run, controller)
@@ -122,8 +121,7 @@ def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
     run.callbacks.on_evaluate_begin(run)
-    replicas = local_strategy(run.strategy).num_replicas_in_sync
-    with error_message_scope(run.config, VALIDATION_DATA, replicas=replicas, step=lambda: run.step):
+    with error_message_scope(run.config, VALIDATION_DATA, step=lambda: run.step):
         return controller.evaluate(run.validation_steps)
 
 

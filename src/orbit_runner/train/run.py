@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.manager import CheckpointManager
+from orbit_runner.checkpoint.manager import Checkpoints
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers
@@ -31,7 +31,7 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.train.callbacks.base import CallbackList
-from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
+from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.earlier_results import forget_earlier_results
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.multitask import MultiEvaluator
@@ -66,7 +66,7 @@ class Run:
     state: TrainState  # what a step changes: the model, the optimizer, the global step
     plan: Plan  # the steps at which the run records, evaluates, saves and ends
     stops: StopRequests  # the requests to stop before the last step
-    checkpoints: CheckpointManager
+    checkpoints: Checkpoints
     trainer: Trainer | None  # None in modes that only evaluate
     evaluator: Evaluator | MultiEvaluator | None  # None in modes that only train
     # In the order in which they are called: the runner's own, those in the config, and those that
@@ -96,9 +96,9 @@ class Run:
         return self.directory.path
 
     @property
-    def best(self) -> BestKeeper | None:
+    def best(self) -> BestCheckpoint | None:
         """The callback that keeps the best checkpoint, or None if it is disabled."""
-        return self.callbacks.find(BestKeeper)
+        return self.callbacks.find(BestCheckpoint)
 
     @property
     def step(self) -> int:

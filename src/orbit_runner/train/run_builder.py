@@ -38,7 +38,6 @@ from orbit_runner.train.build_state import build_state
 from orbit_runner.train.callbacks.base import Callback, CallbackList, make_callbacks
 from orbit_runner.train.callbacks.best_checkpoint import (
     BestCheckpoint,
-    BestKeeper,
     Comparison,
     require_metric,
 )
@@ -51,7 +50,6 @@ from orbit_runner.train.callbacks.own_callbacks import (
     Pruning,
     RecordWriter,
     SaveErrors,
-    ThreadAdvice,
 )
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import distribute
@@ -66,7 +64,7 @@ from orbit_runner.train.records import Records
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import class_warnings, run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
-from orbit_runner.train.step_profiler import build_step_profiler
+from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.stop_requests import StopRequests, TimeLimits, build_time_limits
 from orbit_runner.train.trainer import LoopParts, Trainer
 from orbit_runner.utils.log import note, phase
@@ -85,9 +83,7 @@ def build_run(
     trains: bool,
     evaluates: bool,
     asynchronous: bool,
-    eval_tasks: dict[str, EvalTask] | None = None,
     callbacks: Sequence[Callback] = (),
-    best: BestKeeper | None = None,
     save_summary: bool = True,
     records_in_graph: bool = True,
     stop_at_step: int | None = None,
@@ -104,9 +100,7 @@ def build_run(
         trains: Whether the mode trains.
         evaluates: Whether the mode evaluates.
         asynchronous: Whether training continues while a checkpoint is saved.
-        eval_tasks: The tasks to evaluate by name; None for those of the experiment.
         callbacks: Called after those in the config.
-        best: Keeps the best checkpoint in place of the runner's own callback.
         save_summary: Whether to write summaries and records.
         records_in_graph: Whether a loop may contain records, so that they do not end it.
         stop_at_step: A step before the last at which the run saves a checkpoint and ends.
@@ -167,18 +161,25 @@ def build_run(
         workers=workers,
     )
     steps = _validation_steps(config, adapter) if evaluates else 0
-    builder = RunBuilder(config, adapter, strategy, state, str(model_dir), eval_tasks)
+    builder = RunBuilder(config, adapter, strategy, state, str(model_dir))
+
+    def read_step() -> int:
+        return int(state.global_step.numpy())
 
     def next_piece_length(steps: int) -> int:
-        stops.heartbeat.beat(lambda: int(state.global_step.numpy()))
+        stops.heartbeat.beat(read_step)
         return stops.next_piece_length(steps)
 
+    profiler = None
+    if config.trainer.profile_steps and workers.is_chief:
+        first, last = config.trainer.profile_steps
+        profiler = StepProfiler(first, last, model_dir / "train", read_step)
     # Workers would have to reduce their metrics together in each record. A run that may return to a
     # checkpoint must detect divergence at the same step each time.
     cuts_at_records = workers.count > 1 or config.trainer.rolls_back
     loop = LoopParts(
         LoopPieces(config.runtime.grace_period, next_piece_length),
-        build_step_profiler(config, directory, state) if workers.is_chief else None,
+        profiler,
         workers,
         records_in_graph=records_in_graph
         and not cuts_at_records
@@ -204,7 +205,8 @@ def build_run(
         other_data=other_data,
         warnings=warnings,
     )
-    if best is None and evaluator is not None and not other_data:
+    best = None
+    if evaluator is not None and not other_data:
         best = builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
     own_callbacks = [*_loop_callbacks(config, model_dir, trainer, evaluator, records), best]
     if trains and evaluator is not None:
@@ -323,7 +325,7 @@ def _loop_callbacks(
     """
     callbacks: list[Callback | None] = []
     if trainer is not None:
-        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train), ThreadAdvice()]
+        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train)]
         if getattr(config.for_task.task, "pruning", None):
             callbacks.append(Pruning())
         callbacks.append(SaveErrors())
@@ -343,8 +345,6 @@ class RunBuilder:
     strategy: tf.distribute.Strategy
     state: TrainState
     logging_dir: str  # the run directory
-    # The tasks to evaluate by name; None for those of the experiment.
-    eval_tasks: dict[str, EvalTask] | None = None
 
     def build_trainer(self, plan: Plan, loop: LoopParts | None = None) -> Trainer:
         """Returns the trainer. Must be called in the strategy's scope.
@@ -443,8 +443,6 @@ class RunBuilder:
         return self._build_single_evaluator(self.adapter, data, self.state, steps)
 
     def _tasks_to_evaluate(self) -> dict[str, EvalTask]:
-        if self.eval_tasks is not None:
-            return self.eval_tasks
         if self.adapter.subtasks:
             steps = self.adapter.task.multi.task_eval_steps
             return {n: EvalTask(p.task, steps.get(n)) for n, p in self.adapter.subtasks.items()}

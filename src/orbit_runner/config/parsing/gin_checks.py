@@ -46,6 +46,12 @@ def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Ite
         if _is_import(statement):
             message = _import_problem(statement.module)
             code = "import-failed"
+        elif _binds_trainer(statement):
+            message = (
+                f"{statement.selector}.{statement.arg_name} is not supported: this runner trains "
+                "every task\nmove the step of your trainer to `train_step` of the task"
+            )
+            code = "not-supported"
         elif type(statement).__name__ == "BindingStatement" and not statement.scope:
             message = _section_problem(statement, config, [*modules, *config.imports])
         if message:
@@ -61,6 +67,12 @@ def parse_statements(text: str) -> list[Statement]:
 
 def _is_import(statement: Statement) -> bool:
     return type(statement).__name__ == "ImportStatement"
+
+
+def _binds_trainer(statement: Statement) -> bool:
+    """Returns whether a statement sets an argument of Model Garden's `create_trainer`."""
+    selector = getattr(statement, "selector", "")
+    return selector.rpartition(".")[2] == "create_trainer"
 
 
 def _import_problem(module: str) -> str:

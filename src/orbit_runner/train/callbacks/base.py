@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
 
-    from orbit_runner.checkpoint.manager import CheckpointManager
+    from orbit_runner.checkpoint.manager import Checkpoints
     from orbit_runner.config.schema.experiment import ExperimentConfig
     from orbit_runner.distribute.process_group import Workers
     from orbit_runner.run_directory.paths import RunDirectory
@@ -130,8 +130,8 @@ class RunView(EvaluatedRun, Protocol):
         """The experiment before its paths were made local; the same on every machine."""
 
     @property
-    def checkpoints(self) -> CheckpointManager:
-        """The checkpoint manager."""
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints."""
 
     @property
     def trainer(self) -> TrainerView | None:
@@ -381,11 +381,6 @@ def _check_keys(state: object) -> None:
     elif isinstance(state, (list, tuple)):
         for value in state:
             _check_keys(value)
-
-
-def keeps_state(callback: Callback) -> bool:
-    """Returns whether a callback has a state to save."""
-    return type(callback).get_state is not Callback.get_state
 
 
 def make_callbacks(config: Sequence[CallbackConfig]) -> list[Callback]:

@@ -75,21 +75,7 @@ def require_metric(name: str, known: Sequence[str], setting: str) -> None:
         )
 
 
-class BestKeeper(Callback):
-    """Keeps the best weights in some form. `Run.best` is one."""
-
-    def check_files(self) -> None:
-        """Checks the files of an earlier process when a run begins; does nothing by default."""
-
-    def remove_surplus(self) -> None:
-        """Removes files that only an unfinished run needs; does nothing by default."""
-
-    def result(self) -> tuple[str, float, int] | None:
-        """Returns the metric, its best value and the step; None if there is none."""
-        return None
-
-
-class BestCheckpoint(BestKeeper):
+class BestCheckpoint(Callback):
     """Saves the weights with the best results, averaged if an average is kept.
 
     With `keep` above 1, the ranking is part of the callback's state in the run's checkpoints.

@@ -8,20 +8,14 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.config.schema.runtime import PreemptionConfig
-from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import Interrupted
 from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import exit_signals
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
 
 # A command that takes longer is killed, and counts as no notice.
 _COMMAND_SECONDS = 10.0
@@ -196,41 +190,3 @@ class SignalGuard:
         if self.received is None:
             self.notice = notice
             self.received = int(signal.SIGTERM)
-
-
-class SignalAction:
-    """A train action of Orbit that saves a checkpoint and ends the run if a worker got a signal.
-
-    `manager` is None if the trainer saves no checkpoints. `step` is the global step, an int64
-    scalar variable.
-    """
-
-    def __init__(
-        self,
-        guard: SignalGuard,
-        workers: Workers,
-        manager: tf.train.CheckpointManager | None,
-        step: tf.Variable,
-    ) -> None:
-        self._guard = guard
-        self._workers = workers
-        self._manager = manager
-        self._step = step
-
-    def __call__(self, logs: Mapping[str, object]) -> None:
-        """Saves a checkpoint and raises `Interrupted` if any worker got a signal."""
-        counts = self._workers.all_reduce_sum(
-            [self._guard.received == number for number in SIGNALS]
-        )
-        number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
-        if number is None:
-            return
-        step = int(self._step.numpy())
-        if self._manager is None:
-            name = signal.Signals(number).name
-            self._workers.acknowledge()
-            raise Interrupted(number, f"{name}: exiting at step {step}; this trainer saves nothing")
-        self._manager.save(checkpoint_number=step, check_interval=False)
-        self._manager.sync()
-        self._workers.acknowledge()
-        raise Interrupted.for_step(number, step, self._guard.notice)

@@ -1,1 +1,0 @@
-"""The API of Model Garden's drivers: `OrbitExperimentRunner` and its parts."""
