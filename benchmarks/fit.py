@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import SHORT, Figure, amount, chosen, table
+from benchmarks.harness import SHORT, Figure, amount, chosen, table, turns
 
 _BATCH, _EPOCH, _LOOP = 64, 24, amount(1000)
 _ROWS = _BATCH * _EPOCH
@@ -150,7 +150,7 @@ def _alternate(contenders: Mapping[str, Callable[[], float]], rounds: int) -> li
     """Measures the contenders in turn. The first round does not count."""
     names = [*contenders]
     speeds: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(2 if SHORT else rounds + 1):
+    for turn in turns(rounds):
         start = turn % len(names)
         for name in [*names[start:], *names[:start]]:
             speed = contenders[name]()
@@ -234,7 +234,7 @@ def report(rounds: int = 5) -> str:
     for name in networks:
         figures = measure_steps(name, rounds)
         parts.append(table(f"`run` and `fit`, {name}, {_STEPS[name]:,} steps", "steps/s", figures))
-        for validates in (False, True):
+        for validates in (True,) if SHORT else (False, True):
             figures = measure_epochs(name, rounds, validates=validates)
             title = f"`run` and `fit`, {name}, epochs of {_EPOCH} steps"
             title += ", each with an evaluation" if validates else ""

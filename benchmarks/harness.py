@@ -29,6 +29,14 @@ def chosen(names: Iterable[str], short: str) -> list[str]:
     return [name for name in names if not wanted or name in wanted.split(",")]
 
 
+def turns(rounds: int) -> range:
+    """Returns the numbers of the turns: number 0, which only warms up, and `rounds` that count.
+
+    A short round has no warm-up.
+    """
+    return range(1, 2) if SHORT else range(rounds + 1)
+
+
 def amount(count: int) -> int:
     """Returns an amount of work: `count`, or a fraction of it in a short round."""
     return max(2, count // 50) if SHORT else count
@@ -68,7 +76,7 @@ def alternate(
     """
     names = list(contenders)
     speeds: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(2 if SHORT else rounds + 1):
+    for turn in turns(rounds):
         # The order rotates, so that a drift in the machine's speed favors no contender.
         start_at = turn % len(contenders)
         for name in [*names[start_at:], *names[:start_at]]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness import SHORT
+from benchmarks.harness import turns
 
 _MOST_SECONDS = 300.0
 _LOOPS = (
@@ -86,7 +86,7 @@ def report(rounds: int = 7) -> str:
         "this runner": _runner,
     }
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in makers}
-    for turn in range(2 if SHORT else rounds + 1):
+    for turn in turns(rounds):
         for name in list(makers)[:: 1 if turn % 2 else -1]:
             with tempfile.TemporaryDirectory() as place:
                 folder = Path(place) / "run"
