@@ -85,7 +85,7 @@ def read_record(path: Path) -> CheckpointRecord:
     """
     try:
         values = read_json_object(path)
-        if values.pop(_CHECKSUM, None) != _checksum_of(values):
+        if values.pop(_CHECKSUM) != _checksum_of(values):
             raise ValueError("it has changed since it was written (SHA-256)")
         files = {name: FileMark(**mark) for name, mark in values.pop("files").items()}
         record = CheckpointRecord(**values, files=files)
