@@ -50,8 +50,6 @@ NAMES = {
     "existing_eager_context": "tensorflow.python.eager.context:context_safe",
     "is_op_determinism_enabled": "tensorflow.python.framework.config:is_op_determinism_enabled",
     "disable_op_determinism": "tensorflow.python.framework.config:disable_op_determinism",
-    "CancellationManager": "tensorflow.python.eager.cancellation:CancellationManager",
-    "CancellationManagerContext": "tensorflow.python.eager.cancellation:CancellationManagerContext",
     # Functions that see each op and each gradient of an eager step.
     "add_op_callback": "tensorflow.python.framework.op_callbacks:add_op_callback",
     "remove_op_callback": "tensorflow.python.framework.op_callbacks:remove_op_callback",

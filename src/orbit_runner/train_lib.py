@@ -149,7 +149,7 @@ def run_experiment(
         SettingError: A setting does not suit this model or machine.
         Interrupted: A signal ended the run after it had saved a checkpoint.
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
-        MemberLost: Another worker, or a tf.data service, was lost.
+        MemberLost: Another worker was lost.
     """
     model_dir = _expand_user(model_dir)
     arguments = {**locals()}

@@ -56,7 +56,10 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
         ("show --experiment=digits", "yaml"),
         ("validate experiments/digits.yaml", "orbit_runner.config.resolve"),
         ("data get mnist", "orbit_runner.datasets.install"),
-        ("server --role=data --port=5000", "orbit_runner.distribute.tf_environment"),
+        (
+            "server --role=ps --cluster=worker=127.0.0.1:5000;ps=127.0.0.1:5001",
+            "orbit_runner.distribute.tf_environment",
+        ),
         (f"{LAUNCH} --model_dir=a", "orbit_runner.config.parsing.gin_files"),
     ],
 )

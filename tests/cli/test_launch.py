@@ -199,30 +199,15 @@ def test_workers_on_one_machine_get_separate_gpus(
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_workers_receive_the_data_services_of_each_attempt() -> None:
-    # As in the config.yaml of an earlier launch, whose services have ended.
-    gone = "--runtime.tf_data_service=grpc://127.0.0.1:9"
-    plan = plan_of(
-        "--workers=2", "--data-workers=2", "--evaluator", "--", MLP, WORKERS, gone, "--model_dir=a"
-    )
-    told = set()
+def test_logs_of_each_attempt_have_a_directory_of_their_own() -> None:
+    plan = plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS, "--model_dir=a")
     # The first launch made one attempt; the second makes two.
     for attempts, number_of_logs in ((1, 1), (2, 3)):
-        specs = specs_of(plan, attempts)
-        services, members = specs[:2], specs[2:]
-        assert [spec.name for spec in services] == ["data 0", "data 1"]
-        assert [spec.log for spec in services] == [
-            Path(f"a/logs/attempt-{number_of_logs}/data-{number}.log") for number in (0, 1)
+        logs = [spec.log for spec in specs_of(plan, attempts)]
+        directory = Path(f"a/logs/attempt-{number_of_logs}")
+        assert logs == [
+            directory / f"{name}.log" for name in ("worker-0", "worker-1", "evaluator-0")
         ]
-        assert services[0].command[3:5] == ("server", "--role=data")
-        ports = [spec.command[5].removeprefix("--port=") for spec in services]
-        addresses = ",".join(f"grpc://127.0.0.1:{port}" for port in ports)
-        flags = [spec.command[-1] for spec in members]
-        assert flags[:2] == [f"--runtime.tf_data_service={addresses}"] * 2
-        assert flags[2:] == ["--runtime.tf_data_service=null"]
-        assert "data" not in members[0].environ["TF_CONFIG"]
-        told.add(addresses)
-    assert len(told) == 2
 
 
 def test_unreachable_external_data_service_is_rejected(in_folder: Path) -> None:

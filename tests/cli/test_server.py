@@ -29,8 +29,6 @@ Server = Callable[..., "subprocess.Popen[str]"]
         (["--role=ps", "--index=2", "--cluster=worker=a:1;ps=b:1,c:1"], "bad-cluster", "--cluster"),
         (["--role=worker", "--index=0", "--cluster=worker=a;ps=b:1"], "bad-cluster", "--cluster"),
         (["--role=worker", "--index=0", "--cluster=worker"], "bad-cluster", "--cluster"),
-        (["--role=data"], "server-failed", ""),
-        (["--role=data", "--port=99999"], "server-failed", ""),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
@@ -45,15 +43,12 @@ def test_server_rejects_the_chief_role(monkeypatch: pytest.MonkeyPatch) -> None:
     fails(["server"], "bad-cluster", "TF_CONFIG")
 
 
-@pytest.mark.parametrize(
-    "flags", [["--role=worker", "--cluster=worker=127.0.0.1:{0};ps=127.0.0.1:1"],
-              ["--role=data", "--port={0}"]]
-)  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
-def test_server_rejects_a_port_in_use(flags: list[str]) -> None:
+def test_server_rejects_a_port_in_use() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
-        error = error_of(["server", *(flag.format(port) for flag in flags)])
+        cluster = f"worker=127.0.0.1:{port};ps=127.0.0.1:1"
+        error = error_of(["server", "--role=worker", f"--cluster={cluster}"])
     assert str(error).endswith(f": port {port} of 127.0.0.1:{port} is in use by another process")
 
 
@@ -125,22 +120,3 @@ print(variable.device, variable.numpy())
         _, err = process.communicate(timeout=600)
         assert process.returncode == 128 + number
         assert err.splitlines()[-1].endswith(f" 0: {number.name}: exiting")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_data_server_serves_batches_and_exits_on_sigterm(server: Server, host: str) -> None:
-    (port,) = free_ports(1)
-    process = server("--role=data", f"--port={port}", f"--host={host}")
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    assert ready(process) == f"data serves at {address}\n"
-    text = f"""
-data = tf.data.Dataset.range(5).apply(tf.data.experimental.service.distribute(
-    processing_mode="parallel_epochs", service="grpc://{address}"))
-print([int(n) for n in data])
-"""
-    assert client(text) == "[0, 1, 2, 3, 4]\n"
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 143
-    assert err.splitlines()[-1] == "data: SIGTERM: exiting"

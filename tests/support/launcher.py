@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.members import Members, service_specs
+from orbit_runner.launch.members import Members
 from orbit_runner.launch.process import LogMultiplexer
 from orbit_runner.launch.supervisor import Elastic, Job, Limits, supervise
 from orbit_runner.utils.signals import Signals
@@ -22,10 +22,7 @@ def main() -> int:
         return folder / "logs" / f"attempt-{attempt.number}"
 
     def command_of(cluster, attempt):
-        return [*command, str(cluster.me), *attempt.services]
-
-    def server(flags):
-        return [*command, "data", *(flag.partition("=")[2] for flag in flags)]
+        return [*command, str(cluster.me)]
 
     members = Members(strategy=told["strategy"], command=command_of, logs=logs,
                       stall_timeout=told["stall_timeout"])  # fmt: skip
@@ -35,14 +32,7 @@ def main() -> int:
         sizes = told["elastic"]
         elastic = Elastic(sizes, limits.restarts, told["rejoin_after"]) if sizes else None
         job = Job(output, signals, limits, elastic)
-
-        def specs(attempt):
-            return [
-                *service_specs(attempt.services, logs(attempt), server),
-                *members.specs(attempt),
-            ]
-
-        return supervise(job, told["counts"], specs)
+        return supervise(job, told["counts"], members.specs)
 
 
 try:

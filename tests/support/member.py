@@ -7,13 +7,12 @@ is repeated for all further lives.
 import json
 import os
 import signal
-import socket
 import sys
 import time
 
 exit = sys.exit  # `python -S` lacks it
 FOLDER = sys.argv[1]
-ME, TOLD = sys.argv[2], sys.argv[3:]
+ME = sys.argv[2]
 
 WORKERS = ("worker 0", "worker 1")
 SERVERS = (*WORKERS, "ps 0")
@@ -87,16 +86,6 @@ def beat(text: str) -> None:
     os.write(told["descriptor"], f"{text}\n".encode())
 
 
-def answer() -> None:
-    """Answers at its port, like a gRPC server."""
-    with socket.create_server(("", int(TOLD[1]))) as server:
-        while True:
-            talk, _ = server.accept()
-            with talk:
-                talk.recv(100)
-                talk.sendall(b"here")
-
-
 def deaf() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -110,7 +99,7 @@ def main() -> None:
         plan = json.load(file)[ME]
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     with open(f"{FOLDER}/{ME}.lives", "a") as file:
-        file.write(json.dumps({"pid": os.getpid(), "tf_config": config, "told": TOLD}) + "\n")
+        file.write(json.dumps({"pid": os.getpid(), "tf_config": config}) + "\n")
     life = len(lives(ME))
     exec(plan[min(life, len(plan)) - 1], globals())
 

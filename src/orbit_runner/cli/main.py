@@ -28,7 +28,7 @@ GROUPS = {
         "sweep": "run trials of an experiment with other settings, and find the best",
         "branch": "start a run that continues another one from any step, under changed settings",
         "launch": "start a cluster on this machine, and replace lost members",
-        "server": "run a worker, parameter server or data server for runs on other machines",
+        "server": "run a worker or parameter server for runs on other machines",
         "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
     },
     "Look": {

@@ -1,16 +1,15 @@
-"""Turns the errors of TensorFlow about a lost worker or data service into clear messages."""
+"""Turns the errors of TensorFlow about a lost worker into clear messages."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from orbit_runner.distribute.cluster.barrier import unreachable_members
 from orbit_runner.distribute.cluster.description import Member, MemberLost
-from orbit_runner.distribute.data_service_failures import data_service_watch_scope
 from orbit_runner.errors import cut_at_word, first_line
 
 # Raised by collectives and the coordination service; the last two if a peer exits normally.
@@ -31,20 +30,8 @@ _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
 @contextlib.contextmanager
-def failure_detection_scope(
-    strategy: tf.distribute.Strategy, services: Iterable[str] = (), silence: float = 10.0
-) -> Iterator[None]:
-    """Raises `MemberLost` if a lost worker or data service makes a `with` block fail.
-
-    Each data service is a `host:port`, and counts as lost after `silence` seconds without an
-    answer.
-    """
-    with data_service_watch_scope(strategy, services, silence), _worker_watch_scope(strategy):
-        yield
-
-
-@contextlib.contextmanager
-def _worker_watch_scope(strategy: tf.distribute.Strategy) -> Iterator[None]:
+def failure_detection_scope(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Raises `MemberLost` if a lost worker makes a `with` block fail."""
     others = _other_workers(strategy)
     if not others:
         yield

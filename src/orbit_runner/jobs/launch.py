@@ -15,7 +15,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
-from orbit_runner.launch.members import DATA, HOST, Attempt, Members, check_host, service_specs
+from orbit_runner.launch.members import HOST, Attempt, Members, check_host
 from orbit_runner.launch.process import ROLE_TRAITS, LogMultiplexer, Spec
 from orbit_runner.launch.supervisor import Elastic, Job, Limits, possible_workers, supervise
 from orbit_runner.utils.signals import Signals
@@ -30,7 +30,6 @@ class LaunchOptions:
     workers: int | None  # None: `runtime.num_workers`
     ps: int | None  # parameter servers; None: `runtime.num_parameter_servers`
     evaluator: bool  # whether a separate process evaluates
-    data_workers: int
     min_workers: int | None  # None: the number of workers is fixed
     rejoin_after: float  # seconds with fewer workers before all are tried again
     max_restarts: int
@@ -48,7 +47,7 @@ class LaunchPlan:
     mode: str
     resume: str
     run_arguments: tuple[str, ...]  # those of `runner run`, for each member
-    counts: Mapping[str, int]  # role, or `DATA`, to number of processes
+    counts: Mapping[str, int]  # role to number of processes
     model_dir: Path
     logs: Path
     attempts: int  # number of earlier attempts, whose logs are kept
@@ -106,7 +105,6 @@ def _process_counts(options: LaunchOptions, runtime: RuntimeConfig) -> dict[str,
         "worker": runtime.num_workers if options.workers is None else options.workers,
         "ps": servers if options.ps is None else options.ps,
         "evaluator": int(options.evaluator or runtime.num_evaluators > 0),
-        DATA: options.data_workers,
     }
 
 
@@ -135,12 +133,6 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
 
 
 def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
-    if counts[DATA] and runtime.traits.is_asynchronous:
-        raise RunnerError(
-            "is not supported with `parameter_server`, whose workers make their own batches",
-            path="--data_workers",
-            code="not-supported",
-        )
     if counts["ps"] and not runtime.traits.is_asynchronous:
         raise RunnerError(
             f"`{runtime.distribution_strategy}` has no parameter servers",
@@ -243,7 +235,7 @@ class _Specs:
             gpus=plan.runtime.num_gpus,
             stall_timeout=plan.options.stall_timeout,
         )
-        return [*service_specs(attempt.services, self._logs(attempt)), *members.specs(attempt)]
+        return members.specs(attempt)
 
     def _logs(self, attempt: Attempt) -> Path:
         return self._plan.logs / f"attempt-{self._plan.attempts + attempt.number + self._skipped}"
@@ -252,7 +244,6 @@ class _Specs:
         plan = self._plan
         added = [
             *_member_flags(plan.runtime, cluster),
-            *_service_flags(attempt, cluster),
             # Members keep their loops short enough to stop within it.
             *([f"--runtime.grace_period={plan.options.grace}"] if plan.options.grace else []),
         ]
@@ -271,17 +262,6 @@ def _create_directory(directory: Path) -> bool:
             f"cannot create {directory}: {error.strerror}", path="--model_dir", code="not-writable"
         ) from error
     return True
-
-
-def _service_flags(attempt: Attempt, cluster: Cluster) -> list[str]:
-    """Returns the flag with the addresses of the data services."""
-    if not attempt.services:
-        return []
-    if cluster.me.role == "evaluator":
-        # The evaluator outlives an attempt, but the data services do not.
-        return ["--runtime.tf_data_service=null"]
-    services = ",".join(f"grpc://{address}" for address in attempt.services)
-    return [f"--runtime.tf_data_service={services}"]
 
 
 def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
@@ -308,7 +288,6 @@ def _check_members(plan: LaunchPlan, attempt: Attempt) -> None:
         worker_hosts=None,
         num_workers=0,
         num_parameter_servers=0,
-        tf_data_service=None if attempt.services else plan.runtime.tf_data_service,
     )
     config = plan.resolved.config.replace(runtime=runtime)
     resolved = dataclasses.replace(plan.resolved, config=config)

@@ -124,7 +124,7 @@ def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
         yield Problem(
             path,
             f"grpc://{address} cannot be reached: {reason}\n"
-            f"start it there with `runner server --role=data`, or disable it: --{off}",
+            f"start a tf.data service there, or do without: --{off}",
             resolved.origin(path),
             code="unreachable",
         )

@@ -7,19 +7,16 @@ import dataclasses
 import os
 import random
 import socket
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import ROLES
 from orbit_runner.config.schema.strategies import STRATEGIES
-from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
+from orbit_runner.distribute.cluster.addresses import listening_socket
 from orbit_runner.distribute.cluster.description import Cluster, Jobs, Member
-from orbit_runner.distribute.cluster.liveness import Liveness, check_liveness
 from orbit_runner.distribute.cluster.tf_config import NAME
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.process import ROLE_TRAITS, SERVICE, Spec, visible_gpus
+from orbit_runner.launch.process import ROLE_TRAITS, Spec, visible_gpus
 
 # Below the ephemeral ports of outgoing connections (from 32768 on Linux): between the choice of a
 # port and the moment a member listens on it, TensorFlow is imported, and in those seconds any
@@ -61,8 +58,6 @@ def free_ports(count: int) -> list[int]:
     )
 
 
-# Data services get addresses as members do, but are not members of the cluster.
-DATA = "data"
 HOST = "127.0.0.1"
 
 
@@ -72,7 +67,6 @@ class Attempt:
 
     number: int  # from 1
     jobs: Jobs  # role to addresses of its members
-    services: tuple[str, ...] = ()  # addresses of the data services
 
     def clusters(self) -> Iterator[Cluster]:
         """Yields the cluster as each of its members sees it."""
@@ -82,72 +76,14 @@ class Attempt:
 
 
 def make_attempt(number: int, counts: Mapping[str, int]) -> Attempt:
-    """Returns an attempt with free ports; `counts` is role, or `DATA`, to number of processes."""
+    """Returns an attempt with free ports; `counts` is role to number of processes."""
     ports = iter(free_ports(sum(counts.values())))
     addresses = {
         role: tuple(f"{HOST}:{next(ports)}" for _ in range(counts[role]))
-        for role in (*ROLES, DATA)
+        for role in ROLES
         if counts.get(role)
     }
-    services = addresses.pop(DATA, ())
-    return Attempt(number, addresses, services)
-
-
-# Returns the command line of a server for flags of `runner server`.
-ServerCommand = Callable[[Sequence[str]], Sequence[str]]
-
-_START_SECONDS = 120.0
-_PROBE_SECONDS = 0.5
-
-
-def server_command(flags: Sequence[str]) -> list[str]:
-    """Returns the command line of `runner server` with the given flags."""
-    return [sys.executable, "-m", "orbit_runner", "server", *flags]
-
-
-def service_specs(
-    addresses: Sequence[str], logs: Path, server: ServerCommand = server_command
-) -> list[Spec]:
-    """Returns how to start the data services at the given addresses."""
-    return [_build_spec(number, address, logs, server) for number, address in enumerate(addresses)]
-
-
-def _build_spec(number: int, address: str, logs: Path, server: ServerCommand) -> Spec:
-    host, port = split_address(address)
-    # Services do not need GPUs, and would take GPU memory from the members.
-    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return Spec(
-        name=f"data {number}",
-        traits=SERVICE,
-        command=tuple(server(["--role=data", f"--port={port}", f"--host={host}"])),
-        environ=environ,
-        log=logs / f"data-{number}.log",
-    )
-
-
-@dataclasses.dataclass
-class ServiceStartup:
-    """Waits until the services respond, because members connect to them when they start."""
-
-    waiting: tuple[str, ...]  # addresses that have not responded yet
-    seconds: float = _START_SECONDS  # timeout
-
-    def __post_init__(self) -> None:
-        self._start_time = time.monotonic()
-
-    def is_complete(self) -> bool:
-        """Returns whether all services have responded; raises an error after the timeout."""
-        while self.waiting:
-            if check_liveness(self.waiting[0], _PROBE_SECONDS) is not Liveness.ALIVE:
-                break
-            self.waiting = self.waiting[1:]
-        if self.waiting and time.monotonic() - self._start_time > self.seconds:
-            raise RunnerError(
-                f"data service: {', '.join(self.waiting)} did not respond within "
-                f"{self.seconds:.0f} s",
-                code="unreachable",
-            )
-        return not self.waiting
+    return Attempt(number, addresses)
 
 
 # Returns the program and arguments of a member.

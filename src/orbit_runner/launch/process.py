@@ -47,13 +47,11 @@ class Process:
     """A process in a separate session, so that Ctrl-C in a terminal reaches only the launcher.
 
     Must be created in the main thread: on Linux, the process is killed when the thread that created
-    it ends. Raises `RunnerError` if the program or the log file cannot be opened. `has_output` is
-    set when the process writes its first line to stdout; servers do so when they are ready.
+    it ends. Raises `RunnerError` if the program or the log file cannot be opened.
     """
 
     def __init__(self, spec: Spec, output: LogMultiplexer) -> None:
         self.spec = spec
-        self.has_output = threading.Event()
         self._heartbeat: HeartbeatReader | None = None
         try:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +80,6 @@ class Process:
                 output.write_line(self.spec.name, text)
 
         def show_stdout(text: bytes) -> None:
-            self.has_output.set()
             if self.spec.results:
                 output.write_result(text)
             else:
@@ -247,13 +244,10 @@ class RoleTraits:
     serves: bool = False  # runs until the launcher ends it, when its clients are done
     grouped: bool = False  # is ended and restarted with the others when one of them is lost
     alone: bool = False  # if it is lost, only this process is restarted
-    first: bool = False  # must respond before the others are started
 
 
 # The evaluator reads checkpoints and does not communicate.
 _EVALUATOR = RoleTraits(alone=True)
-# A restarted service does not know the members' requests.
-SERVICE = RoleTraits(serves=True, grouped=True, first=True)
 ROLE_TRAITS: Mapping[str, Mapping[str, RoleTraits]] = {
     "multi_worker_mirrored": {
         "worker": RoleTraits(leads=True, grouped=True),
@@ -337,11 +331,11 @@ def _write(file: IO[bytes], text: bytes) -> None:
         file.flush()
 
 
-# Until absl's log is initialized, it ignores TF_CPP_MIN_LOG_LEVEL. It reports that a server was
-# started, and once a second that a data service does not respond.
+# Until absl's log is initialized, it ignores TF_CPP_MIN_LOG_LEVEL, and reports that a server was
+# started.
 _CHATTER = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\) |"
-    rb"[IW]\d{4} \d\d:\d\d:[\d.]+ +\d+ (grpc_server_lib|data_service_client)\.cc:"
+    rb"[IW]\d{4} \d\d:\d\d:[\d.]+ +\d+ grpc_server_lib\.cc:"
 )
 
 

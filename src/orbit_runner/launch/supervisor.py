@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from orbit_runner.errors import format_count
-from orbit_runner.launch.members import Attempt, ServiceStartup, make_attempt
+from orbit_runner.launch.members import Attempt, make_attempt
 from orbit_runner.launch.process import (
     LOST,
     PAUSE_SECONDS,
@@ -33,7 +33,7 @@ def supervise(job: Job, counts: Mapping[str, int], specs: Specs) -> int:
     """Runs attempts until one is the last. Returns the exit code when all processes have ended.
 
     The exit code is that of the process that failed first, 128 + n for signal n, or 0. `counts` is
-    role, or `DATA`, to number of processes.
+    role to number of processes.
     """
     return _Supervisor(job, counts, specs).run()
 
@@ -47,8 +47,6 @@ class _Supervisor:
         self._furthest_step = -1
         self._stuck_attempts = 0  # attempts that got no further
         self._last_report = ""
-        self._service_startup = ServiceStartup(())
-        self._waiting_specs = list[Spec]()
 
     def run(self) -> int:
         job = self._job
@@ -57,7 +55,7 @@ class _Supervisor:
             while True:
                 number += 1
                 attempt = make_attempt(number, self._next_counts())
-                self._start(self._specs(attempt), attempt.services)
+                self._start(self._specs(attempt))
                 verdict = self._watch_attempt()
                 if not verdict.again:
                     return verdict.code
@@ -65,7 +63,7 @@ class _Supervisor:
                     continue
                 seconds = self._restart_delay()
                 when = f" in {seconds:.0f} s" if seconds else ""
-                job.output.note(f"{verdict.cause}; {job.prepare_attempt(verdict.cause)}{when}")
+                job.output.note(f"{verdict.cause}; {job.prepare_attempt()}{when}")
                 if wait_until(job.was_asked_to_stop, seconds):
                     return cancel_start(job, job.signals.received or 0).code
         finally:
@@ -90,42 +88,29 @@ class _Supervisor:
         elastic.begin()
         return {**self._counts, "worker": elastic.workers}
 
-    def _start(self, specs: Sequence[Spec], services: tuple[str, ...]) -> None:
+    def _start(self, specs: Sequence[Spec]) -> None:
         for spec in specs:
             self._job.output.add_name(spec.name)
         # A process outside the group may still run, or may be done.
-        due = [s for s in specs if s.traits.grouped or not self._job.pool.is_settled(s.name)]
-        for spec in due:
-            if spec.traits.first:
+        for spec in specs:
+            if spec.traits.grouped or not self._job.pool.is_settled(spec.name):
                 self._job.pool.start(spec)
-        self._waiting_specs = [spec for spec in due if not spec.traits.first]
-        self._service_startup = ServiceStartup(services)
-        self._start_waiting()
-
-    def _start_waiting(self) -> None:
-        """Starts the processes that wait for services, once these respond."""
-        if self._waiting_specs and self._service_startup.is_complete():
-            for spec in self._waiting_specs:
-                self._job.pool.start(spec)
-            self._waiting_specs = []
 
     def _watch_attempt(self) -> Verdict:
         """Watches one attempt until it ends.
 
-        Checks, in this order: signals to the launcher, endings, whether waiting processes can
-        start, whether members stall, whether workers that were left out are due, whether training
-        is done, whether processes that outlast training have ended.
+        Checks, in this order: signals to the launcher, endings, whether members stall, whether
+        workers that were left out are due, whether training is done, whether processes that outlast
+        training have ended.
         """
         job = self._job
         is_done = False
         while True:
             if job.signals.received is not None:
-                end_attempt = cancel_start if self._waiting_specs else forward_signal
-                return end_attempt(job, job.signals.received)
+                return forward_signal(job, job.signals.received)
             verdict = self._judge_all()
             if verdict is not None:
                 return verdict
-            self._start_waiting()
             stalled = [
                 p for p in job.pool.running_processes(is_leader) if p.stalled_step() is not None
             ]
@@ -170,22 +155,18 @@ class _Supervisor:
         return handle_loss(self._job, ending)
 
     def _is_training_done(self) -> bool:
-        return not (self._waiting_specs or self._job.pool.running_processes(is_leader))
+        return not self._job.pool.running_processes(is_leader)
 
     def _are_workers_running(self) -> bool:
         """Returns whether all workers run: while some have ended, the others are about to."""
         count = self._job.elastic.workers if self._job.elastic is not None else 0
-        return not self._waiting_specs and len(self._job.pool.running_processes(is_leader)) == count
+        return len(self._job.pool.running_processes(is_leader)) == count
 
     def _report_waiting(self, is_done: bool) -> None:
         """Notes once what is still being waited for when no process trains."""
         if self._job.pool.running_processes(is_leader):
             return
         text = ""
-        if self._waiting_specs:
-            seconds = self._service_startup.seconds
-            silent = ", ".join(self._service_startup.waiting)
-            text = f"waiting up to {seconds:.0f} s for data services to respond: {silent}"
         if is_done:
             names = format_names(self._job.pool.running_processes(can_exit))
             text = f"training is done; waiting for {names}"
@@ -318,21 +299,16 @@ class Job:
         """Whether a lost member may still be replaced."""
         return self.restarts < self.limits.restarts
 
-    def can_regroup(self, cause: Ending) -> bool:
-        """Returns whether another attempt may follow an attempt that ended by `cause`."""
-        elastic = self._elastic_for(cause)
-        return self.can_restart if elastic is None else elastic.can_continue
+    @property
+    def can_regroup(self) -> bool:
+        """Whether another attempt may follow a loss."""
+        return self.can_restart if self.elastic is None else self.elastic.can_continue
 
-    def prepare_attempt(self, cause: Ending) -> str:
+    def prepare_attempt(self) -> str:
         """Prepares another attempt after a loss, and returns a message about what follows."""
-        elastic = self._elastic_for(cause)
-        if elastic is not None:
-            return elastic.record_loss()
+        if self.elastic is not None:
+            return self.elastic.record_loss()
         return f"restarting all members from the last checkpoint {self.count_restart()}"
-
-    def _elastic_for(self, cause: Ending) -> Elastic | None:
-        # Fewer workers would not help against the loss of a data service.
-        return self.elastic if cause.who.startswith("worker ") else None
 
     def count_restart(self) -> str:
         """Counts a restart, and returns a text such as `(1 of 3)`."""
@@ -447,7 +423,7 @@ def handle_loss(job: Job, first: Ending) -> Verdict:
         cause = dataclasses.replace(cause, words=f"{cause}; {stopped}")
     if cause.kind == "left":
         return wait_for_exit(job, cause)
-    if cause.kind == "failed" or not job.can_regroup(cause):
+    if cause.kind == "failed" or not job.can_regroup:
         return end_after_failure(job, cause)
     job.end(job.pool.running_processes(is_grouped))
     return Verdict(cause.code, cause, again=True)
@@ -468,7 +444,7 @@ def handle_stall(job: Job, stalled: Sequence[Process]) -> Verdict:
         f"{first.stalled_step()} (the end of {first.spec.log} shows where its threads are)"
     )
     cause = Ending(first.spec.name, LOST, words)
-    if not job.can_regroup(cause):
+    if not job.can_regroup:
         return end_after_failure(job, cause)
     job.end(job.pool.running_processes(is_grouped))
     return Verdict(cause.code, cause, again=True)

@@ -23,18 +23,16 @@ def run_scope(
     """Locks the run directory if the mode trains, and monitors the other processes of the run.
 
     Workers that reach the end wait for each other. Raises RunnerError if the mode is unknown or
-    another process trains in the directory, MemberLost if another worker or a data service
-    fails, and RunDirectoryRemoved if the directory was removed.
+    another process trains in the directory, MemberLost if another worker fails, and
+    RunDirectoryRemoved if the directory was removed.
     """
     check_mode(mode)
     workers = Workers(strategy)
     should_lock = mode in TRAINING and workers.is_chief
-    services = config.data_services(mode)
-    silence = config.runtime.heartbeat_timeout
     lock = _lock_scope(model_dir) if should_lock else contextlib.nullcontext()
     with (
         lock,
-        failure_detection_scope(strategy, services, silence),
+        failure_detection_scope(strategy),
         server_watch_scope(strategy, config.runtime),
     ):
         yield

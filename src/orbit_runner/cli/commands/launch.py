@@ -42,7 +42,6 @@ _LIMITS = {
     "workers": 1024,
     "min_workers": 1024,
     "ps": 1024,
-    "data_workers": 1024,
     "max_restarts": 10**6,
     "grace": 10**6,
     "rejoin_after": 10**6,
@@ -87,7 +86,6 @@ def make_plan(flags: argparse.Namespace) -> LaunchPlan:
         workers=flags.workers,
         ps=flags.ps,
         evaluator=flags.evaluator,
-        data_workers=flags.data_workers,
         min_workers=flags.min_workers,
         rejoin_after=flags.rejoin_after,
         max_restarts=flags.max_restarts,
@@ -159,13 +157,6 @@ def _add_flags(parser: Parser) -> None:
         help="number of parameter servers (default: runtime.num_parameter_servers)",
     )
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
-    add(
-        "--data_workers",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of tf.data service processes, which make the batches",
-    )
     add(
         "--max_restarts",
         type=int,

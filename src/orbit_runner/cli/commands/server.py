@@ -1,4 +1,4 @@
-"""`runner server`: runs a worker, parameter server or data server for runs on other machines."""
+"""`runner server`: runs a worker or parameter server for runs on other machines."""
 
 from __future__ import annotations
 
@@ -10,44 +10,39 @@ from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_config_flags, build_request
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.addresses import address_problem
 from orbit_runner.distribute.cluster.description import Cluster, check_cluster
 from orbit_runner.distribute.cluster.from_config import from_config, parse_remote_cluster
 from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
 from orbit_runner.errors import RunnerError, format_choices
 
 _DESCRIPTION = """\
-Run a worker, parameter server or data server for runs on other machines, until SIGTERM, SIGHUP or
-Ctrl-C.
+Run a worker or parameter server (ps) for runs on other machines, until SIGTERM, SIGHUP or Ctrl-C.
 
   runner server --role=worker --index=0 --cluster='worker=a:2222;ps=b:2222'
-  runner server --role=data --port=5050 --host=a
 
-A worker or parameter server (ps) serves a run whose --runtime.remote_cluster has the same value as
---cluster. TF_CONFIG, or runtime.cluster in a config, can describe the cluster instead. A data
-server makes batches for any number of runs with
---runtime.tf_data_service=grpc://a:5050,grpc://b:5050. Each server prints one line when ready."""
+It serves a run whose --runtime.remote_cluster has the same value as --cluster. TF_CONFIG, or
+runtime.cluster in a config, can describe the cluster instead. A server prints one line when
+ready."""
 
-_SERVERS = ("worker", "ps")
-_ROLES = (*_SERVERS, "data")
+_ROLES = ("worker", "ps")
 
 
 def main(flags: argparse.Namespace) -> int:
     """Runs a server until a signal arrives. Returns 128 + n for signal n."""
     _refuse_unused_flags(flags)
-    if flags.role == "data":
-        return _serve_data(flags)
     cluster = _find_cluster(flags)
-    if cluster.me.role not in _SERVERS:
+    if cluster.me.role not in _ROLES:
         raise RunnerError(
-            f"this process is {cluster.me}, expected a {format_choices(_SERVERS)}; start a chief "
+            f"this process is {cluster.me}, expected a {format_choices(_ROLES)}; start a chief "
             "or an evaluator with `runner run`",
             path=cluster.source,
             code="bad-cluster",
         )
-    _prepare_process()
     from orbit_runner.distribute.servers import serve_role
+    from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 
+    prepare_environment(RuntimeConfig())
+    redirect_native_output(None)
     return serve_role(cluster, run_exit_code=lambda: None)
 
 
@@ -61,20 +56,11 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--cluster", metavar="TEXT", help="addresses of each role, as in the example above"
     )
-    parser.add_argument("--port", type=int, metavar="P", help="port of a data server")
-    parser.add_argument(
-        "--host", help="host of a data server, as other machines reach it (default: 127.0.0.1)"
-    )
     add_config_flags(parser)
 
 
 def _refuse_unused_flags(flags: argparse.Namespace) -> None:
     """Raises an error if flags have no effect in combination with the others."""
-    if flags.role == "data":
-        unused = [*_given_flags(flags, "index", "cluster"), *_config_flags(flags)]
-        _refuse_flags(unused, "--role=data accepts only --port and --host")
-        return
-    _refuse_flags(_given_flags(flags, "port", "host"), "--port and --host require --role=data")
     if flags.cluster:
         _refuse_flags(_config_flags(flags), "--cluster describes the cluster")
     elif os.environ.get(NAME, "").strip():
@@ -152,24 +138,10 @@ def _require_index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) 
     return flags.index or 0
 
 
-def _serve_data(flags: argparse.Namespace) -> int:
-    host = flags.host or "127.0.0.1"
-    host = f"[{host}]" if ":" in host else host
-    address = f"{host}:{'' if flags.port is None else flags.port}"
-    problem = address_problem(address)
-    if problem:
-        raise RunnerError(f"--port and --host: {problem}", code="server-failed")
-    _prepare_process()
-    from orbit_runner.distribute.servers import serve_data
-
-    return serve_data(address, run_exit_code=lambda: None)
-
-
-def _prepare_process() -> None:
-    from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
-
-    prepare_environment(RuntimeConfig())
-    redirect_native_output(None)
-
-
-COMMAND = Command("server", _DESCRIPTION, _add_flags, ["--role=data --port=5050"], main)
+COMMAND = Command(
+    "server",
+    _DESCRIPTION,
+    _add_flags,
+    ["--role=worker --index=0 --cluster='worker=a:2222;ps=b:2222'"],
+    main,
+)
