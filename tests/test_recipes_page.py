@@ -195,9 +195,8 @@ def test_two_replicas_and_a_cluster(page: Page) -> None:
     assert page.execute(cpus) == 0
 
     page.follow("Train on a cluster")
-    assert page.codes["Train on a cluster"] == [0, 0, 0]
+    assert page.codes["Train on a cluster"] == [0, 0]
     assert _last_step("launched") == 2
-    assert "#SBATCH --nodes=4" in Path("job.sh").read_text()
 
 
 @pytest.mark.slow

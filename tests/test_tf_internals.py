@@ -236,7 +236,6 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "_stochastic_depth": lambda bare: tf_internals.set_block_drop_rates([bare], 0.1),
     "_padded_decode": lambda bare: tf_internals.unpadded_decoding_scope(bare).__enter__(),
     "_actions": tf_internals.declared_arguments,
-    "_add_action": lambda bare: tf_internals.add_argument_again(bare, None),
     "_collective_key_base": lambda bare: tf_internals.collective_keys_scope(1).__enter__(),
     "_log": lambda bare: tf_internals.orbit_log_scope(print).__enter__(),
     "_initialized": lambda bare: tf_internals.has_tensorflow_started(),

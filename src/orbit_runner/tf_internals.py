@@ -832,8 +832,3 @@ def unpadded_decoding_scope(model: tf_keras.Model) -> contextlib.AbstractContext
 def declared_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Returns the flags and arguments of a parser, as `argparse.Action`."""
     return list(_get(parser, "_actions"))
-
-
-def add_argument_again(group: argparse._ArgumentGroup, action: argparse.Action) -> None:
-    """Adds an argument of another parser."""
-    _get(group, "_add_action")(action)

@@ -48,7 +48,6 @@ _LOCAL_ONLY = [
     (["data", "get", "mnist", "--from=gs://b/x"], "--from"),
     (["launch", "--workers=2", "--logs=gs://b/x", "--", *_CLUSTER], "--logs"),
     (["launch", "--workers=2", "--", *_CLUSTER, "--model_dir=gs://b/x"], "--model_dir"),
-    (["manifest", "slurm", "--workers=2", *_CLUSTER, "--model_dir=gs://b/x"], "--model_dir"),
     (["show", "--experiment=digits", "--runtime.xla_cache_dir=gs://b/x"], "runtime.xla_cache_dir"),
     (
         ["show", "--experiment=digits", "--trainer.best_checkpoint_export_subdir=gs://b/x"],

@@ -13,12 +13,12 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.task_data import task_data
 
 ROOT = shipped_root()
-SWEEPS = ROOT / "configs" / "sweeps"
+OTHERS = {ROOT / "configs" / "sweeps", ROOT / "configs" / "clusters"}
 FILES = sorted(
     path
     for folder in ("experiments", "configs")
     for path in (ROOT / folder).rglob("*.*")
-    if SWEEPS not in path.parents
+    if OTHERS.isdisjoint(path.parents)
 )
 EXPERIMENTS = [path.stem for path in FILES if path.parent == ROOT / "experiments"]
 FRAGMENTS = [p.relative_to(ROOT).as_posix() for p in FILES if p.is_relative_to(ROOT / "configs")]

@@ -92,7 +92,7 @@ def _stop(*args: object) -> NoReturn:
 
 def command_words(command: Command) -> list[str]:
     """Returns the words of a command's name."""
-    return [word for word in command.name.split() if not word.startswith("-")]
+    return command.name.split()
 
 
 def all_commands() -> list[Command]:

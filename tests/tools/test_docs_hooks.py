@@ -46,10 +46,10 @@ def test_titles_break_at_dots_and_long_names_at_underscores() -> None:
 
 
 def test_flags_in_titles_do_not_break() -> None:
-    titles = marked("", ("runner manifest slurm --sweep=FILE", "before--after"))[1]
+    titles = marked("", ("runner data get --dir=DIR", "before--after"))[1]
 
     assert titles == [
-        'runner manifest slurm <span class="word">--sweep=FILE</span>',
+        'runner data get <span class="word">--dir=DIR</span>',
         "before--after",
     ]
 

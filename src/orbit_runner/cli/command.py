@@ -185,8 +185,7 @@ class Command:
     """A command. Its module in `cli/commands/` contains it as `COMMAND`.
 
     Attributes:
-        name: The words after `runner`. A flag in it, such as `--sweep=FILE`, selects the command of
-            a `CommandGroup` that has the same words otherwise.
+        name: The words after `runner`.
         help: What it does, for `--help`.
         flags: Adds the flags and arguments to a parser.
         examples: Arguments of the command, for `--help`.
@@ -215,8 +214,7 @@ class Command:
 
     def command_lines(self) -> list[str]:
         """Returns the examples as they are typed."""
-        words = [word for word in self.name.split() if not word.startswith("-")]
-        return [" ".join(["runner", *words, example]).rstrip() for example in self.examples]
+        return [f"runner {self.name} {example}".rstrip() for example in self.examples]
 
     def parser(self) -> Parser:
         """Returns the parser of its flags."""
@@ -254,14 +252,12 @@ class CommandGroup:
 
     def names(self) -> list[str]:
         """Returns the words that may follow the first one."""
-        return list(dict.fromkeys(command.name.split()[1] for command in self.commands))
+        return [command.name.split()[1] for command in self.commands]
 
     def find(self, arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
         """Returns the command that arguments select, and its own arguments, if there is one."""
-        given = {argument.partition("=")[0] for argument in arguments}
-        for command in reversed(self.commands):
-            _, word, *flags = command.name.split()
-            if arguments[:1] == [word] and {flag.partition("=")[0] for flag in flags} <= given:
+        for command in self.commands:
+            if arguments[:1] == command.name.split()[1:]:
                 return command, arguments[1:]
         return None
 

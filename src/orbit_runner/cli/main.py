@@ -29,7 +29,6 @@ GROUPS = {
         "branch": "start a run that continues another one from any step, under changed settings",
         "launch": "start a cluster on this machine, and replace lost members",
         "server": "run a worker or parameter server for runs on other machines",
-        "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
     },
     "Look": {
         "inspect": "show layers, a batch, memory and schedule of an experiment before it trains",

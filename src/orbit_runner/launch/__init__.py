@@ -1,4 +1,1 @@
-"""The processes of a cluster on one machine.
-
-`manifests.py` fills in the templates for Kubernetes, Slurm and Vertex AI.
-"""
+"""The processes of a cluster on one machine."""

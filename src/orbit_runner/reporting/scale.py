@@ -60,18 +60,11 @@ def _commands(plan: ScalePlan) -> Rows:
     gpus = plan.request.gpus_per_worker
     flags = [*plan.request.config_flags]
     strategy = "--runtime.distribution_strategy=multi_worker_mirrored"
-    slurm = [
-        *("runner", "manifest", "slurm", f"--workers={workers}", f"--gpus_per_worker={gpus}"),
-        *(*flags, strategy, "--model_dir=DIR"),
-    ]
     launch = [
         *("runner", "launch", f"--workers={workers}", "--", *flags, strategy),
         f"--runtime.num_gpus={gpus}",
     ]
-    return [
-        ("to run it with Slurm, print a batch script", shlex.join(slurm)),
-        ("to run all workers on one machine", shlex.join(launch)),
-    ]
+    return [("to run all workers on one machine", shlex.join(launch))]
 
 
 def _batch_rows(plan: ScalePlan) -> Rows:

@@ -31,7 +31,7 @@ stdout, as by `runner run`. If a member is lost or stalls, it is replaced, and t
 the last checkpoint; if a member fails, all are stopped. Ctrl-C saves a checkpoint and exits; a
 second Ctrl-C exits at once.
 
-To run on several machines, use Slurm, Kubernetes or Vertex AI: see `runner manifest`.
+To run on several machines, use Slurm, Kubernetes or Vertex AI: see the files in configs/clusters/.
 
 exit codes: 0: success; 2: wrong usage or config; 138: more members were lost than --max_restarts
 allows; 130 and 143: stopped by SIGINT or SIGTERM; 128 + n: a member was killed by signal n;

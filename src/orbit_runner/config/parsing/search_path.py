@@ -40,14 +40,15 @@ def experiment_files() -> dict[str, Path]:
 def fragment_files() -> dict[str, Path]:
     """Returns the files below `configs/`, by the name that `--config_file` accepts.
 
-    The files in `configs/sweeps/` are not among them: they are for `runner sweep`.
+    The files in `configs/sweeps/` and `configs/clusters/` are not among them: they are for `runner
+    sweep`, and for clusters.
     """
     files: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
         configs = root / "configs"
         for path in sorted(configs.rglob("*")):
-            is_sweep = (configs / "sweeps") in path.parents
-            if path.suffix in SUFFIXES and path.is_file() and not is_sweep:
+            is_fragment = path.relative_to(configs).parts[0] not in ("sweeps", "clusters")
+            if path.suffix in SUFFIXES and path.is_file() and is_fragment:
                 files.setdefault(path.relative_to(root).as_posix(), path)
     return dict(sorted(files.items()))
 
