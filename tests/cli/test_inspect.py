@@ -125,7 +125,7 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     hosts = {"worker": ["192.0.2.1:1", "192.0.2.2:1"]}  # Reserved for documentation.
     member = {"cluster": hosts, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(member))
-    given = ["digits", "--workers=2", "--bandwidth=10", "--gpu=H100", "--distribution_strategy=off"]
+    given = ["digits", "--workers=2", "--bandwidth=10", "--distribution_strategy=off"]
     page = tmp_path / "page.html"
 
     assert main(["inspect", *given, QUIET, f"--html={page}"]) == 0
@@ -139,17 +139,12 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     )
     assert scale["request"]["bandwidth_gbit"] == 10
     assert scale["ring_seconds"] == pytest.approx(53002 * 4 / 1.25e9 + 2 * 10e-6)
-    assert scale["settings"]["runtime.num_workers"] == "2"
     assert re.search(
         r"^rehearsal: 2 workers × 1 GPU\n  computed, not measured, .*10 Gbit/s", text, re.M
     )
-    assert re.search(r"^  examples of a step +64  as in the config: 32 on each replica", text, re.M)
-    assert re.search(r"^  gradients +207\.04 KiB  8 trainable weights", text, re.M)
+    assert re.search(r"^  examples of a step +64  32 on each replica", text, re.M)
+    assert re.search(r"^  gradients +207\.04 KiB  each replica", text, re.M)
     assert re.search(r"^  ring all-reduce +190 µs  2\(n-1\)", text, re.M)
-    assert (
-        "runner launch --workers=2 -- --experiment=digits --runtime.distribution_strategy=off "
-        in text
-    )
     assert "<h2>Rehearsal: 2 workers × 1 GPU</h2>" in page.read_text(encoding="utf-8")
 
 
@@ -162,7 +157,6 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
         (["digits", "--workers=2", "--gpus_per_worker=0"], "wrong-usage", ""),
         (["digits", "--workers=2", "--bandwidth=0"], "wrong-usage", ""),
         (["digits", "--workers=2", "--bandwidth=inf"], "wrong-usage", ""),
-        (["digits", "--workers=2", "--gpu=H1"], "wrong-usage", ""),
         (["digits", "--bandwidth=10"], "no-effect", "--bandwidth"),
         (
             ["digits", "--workers=3", "--task.validation_data.global_batch_size=129"],

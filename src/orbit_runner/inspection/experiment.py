@@ -24,16 +24,16 @@ from orbit_runner.inspection.measure import (
     StepGraph,
     StepSizes,
     evaluation_seconds,
-    replica_facts,
     resident_peak,
     run_seconds,
+    scale_of,
     step_peak,
     step_sizes,
     trace_model,
     trace_step,
     training_speed,
 )
-from orbit_runner.inspection.scale import ScalePlan, ScaleRequest, plan_scale
+from orbit_runner.inspection.scale import Scale, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.serving.loader import make_task, single_process_runtime
 from orbit_runner.state.initial_weights import initialize
@@ -122,7 +122,7 @@ class Inspection:
     fine_tuning: Sequence[LayerGroup] = ()
     loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
-    scale: ScalePlan | None = None
+    scale: Scale | None = None
 
     def as_dict(self) -> JsonObject:
         """Returns the values for JSON, without pictures."""
@@ -186,17 +186,17 @@ def inspect_experiment(
         measured = _measure(replica, trainer, schedule, built, peak)
     data = localize(config).data
     table = data.summary()
-    rehearsal = None
+    memory = step_sizes(state, batch if step else None, step)
+    figures = None
     if scale is not None:
-        facts = replica_facts(config, scale, replica.adapter, state, plan, step, measured, batch)
-        rehearsal = plan_scale(scale, facts)
+        figures = scale_of(scale, config, replica.adapter, state, plan, memory.gradients)
     return Inspection(
         name=config.name or "",
         replicas=replica.count,
         layers=layer_rows(state.model, calls, every=every_layer),
         step_flops=step.flops if step else None,
         batches={name: _describe_batch(task, raw_batch) for name, raw_batch in raw.items()},
-        memory=step_sizes(state, batch if step else None, step),
+        memory=memory,
         schedule=schedule,
         measured=measured,
         every_layer=every_layer,
@@ -206,7 +206,7 @@ def inspect_experiment(
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
-        scale=rehearsal,
+        scale=figures,
     )
 
 

@@ -1,6 +1,6 @@
 """Traces and measures a training step: its operations, gradients, memory and speed.
 
-From these follow the time of the whole run, and what a rehearsal computes for more replicas.
+From these follow the time of the whole run, and the figures of a cluster.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
-from orbit_runner.inspection.scale import Gradient, ReplicaFacts, ScaleRequest
+from orbit_runner.inspection.scale import Scale, ScaleRequest, network_seconds
 from orbit_runner.inspection.schedule import Schedule
-from orbit_runner.state.replica_state import replica_local_variables
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import batch_bytes
 from orbit_runner.step.layers import LayerCalls
@@ -28,7 +27,6 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
-from orbit_runner.utils.mfu import peak_flops
 
 if TYPE_CHECKING:
     import tf_keras
@@ -102,7 +100,7 @@ def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None)
         weights=variable_bytes(state.model.weights),
         optimizer=variable_bytes(state.optimizer_variables()),
         average=variable_bytes(state.ema.averages if state.ema is not None else ()),
-        gradients=dense if step is None else sum(gradient.size for gradient in step.gradients),
+        gradients=dense if step is None else step.gradient_bytes,
         inputs=None if batch is None else batch_bytes(batch),
     )
 
@@ -195,43 +193,39 @@ def _train(trainer: Trainer, steps: int) -> float:
     return time.perf_counter() - start
 
 
-def replica_facts(
+def scale_of(
+    request: ScaleRequest,
     config: ExperimentConfig,
-    scale: ScaleRequest,
     adapter: TaskAdapter,
     state: TrainState,
     plan: Plan | str,
-    step: StepGraph | None,
-    measured: Measurement | None,
-    batch: Tensors | str,
-) -> ReplicaFacts:
-    """Returns what is known of one replica, for a rehearsal."""
-    runtime = config.runtime
+    gradient_bytes: int,
+) -> Scale:
+    """Returns the figures of a cluster; `plan` may be why it is unknown."""
     known = None if isinstance(plan, str) else plan
-    dtype = runtime.mixed_precision_dtype or "float32"
-    weights = state.model.trainable_weights
-    gradients = (
-        step.gradients if step else [describe_gradient(weight, weight) for weight in weights]
-    )
     data = getattr(config.for_task.task, "train_data", None)
-    file_size, file_reading = _training_files(config)
-    return ReplicaFacts(
-        examples_per_step=adapter.examples_per_step(data) or None if known else None,
-        steps_per_epoch=known.steps_per_epoch or None if known else None,
-        train_steps=known.train_steps if known else None,
+    examples = adapter.examples_per_step(data) or None if known else None
+    steps = known.steps_per_epoch or None if known else None
+    file_bytes, reading = _training_files(config)
+    read = None
+    if reading == "memory":
+        read = 0.0
+    elif reading and file_bytes is not None and steps:
+        read = file_bytes / steps / (request.workers if reading == "own" else 1)
+    return Scale(
+        request=request,
+        replicas=request.replicas,
+        examples_per_step=examples,
+        examples_per_worker=examples and examples / request.workers,
+        examples_per_replica=examples and examples / request.replicas,
+        steps_per_epoch=steps,
+        gradient_bytes=gradient_bytes,
+        ring_seconds=network_seconds(request, gradient_bytes),
+        file_bytes=file_bytes,
+        file_reading=reading,
+        file_bytes_per_step=read,
+        checkpoint_bytes=_checkpoint_bytes(state),
         checkpoint_interval=known.checkpoint_interval if known else 0,
-        gradients=gradients,
-        averaged_size=variable_bytes(replica_local_variables(state.model)),
-        logical_replicas=runtime.logical_replicas,
-        flops=step.flops if step else None,
-        dtype=dtype,
-        peak_flops=peak_flops(scale.gpu, dtype),
-        measured_seconds=1 / measured.steps_per_second if measured else None,
-        batch_size=None if isinstance(batch, str) else batch_bytes(batch),
-        checkpoint_size=_checkpoint_bytes(state),
-        file_size=file_size,
-        file_reading=file_reading,
-        all_reduce=runtime.effective_all_reduce,
     )
 
 
@@ -265,13 +259,13 @@ class StepGraph:
         function: The concrete function, which takes the batch.
         calls: The calls of the model's layers in the step.
         flops: Floating-point operations of the step; None if unknown.
-        gradients: The gradients that the optimizer gets.
+        gradient_bytes: The size of the gradients that the optimizer gets.
     """
 
     function: tf.types.experimental.ConcreteFunction
     calls: LayerCalls
     flops: int | None
-    gradients: tuple[Gradient, ...] = ()
+    gradient_bytes: int = 0
 
     def run(self, batch: Tensors) -> None:
         """Runs the step, which changes the weights."""
@@ -305,21 +299,19 @@ def trace_step(
 
     tensors = tf.nest.flatten(batch, expand_composites=True)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors]
-    gradients: dict[int, Gradient] = {}
-    with calls.recorded_scope(), _recorded_gradients_scope(trainer.state.optimizer, gradients):
+    sizes: dict[int, int] = {}
+    with calls.recorded_scope(), _recorded_gradients_scope(trainer.state.optimizer, sizes):
         traced = tf.function(one_step, autograph=False).get_concrete_function(*specs)
     flops = step_flops(traced.graph, pieces)
     if shards > 1 and flops is not None:
         # The loops over shards cannot be told from those over the pieces of a batch.
         flops = flops * shards if pieces <= 2 else None
-    return StepGraph(traced, calls, flops, (*gradients.values(),))
+    return StepGraph(traced, calls, flops, sum(sizes.values()))
 
 
 @contextlib.contextmanager
-def _recorded_gradients_scope(
-    optimizer: Optimizer, gradients: dict[int, Gradient]
-) -> Iterator[None]:
-    """Records the gradients that the optimizer gets, by the `id` of the weight.
+def _recorded_gradients_scope(optimizer: Optimizer, sizes: dict[int, int]) -> Iterator[None]:
+    """Records the sizes of the gradients that the optimizer gets, by the `id` of the weight.
 
     If the strategy had several replicas, the optimizer would reduce them first.
     """
@@ -329,7 +321,7 @@ def _recorded_gradients_scope(
         pairs = [*grads_and_vars]
         for gradient, variable in pairs:
             if gradient is not None:
-                gradients[id(variable)] = describe_gradient(gradient, variable)
+                sizes[id(variable)] = _gradient_bytes(gradient, variable)
         return apply_gradients(pairs, *args, **kwargs)
 
     optimizer.apply_gradients = record
@@ -339,18 +331,14 @@ def _recorded_gradients_scope(
         del optimizer.apply_gradients
 
 
-def describe_gradient(
-    gradient: tf.Tensor | tf.IndexedSlices | tf.Variable, variable: tf.Variable
-) -> Gradient:
-    """Returns what a replica sends of a gradient: a tensor, or rows if it is sparse."""
-    name = variable.name.partition(":")[0]
-    dtype = gradient.dtype.name
+def _gradient_bytes(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> int:
+    """Returns the size of what a replica sends of a gradient: a tensor, or rows if it is sparse."""
     if isinstance(gradient, tf.IndexedSlices):
         parts = (gradient.values, gradient.indices)
         if all(part.shape.is_fully_defined() for part in parts):
-            size = sum(part.shape.num_elements() * part.dtype.size for part in parts)
-            return Gradient(name, dtype, size, is_sparse=True)
-    return Gradient(name, dtype, variable.shape.num_elements() * gradient.dtype.size)
+            return sum(part.shape.num_elements() * part.dtype.size for part in parts)
+    size: int = variable.shape.num_elements() * gradient.dtype.size
+    return size
 
 
 def trace_model(

@@ -24,9 +24,6 @@ _PEAKS: tuple[tuple[str, dict[tuple[str, ...], float]], ...] = (
     (r"\bT4\b", {("float16",): 65.0, _FULL: 8.1}),
 )
 
-# The names that `runner inspect --gpu` accepts.
-GPUS = ("H200", "H100", "H100 PCIe", "A100", "L4", "A10", "V100", "T4")
-
 
 def peak_flops(device: str, dtype: str) -> float | None:
     """Returns the peak of a device in FLOP/s, or None if it is not known, as for CPUs.

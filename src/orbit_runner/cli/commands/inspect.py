@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner import exit_codes
@@ -31,7 +31,7 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
-from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest, real_settings
+from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.html import page
@@ -40,7 +40,6 @@ from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.garbage_collection import paused_collection_scope
-from orbit_runner.utils.mfu import GPUS
 from orbit_runner.utils.signals import describe_exit
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
@@ -67,7 +66,7 @@ def main(flags: argparse.Namespace) -> int:
     """Prints the inspection of an experiment. Returns 0."""
     apply_argument(flags, flags.inspected, "EXPERIMENT")
     request = build_request(flags)
-    scale = _scale_request(flags, request)
+    scale = _scale_request(flags)
     resolved = resolve(request if scale is None else _add_cluster(request, scale))
     print_notes(resolved)
     missing = _find_data_problems(resolved)
@@ -144,12 +143,6 @@ def _add_scale_flags(parser: Parser) -> None:
         help="bandwidth of the network link of a worker in each direction, in Gbit/s; "
         f"{BANDWIDTH_GBIT:g} if not given",
     )
-    add(
-        "--gpu",
-        choices=GPUS,
-        help="compute the time of a step from the peak of this GPU, as a lower bound; by default "
-        "only --measure shows it",
-    )
 
 
 def _count(most: int) -> Callable[[str], int]:
@@ -174,10 +167,10 @@ def _parse_bandwidth(text: str) -> float:
     return value
 
 
-def _scale_request(flags: argparse.Namespace, request: Request) -> ScaleRequest | None:
+def _scale_request(flags: argparse.Namespace) -> ScaleRequest | None:
     """Returns the cluster that is rehearsed, or None if no flag asks for it."""
     if flags.workers is None:
-        for name in ("gpus_per_worker", "bandwidth", "gpu"):
+        for name in ("gpus_per_worker", "bandwidth"):
             if getattr(flags, name) is not None:
                 raise RunnerError(
                     "has no effect without --workers; add --workers=N or remove it",
@@ -189,8 +182,6 @@ def _scale_request(flags: argparse.Namespace, request: Request) -> ScaleRequest 
         workers=flags.workers,
         gpus_per_worker=flags.gpus_per_worker or 1,
         bandwidth_gbit=flags.bandwidth or BANDWIDTH_GBIT,
-        gpu=flags.gpu or "",
-        config_flags=(*_config_flags(request),),
     )
 
 
@@ -198,25 +189,9 @@ def _add_cluster(request: Request, scale: ScaleRequest) -> Request:
     """Returns the request with the settings of the cluster, which override all others."""
     flag_of = {"runtime.num_gpus": "--gpus_per_worker"}
     added = [
-        (flag_of.get(path, "--workers"), path, value)
-        for path, value in real_settings(scale).items()
+        (flag_of.get(path, "--workers"), path, value) for path, value in scale.settings().items()
     ]
     return dataclasses.replace(request, flags=(*request.flags, *added))
-
-
-def _config_flags(request: Request) -> Iterator[str]:
-    """Yields the flags of a request, as another command accepts them."""
-    for name, values in (
-        ("import", request.imports),
-        ("experiment", (request.experiment,) if request.experiment else ()),
-        ("config_file", request.config_files),
-        ("gin_file", request.gin_files),
-        ("params_override", request.params_overrides),
-        ("gin_param", request.gin_params),
-    ):
-        yield from (f"--{name}={value}" for value in values)
-    for _, path, value in request.flags:
-        yield f"--{path}={value}"
 
 
 def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
