@@ -39,7 +39,6 @@ LAYERS = (
     "train.callbacks.base",
     "run_directory",
     "compare",
-    "profiling",
     "trackers",
     "train",
     "serving",
@@ -64,7 +63,6 @@ WITHOUT_TENSORFLOW = (
     "registry",
     "config",
     "trackers",
-    "profiling",
     "run_directory.paths",
     "sweep",
 )

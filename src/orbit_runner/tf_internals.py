@@ -115,6 +115,8 @@ NAMES = {
     "PerWorkerDistributedIterator": (
         "tensorflow.python.distribute.coordinator.values:PerWorkerDistributedIterator"
     ),
+    # The files of the profiler.
+    "XSpace": "tensorflow.tsl.profiler.protobuf.xplane_pb2:XSpace",
     # Checkpoints and event files.
     "Trackable": "tensorflow:__internal__.tracking.Trackable",
     "CheckpointInitialValueCallable": (

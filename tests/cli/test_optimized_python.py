@@ -33,7 +33,6 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ["verify", str(KEPT)],
         ["launch", "--workers=2", "--", "--experiment=digits", "--model_dir=a",
          "--distribution_strategy=multi_worker_mirrored"],
-        ["profile", "digits"],
         ["export", str(KEPT)],
         ["predict", str(KEPT), "a.png"],
         ["reproduce", str(KEPT)],

@@ -177,7 +177,6 @@ def test_directory_in_place_of_a_file_is_refused_and_kept(
     [
         ["--experiment=digits", "--model_dir={}"],
         ["export", "run", "--to={}"],
-        ["profile", "digits", "--keep={}"],
         ["data", "get", "mnist", "--dir={}"],
         ["init", "{}"],
         ["sweep", "s.yaml", "--model_dir={}"],

@@ -94,7 +94,6 @@ CASES = [
     (["batch", "digits", "--step=1", "--images="], "bad-path", "--images"),
     (["replay", "run", "--step=1", "--layer=a", "--out=run"], "bad-path", "--out"),
     (["replay", "run", "--step=1", "--verify", "--no_verify"], "wrong-usage", ""),
-    (["profile", "digits", "--keep=plain.txt"], "bad-path", "--keep"),
     (["export", "run", "--to=plain.txt/a"], "bad-path", "--to"),
     (["runs", ".", "--json", "--csv"], "wrong-usage", ""),
     (["compare", "run", "--json", "--csv"], "wrong-usage", ""),

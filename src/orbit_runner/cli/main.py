@@ -33,7 +33,6 @@ GROUPS = {
     },
     "Look": {
         "inspect": "show layers, a batch, memory and schedule of an experiment before it trains",
-        "profile": "show how long each part of a training step takes",
         "batch": "show the examples of a training step: index, file, label, augmentation",
         "seen": "list the steps in which an example was or will be trained on",
         "runs": "list runs: status, progress, results, and the settings that differ",

@@ -79,7 +79,7 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"{best}/(best{_CHECKPOINT}|checkpoint|info\.json(\.damaged(-\d+)?)?|\.writing-\d+/.+)",
         rf"ema_checkpoints/(average_weights{_CHECKPOINT}|checkpoint|\.writing-\d+/.+)",
         rf"(train|{re.escape(summaries)}){_EVENTS}",
-        r"train/plugins/profile/[^/]+/([^/]+\.xplane\.pb|steps\.json)",
+        r"train/plugins/profile/[^/]+/[^/]+\.xplane\.pb",
         r"\.assets-\d+/[^/]+",
         r"logs/(.+/)?[^/]+\.log|\.cluster/.+",
         rf"({'|'.join(map(re.escape, tracker_directories()))})/.+",

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.profiling.profile import profile_of
-from orbit_runner.profiling.trace_files import TraceFiles, newest_trace
 from orbit_runner.reporting.document import (
     Chart,
     Html,
@@ -30,7 +25,6 @@ from orbit_runner.reporting.exports import export_table
 from orbit_runner.reporting.html import explanation, page, tiles
 from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
-from orbit_runner.reporting.profile import profile_sections
 from orbit_runner.reporting.report_data import InputData, ModelData, ReportData, parse_evaluation
 from orbit_runner.reporting.svg import share_bar
 from orbit_runner.run_directory.evaluations import read_evaluations
@@ -60,7 +54,6 @@ _MOST_STEPS = 5  # of evaluations that are not finite
 _MOST_PARTIAL = 10
 _OF_TRAINING, _OF_MACHINE = "training", "speed and machine"
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
-_PROFILE_ROWS = 10
 
 
 def report_page(
@@ -88,7 +81,6 @@ def report_page(
         Section("Config", [_folded("all settings", config)]),
         Section("Starts", [_starts(run)]),
         Section("Time", _times(run)),
-        Section("Profile", profile_parts(run.summary.path)),
         Section("Weights", _weights(run, conditions)),
         Section("Environment", [_environment(run)]),
     ]
@@ -381,18 +373,3 @@ def export_parts(records: Sequence[JsonObject]) -> list[Part]:
     counts = sorted({str(check.get("examples", "?")) for check in checks})
     note = f"compared with the model on {' and '.join(counts)} validation examples"
     return [*([explanation(note)] if checks else []), export_table(records)]
-
-
-def profile_parts(run: Path) -> Sequence[Part]:
-    """Returns the newest profile of a run; empty if it has no trace."""
-    trace = newest_trace(run)
-    return [] if trace is None else _profile_of_trace(trace)
-
-
-# A report is written again and again during a run, and reading a trace can take seconds.
-@functools.lru_cache(maxsize=1)
-def _profile_of_trace(trace: TraceFiles) -> Sequence[Part]:
-    try:
-        return profile_sections(profile_of(trace), _PROFILE_ROWS)
-    except RunnerError as error:
-        return [Text(first_line(error), "bad")]

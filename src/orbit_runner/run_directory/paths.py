@@ -70,11 +70,6 @@ class RunDirectory:
         return self.path / "branch.json"
 
     @property
-    def profiles(self) -> Path:
-        """The directory of the traces of training steps, where TensorBoard looks for them."""
-        return self.path / "train" / "plugins" / "profile"
-
-    @property
     def report(self) -> Path:
         """The report of the run as an HTML page."""
         return self.path / "report.html"

@@ -17,7 +17,6 @@ from orbit_runner.train.memory_errors import VALIDATION_DATA
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
-from orbit_runner.train.step_profiler import profile_scope
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
 
@@ -39,8 +38,10 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
     with (
         run.stops.signals.installed_scope(),
         run.checkpoints.completed_saves_scope(),
-        profile_scope(profiler),
+        contextlib.ExitStack() as at_end,
     ):
+        if profiler is not None:
+            at_end.callback(profiler.stop)
         logs = train(run, controller, evaluates=mode == "train_and_eval")
         if mode == "train_and_post_eval" and not run.stopped_by_time:
             logs = evaluate(run, controller)

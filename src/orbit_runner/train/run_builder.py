@@ -66,7 +66,7 @@ from orbit_runner.train.records import Records
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import class_warnings, run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
-from orbit_runner.train.step_profiler import build_step_profiler
+from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.stop_requests import StopRequests, TimeLimits, build_time_limits
 from orbit_runner.train.trainer import LoopParts, Trainer
 from orbit_runner.utils.log import note, phase
@@ -167,16 +167,23 @@ def build_run(
     steps = _validation_steps(config, adapter) if evaluates else 0
     builder = RunBuilder(config, adapter, strategy, state, str(model_dir))
 
+    def read_step() -> int:
+        return int(state.global_step.numpy())
+
     def next_piece_length(steps: int) -> int:
-        stops.heartbeat.beat(lambda: int(state.global_step.numpy()))
+        stops.heartbeat.beat(read_step)
         return stops.next_piece_length(steps)
 
+    profiler = None
+    if config.trainer.profile_steps and workers.is_chief:
+        first, last = config.trainer.profile_steps
+        profiler = StepProfiler(first, last, model_dir / "train", read_step)
     # Workers would have to reduce their metrics together in each record. A run that may return to a
     # checkpoint must detect divergence at the same step each time.
     cuts_at_records = workers.count > 1 or config.trainer.rolls_back
     loop = LoopParts(
         LoopPieces(config.runtime.grace_period, next_piece_length),
-        build_step_profiler(config, directory, state) if workers.is_chief else None,
+        profiler,
         workers,
         records_in_graph=records_in_graph
         and not cuts_at_records

@@ -80,7 +80,7 @@ def _compiled_loop(chunks: Chunks, take: Take, recorder: Recorder | None) -> Loo
     @tf.function(autograph=False, jit_compile=True)
     def piece(first: tf.Tensor, count: tf.Tensor) -> None:
         # XLA needs static shapes. Batches that a short piece does not use are ignored.
-        with tf.name_scope("make_batches"):  # `profiling.op_attribution` looks for it.
+        with tf.name_scope("make_batches"):  # for readers of a trace
             batches = chunks(first, chunks.length, 0)
         tf.while_loop(*_row_loop(take, batches, count))
 

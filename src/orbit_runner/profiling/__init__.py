@@ -1,1 +1,0 @@
-"""Where the time of a step goes, by traces of TensorFlow's profiler."""
