@@ -15,19 +15,12 @@ from tests.support.toy import make_strategy, session_of
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_layer_that_does_not_fit_into_memory_names_its_setting(
-    strategy: str, tmp_path: Path
-) -> None:
+def test_model_that_does_not_fit_into_memory_is_named(strategy: str, tmp_path: Path) -> None:
     config = keras_config(task__model__arguments__units=2_000_000_000)
     task = TASKS.get(config.task.name).load()(config.task)
 
-    with raises("out-of-memory", "task.model.arguments.units"):
+    with raises("out-of-memory", "task.model"):
         session_of(config, tmp_path, make_strategy(strategy), task=task)
-
-
-def test_shape_that_has_too_many_elements_does_not_fit_either() -> None:
-    with raises("out-of-memory", "task.model"), model_error_scope(digits_config()):
-        tf.random.stateless_uniform([64, 10**18], [1, 2])
 
 
 def test_other_invalid_argument_is_raised() -> None:
@@ -46,7 +39,7 @@ def test_op_that_xla_cannot_compile_names_its_setting() -> None:
         pool(tf.zeros([1, 4, 4, 1]))
 
 
-def test_op_without_a_deterministic_kernel_is_named_with_its_layer() -> None:
+def test_op_without_a_deterministic_kernel_names_its_setting() -> None:
     message = (
         "Graph execution error:\n\nDetected at node gradient_tape/net/block/noise/Grad defined at\n"
         "A deterministic GPU implementation of Noise is not currently available.\n"
@@ -56,7 +49,7 @@ def test_op_without_a_deterministic_kernel_is_named_with_its_layer() -> None:
         raise tf.errors.UnimplementedError(None, None, message)
     assert caught.value.path == "runtime.deterministic"
     text = str(caught.value)
-    assert "op Grad in net/block/noise has no deterministic kernel on this device: A det" in text
+    assert "an op has no deterministic kernel on this device: A deterministic GPU impl" in text
     assert "set runtime.enable_xla to true" in text
 
 

@@ -45,9 +45,8 @@ from orbit_runner.step.results import LayerRow, TensorSummary
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.error_messages import TRAIN_DATA, VALIDATION_DATA, error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.memory_errors import TRAIN_DATA, VALIDATION_DATA
 from orbit_runner.train.run_builder import RunBuilder
 from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, make_plan
@@ -253,9 +252,7 @@ class _Replica:
         self.config = follow_run(alone, 0 if isinstance(self.plan, str) else self.plan.train_steps)
         phase("building the model")
         self.state = build_state(self.config, self.adapter, strategy)
-        self.errors_scope: ErrorsScope = functools.partial(
-            error_message_scope, config, replicas=self.count
-        )
+        self.errors_scope: ErrorsScope = functools.partial(error_message_scope, config)
         self.builder = RunBuilder(self.config, self.adapter, strategy, self.state, "")
 
     def read_batch(self, section: str) -> Tensors | str:

@@ -138,8 +138,7 @@ def _answers(request: JsonObject) -> Iterator[dict[str, object]]:
         request["strategy"],
     )
     run = side.run
-    replicas = run.strategy.num_replicas_in_sync
-    errors = error_message_scope(run.config, replicas=replicas, step=lambda: run.step)
+    errors = error_message_scope(run.config, step=lambda: run.step)
     with quiet_orbit_scope(), local_strategy(run.strategy).scope(), errors:
         yield side.report()
         for line in sys.stdin:

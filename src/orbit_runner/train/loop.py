@@ -9,11 +9,9 @@ from typing import Any
 
 import orbit
 
-from orbit_runner.distribute.parameter_server import local_strategy
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.memory_errors import VALIDATION_DATA
+from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
 from orbit_runner.train.nonfinite.handling import handle_divergence
 from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
@@ -123,8 +121,7 @@ def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
     run.callbacks.on_evaluate_begin(run)
-    replicas = local_strategy(run.strategy).num_replicas_in_sync
-    with error_message_scope(run.config, VALIDATION_DATA, replicas=replicas, step=lambda: run.step):
+    with error_message_scope(run.config, VALIDATION_DATA, step=lambda: run.step):
         return controller.evaluate(run.validation_steps)
 
 

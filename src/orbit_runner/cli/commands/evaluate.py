@@ -171,13 +171,11 @@ def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> JsonObject:
         with paused_collection_scope():
             from orbit_runner import train_lib
             from orbit_runner.serving.evaluation import CheckpointEvaluation
-            from orbit_runner.train.error_messages import error_message_scope
-            from orbit_runner.train.memory_errors import VALIDATION_DATA
+            from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
 
         bind_gin(selected.resolved)
         strategy, task = train_lib.prepare(config, str(selected.run), mode="eval")
-        replicas = strategy.num_replicas_in_sync
-        with error_message_scope(config, VALIDATION_DATA, replicas=replicas):
+        with error_message_scope(config, VALIDATION_DATA):
             evaluation = CheckpointEvaluation.restore(
                 config, task, strategy, selected.run, selected.choice, selected.weights
             )
