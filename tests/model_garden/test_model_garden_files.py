@@ -223,8 +223,8 @@ def test_show_and_validate_print_one_note_about_unused_settings(
     file = tmp_path / "mine.yaml"
     file.write_text(
         "official: resnet_imagenet\n"
-        "task: {train_data: {aug_policy: randaug}}\n"
         "runtime: {loss_scale: dynamic}\n"
+        "trainer: {allow_tpu_summary: true}\n"
     )
     given = [str(file)] if command == "validate" else [f"--experiment={file}"]
 
@@ -233,9 +233,9 @@ def test_show_and_validate_print_one_note_about_unused_settings(
     told = capsys.readouterr()
     assert told.err[told.err.index("note: ") :].splitlines() == [
         "note: 2 settings have no effect; --strict makes this an error",
-        f"  task.train_data.aug_policy — {file}:2",
-        "    got 'randaug', which has no effect here: nothing in Model Garden reads it",
-        f"  runtime.loss_scale — {file}:3",
+        f"  trainer.allow_tpu_summary — {file}:3",
+        "    got true, which has no effect here: summaries are written between loops, on the host",
+        f"  runtime.loss_scale — {file}:2",
         "    only float16 needs a loss scale, but mixed_precision_dtype is not float16",
     ]
     assert main([command, *given, "--strict"]) == 2

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.compatibility import has_weights_only
 from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
@@ -206,7 +205,7 @@ class Checkpoints:
 
     def _problem(self, place: CheckpointLocation) -> str:
         """Returns why a checkpoint cannot be used, or "" if it can."""
-        damage = early_check.find_damage(place)
+        damage = place.folder.damage(place.step)
         if damage:
             return f"is damaged: {damage}"
         return content_problem(place, known=self._state.non_finite)

@@ -19,7 +19,6 @@ from official.modeling.hyperparams import base_config, oneof
 from orbit_runner.config.declarations import path_kind
 from orbit_runner.config.parsing.conversion import Mismatch, convert
 from orbit_runner.config.schema.base import Config, OneOf, config_class
-from orbit_runner.model_garden.unused_fields import unused_reason
 
 _HELP = "a Model Garden setting"
 _SCALARS = (str, int, float, bool, type(None))
@@ -117,7 +116,7 @@ def mirror_class(
         (
             name,
             _union_of(hints[name], more[name]) if name in more else hints[name],
-            _field(name, value, unused_reason(cls, name)),
+            _field(name, value),
         )
         for name, value in _defaults(cls).items()
         if name in hints
@@ -183,8 +182,8 @@ def _fits(value: object, hint: object) -> bool:
     return True
 
 
-def _field(name: str, default: object, dead: str = "") -> object:
-    metadata = {"help": _HELP, "merged": True, "unsupported": "", "ignored": dead}
+def _field(name: str, default: object) -> object:
+    metadata = {"help": _HELP, "merged": True, "unsupported": "", "ignored": ""}
     metadata["path"] = path_kind(name)
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 

@@ -51,7 +51,6 @@ from orbit_runner.train.callbacks.own_callbacks import (
     Pruning,
     RecordWriter,
     SaveErrors,
-    ThreadAdvice,
 )
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import distribute
@@ -334,7 +333,7 @@ def _loop_callbacks(
     """
     callbacks: list[Callback | None] = []
     if trainer is not None:
-        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train), ThreadAdvice()]
+        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train)]
         if getattr(config.for_task.task, "pruning", None):
             callbacks.append(Pruning())
         callbacks.append(SaveErrors())

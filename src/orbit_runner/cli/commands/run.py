@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.cli.command import Command, Parser, normalize_spelling
@@ -295,8 +294,6 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
     progress = progress_of(flags, title, place, brief=not job.writes_results)
     with progress.shown_scope():
         progress.phase("importing tensorflow")
-        if job.writes_results:
-            early_check.start_check(job.model_dir)
         with setting_error_scope(job.resolved), disk_error_scope(job.model_dir):
             prepare_process(job)
             try:
