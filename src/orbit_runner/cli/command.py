@@ -63,8 +63,9 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def arguments(self) -> list[argparse.Action]:
-        """The flags and arguments."""
-        return declared_arguments(self)
+        """The flags and arguments, without the one that stands for all settings."""
+        declared = declared_arguments(self)
+        return [action for action in declared if SETTING_FLAG not in action.option_strings]
 
     def error(self, message: str) -> NoReturn:
         """Raises a `RunnerError` instead of printing the error and exiting."""
