@@ -149,7 +149,7 @@ def test_trial_that_does_not_exist_is_refused(tmp_path: Path, flag: str, changes
 
 
 def test_longer_training_is_refused_if_settings_depend_on_its_length(tmp_path: Path) -> None:
-    schedule = "{type: cosine, cosine: {decay_steps: auto}}"
+    schedule = "{type: cosine, cosine: {initial_learning_rate: 0.1, decay_steps: auto}}"
     text = TEXT.replace("constant.learning_rate", "cosine.initial_learning_rate").replace(
         "space:", f"  trainer.optimizer_config.learning_rate: {schedule}\nspace:"
     )

@@ -24,7 +24,7 @@ ROOT = DOCS.parent
 YAML_FILES = sorted(
     path
     for path in [*(ROOT / "experiments").glob("*.yaml"), *(ROOT / "configs").rglob("*.yaml")]
-    if path.parent.name != "sweeps"
+    if path.parent.name not in ("sweeps", "clusters")
 )
 
 
