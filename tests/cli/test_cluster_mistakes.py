@@ -170,5 +170,5 @@ def test_show_validate_and_diff_work_without_the_cluster(
     checked = cli("validate", "shown.yaml")
 
     assert (checked.returncode, checked.stdout) == (0, "shown.yaml: ok\n")
-    differing = cli("diff", "digits", "shown.yaml")
+    differing = cli("show", "--experiment=digits", "--diff=shown.yaml")
     assert "distribution_strategy" in differing.stdout

@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("arguments", "expected"),
     [
         (["show", "--experiment=digits"], "\n  seed: 3\n"),
-        (["explain", "seed", "--experiment=digits"], "\n  value      3 (--runtime.seed)\n"),
+        (["help", "seed", "--experiment=digits"], "\n  value      3 (--runtime.seed)\n"),
     ],
 )
 def test_valid_setting_is_used_by_commands_that_print_the_config(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.command import Command
-from orbit_runner.cli.commands.completion import candidates
+from orbit_runner.cli.completion import candidates
 from orbit_runner.cli.flags.values import PathValue
 from orbit_runner.cli.main import GROUPS, main
 from tests.support.command_examples import (
