@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from tests.support.problems import fails
-
-CLUSTER = json.dumps({"chief": ["a:1"], "worker": ["127.0.0.1:2"], "ps": ["c:3"]})
 
 
 @pytest.fixture
@@ -95,29 +92,3 @@ def test_validate_applies_flags_before_checking_the_file(
 
     said = capsys.readouterr()
     assert (code, said.out) == (0, "a.yaml: ok\n"), said.err
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--config_file=c.yaml"],
-        ["--gin_file=g.gin"],
-        [f"--params_override=runtime.distribution_strategy=parameter_server,runtime.cluster={CLUSTER}"],
-        ["--gin_param=runtime.distribution_strategy = 'parameter_server'", f"--gin_param=runtime.cluster = {CLUSTER}"],
-        ["--distribution_strategy=parameter_server", f"--runtime.cluster={CLUSTER}"],
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("folder")
-def test_server_reads_the_cluster_from_any_config_flag(flags: list[str]) -> None:
-    Path("c.yaml").write_text(
-        f"runtime: {{distribution_strategy: parameter_server, cluster: {CLUSTER}}}\n"
-    )
-    Path("g.gin").write_text(
-        f"runtime.distribution_strategy = 'parameter_server'\nruntime.cluster = {CLUSTER}\n"
-    )
-
-    fails(
-        ["server", "--experiment=digits", *flags, "--role=ps", "--index=4"],
-        "bad-cluster",
-        "runtime.cluster",
-    )

@@ -54,18 +54,6 @@ def test_help_lists_every_command(accepted: Accepted, arguments: tuple[str, ...]
         assert f"\n  {command} " in text
 
 
-def test_version_prints_versions_and_devices(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert main(["--version", "--json"]) == 0
-    values = json.loads(capsys.readouterr().out)
-
-    assert lines["orbit_runner"] == values["orbit_runner"]
-    assert values["orbit_runner"].count(".") == 2
-    assert {"python", "tensorflow", "git", "portable_numerics"} < {*values}
-    assert {*lines} == {*values}
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "path"),
     [

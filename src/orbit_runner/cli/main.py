@@ -78,8 +78,10 @@ examples:
          --gin_param='trainer.train_steps=1000'
   runner show --experiment=digits --task.model.dropout_rate=0.2 --origins
 
-`runner COMMAND --help` lists the flags of a command, `runner help SETTING` describes a setting.
-`runner --version` prints versions and devices, `runner --completion SHELL` a completion script.
+`runner COMMAND --help` lists the flags of a command.
+`runner help SETTING` describes a setting: type, default, allowed values and effect.
+`runner --version` prints versions, devices and the git revision.
+`runner --completion SHELL` prints the script that completes commands and flags.
 """
 
 
