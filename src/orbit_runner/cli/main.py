@@ -79,7 +79,7 @@ examples:
   runner show --experiment=digits --task.model.dropout_rate=0.2 --origins
 
 `runner COMMAND --help` lists the flags of a command.
-`runner help SETTING` describes a setting: type, default, allowed values and effect.
+`runner help SETTING` describes a setting: type, default and effect.
 `runner --version` prints versions, devices and the git revision.
 `runner --completion SHELL` prints the script that completes commands and flags.
 """

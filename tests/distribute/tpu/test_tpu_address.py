@@ -46,7 +46,6 @@ def listener(answer: bytes | None) -> Iterator[str]:
                     if answer is not None:
                         connection.recv(100)
                         connection.sendall(answer)
-                        connection.shutdown(socket.SHUT_WR)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
