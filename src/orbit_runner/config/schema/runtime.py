@@ -10,7 +10,6 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
-from orbit_runner.errors import unknown_name_message
 
 NUMERICS = ("native", "portable")
 ROLES = ("chief", "worker", "ps", "evaluator")
@@ -22,8 +21,6 @@ ALL_REDUCE_ALGORITHMS = (
     "hierarchical_copy",
     "reduction_to_one_device",
 )
-# Others have a meaning already, or cannot be handled.
-NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGURG", "SIGXCPU")
 LOGICAL_REPLICAS = "runtime.logical_replicas"
 _SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 _OR_NATIVE = "or runtime.numerics: native"
@@ -32,32 +29,6 @@ _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
 Problems = Iterator[Problem]
-
-
-@config_class
-class PreemptionConfig(Config):
-    """How the platform gives notice that it will stop this machine; handled like SIGTERM."""
-
-    signals: list[str] = field(
-        (), help="signals that give notice, such as SIGUSR1 with Slurm's `--signal=USR1@120`"
-    )
-    file: str = field("", help="path of a file that gives notice once it exists")
-    command: str = field(
-        "", help="shell command that gives notice once its exit code is 0, such as `curl -sf URL`"
-    )
-    poll_interval: float = field(
-        5.0, gt=0.0, le=3600.0, help="seconds between two checks of `file` and `command`"
-    )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) for signals that cannot give notice."""
-        for name in self.signals:
-            if name not in NOTICE_SIGNALS:
-                yield Problem(
-                    "signals",
-                    unknown_name_message("signal", name, NOTICE_SIGNALS),
-                    code="not-allowed",
-                )
 
 
 @config_class
@@ -244,11 +215,6 @@ class RuntimeConfig(Config):
         weights=NEVER,
         help="seconds from SIGTERM to SIGKILL; training stops within a second, or a sixth "
         "of it if that is shorter; the rest is for saving",
-    )
-    preemption: PreemptionConfig = field(
-        factory=PreemptionConfig,
-        weights=NEVER,
-        help="notices that the platform will stop this machine; each is handled like SIGTERM",
     )
     variable_partitioner: str | None = field(
         None,
