@@ -40,7 +40,7 @@ class Workload:
 
 
 WORKLOADS = {
-    "import": Workload(("--version",)),
+    "import": Workload(("--help",)),
     "list": Workload(("list",)),
     "show": Workload(("show", "--experiment=resnet_cifar")),
     "first step": Workload(("run", "--experiment=digits", "--train_steps=1", _TRAIN)),

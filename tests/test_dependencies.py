@@ -101,8 +101,6 @@ def optional() -> set[str]:
 @functools.cache
 def third_party() -> list[Import]:
     own = {*sys.stdlib_module_names, "orbit_runner"}
-    # `tpu_address` looks for these two, and names the package that installs them.
-    own |= {"googleapiclient", "oauth2client"}
     return [found for found in imports() if found.module.partition(".")[0] not in own]
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from orbit_runner.cli.commands.schema import format_json_schema
+from orbit_runner.config.json_schema import format_json_schema
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from tools import commands_page, errors_page, settings_page
 

@@ -1,4 +1,4 @@
-"""The page of all settings, from their declarations, as is the output of `runner explain`."""
+"""The page of all settings, from their declarations, as is the output of `runner help`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 _HEAD = """\
 # Settings
 
-Every setting of a config file, with its type, default and allowed values. `runner explain NAME`
+Every setting of a config file, with its type, default and allowed values. `runner help NAME`
 prints the same for one setting or section, and with `--experiment` its value there and where that
 was set.
 

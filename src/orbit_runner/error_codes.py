@@ -87,8 +87,7 @@ CODES: dict[str, dict[str, str]] = {
         "missing-method": "The task or class does not define a method that is needed.",
         "diverged": "The loss or the weights are NaN, infinite or above the bound.",
         "out-of-memory": "The model or the data does not fit into memory.",
-        "interrupted": "A signal or a notice of preemption ended the run. Start it again to "
-        "continue.",
+        "interrupted": "A signal ended the run. Start it again to continue.",
         "save-failed": "A checkpoint or other file of the run could not be saved.",
         "export-failed": "The model cannot be exported in this format, or the export cannot be "
         "loaded.",

@@ -118,7 +118,7 @@ class Diverged(RunnerError, RuntimeError):
 
 
 class Interrupted(RunnerError):
-    """A signal or a notice of preemption ended the run, after it had saved a checkpoint.
+    """A signal ended the run, after it had saved a checkpoint.
 
     The signals are SIGINT (Ctrl-C, or the button of a notebook that interrupts), SIGTERM and
     SIGHUP. To continue, start the run again.
@@ -131,13 +131,9 @@ class Interrupted(RunnerError):
         self.exit_code = exit_codes.after_signal(number)
 
     @classmethod
-    def for_step(cls, number: int, step: int, notice: str = "") -> Interrupted:
-        """Returns the error for a signal after which a checkpoint was saved.
-
-        `notice` is the notice of preemption that was handled like the signal, if any.
-        """
-        reason = f"notice of preemption: {notice}" if notice else signal.Signals(number).name
-        return cls(number, f"{reason}: saved at step {step}, exiting")
+    def for_step(cls, number: int, step: int) -> Interrupted:
+        """Returns the error for a signal after which a checkpoint was saved."""
+        return cls(number, f"{signal.Signals(number).name}: saved at step {step}, exiting")
 
 
 class ExportFailed(RunnerError):

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from orbit_runner.distribute.cluster.addresses import listening_socket
-from tests.support.problems import error_of, fails, problems_of
+from tests.support.problems import fails
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 RUN = ["run", "--experiment=digits", "--model_dir=run"]
 MIRRORED = "--distribution_strategy=multi_worker_mirrored"
 SERVED = "--distribution_strategy=parameter_server"
-OF_CLUSTERS = ("TF_CONFIG", "SLURM_", "SM_", "KUBERNETES_")
+OF_CLUSTERS = ("TF_CONFIG", "SLURM_")
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +72,12 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
         ),
         ({}, [MIRRORED, "--runtime.worker_hosts=a:1,b:1"], "bad-cluster", "runtime.task_index"),
         (
-            {}, [MIRRORED, "--runtime.cluster.worker=[a:1, b]", "--runtime.task_index=0"],
-            "bad-cluster", "runtime.cluster",
+            {}, [MIRRORED, "--runtime.worker_hosts=a:1,b", "--runtime.task_index=0"],
+            "bad-cluster", "runtime.worker_hosts",
         ),
         (
-            {}, [MIRRORED, "--runtime.task_type=wroker"],
-            "not-allowed", "runtime.task_type",
+            {}, [MIRRORED, "--runtime.cluster_source=slurm"],
+            "not-allowed", "runtime.cluster_source",
         ),
         (
             {}, ["--runtime.worker_hosts=a:1,b:1"],
@@ -100,10 +100,6 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
              "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, [MIRRORED],
             "bad-cluster", "Slurm",
         ),
-        (
-            {"SM_HOSTS": '["a", "b"]', "SM_CURRENT_HOST": "c"}, [MIRRORED],
-            "bad-cluster", "SageMaker",
-        ),
     ],
     ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
 )  # fmt: skip
@@ -124,16 +120,12 @@ def test_invalid_cluster_description_is_rejected(
 
 
 @pytest.mark.usefixtures("no_tensorflow")
-def test_unknown_host_and_port_in_use_are_both_reported(environ: pytest.MonkeyPatch) -> None:
+def test_port_in_use_is_reported(environ: pytest.MonkeyPatch) -> None:
     with listening_socket(0) as other:
         port = other.getsockname()[1]
         (text,) = _tf_config(worker=[f"localhost:{port}", "a..b:2222"]).values()
         environ.setenv("TF_CONFIG", text)
-        problems = problems_of(error_of([*RUN, MIRRORED]))
-
-    assert [(problem.code, problem.path) for problem in problems] == [
-        ("unreachable", "cluster")
-    ] * 2
+        fails([*RUN, MIRRORED], "unreachable", "cluster")
 
 
 @pytest.mark.usefixtures("no_tensorflow")
@@ -170,5 +162,5 @@ def test_show_validate_and_diff_work_without_the_cluster(
     checked = cli("validate", "shown.yaml")
 
     assert (checked.returncode, checked.stdout) == (0, "shown.yaml: ok\n")
-    differing = cli("diff", "digits", "shown.yaml")
+    differing = cli("show", "--experiment=digits", "--diff=shown.yaml")
     assert "distribution_strategy" in differing.stdout

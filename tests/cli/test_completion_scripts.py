@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.commands.completion import SCRIPTS, candidates
+from orbit_runner.cli.completion import SCRIPTS, candidates
 from orbit_runner.cli.main import main
 
 _READY, _DONE = "the shell is ready", "the line is complete"
 _TIMEOUT = 60.0
 # What is typed before Tab, and the line after it.
 LINES = [
-    ("runner schem", "runner schema "),
-    ("true; runner schem", "true; runner schema "),
+    ("runner laun", "runner launch "),
+    ("true; runner laun", "true; runner launch "),
     ("runner show --orig", "runner show --origins "),
     ("runner launch --workers=2 -- --experi", "runner launch --workers=2 -- --experiment "),
     ("runner --config_file=over", "runner --config_file=over.yaml "),
@@ -104,7 +104,7 @@ def _line_after_tab(terminal: _Terminal, here: Path, typed: str) -> str:
 @pytest.mark.slow
 def test_bash_completes_lines(here: Path, start: Callable[..., _Terminal]) -> None:
     setup = (
-        "bind 'set enable-bracketed-paste off'; source <(runner completion bash); "
+        "bind 'set enable-bracketed-paste off'; source <(runner --completion bash); "
         f"_save() {{ printf %s \"$READLINE_LINE\" > line; echo '{_DONE}'; }}; "
         "bind -x '\"\\C-x\\C-x\": _save'"
     )
@@ -119,7 +119,7 @@ def test_bash_completes_lines(here: Path, start: Callable[..., _Terminal]) -> No
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_zsh_completes_lines(here: Path, start: Callable[..., _Terminal]) -> None:
     setup = (
-        "autoload -Uz compinit; compinit -u; source <(runner completion zsh); "
+        "autoload -Uz compinit; compinit -u; source <(runner --completion zsh); "
         f"_save() {{ print -rn -- \"$BUFFER\" > line; print '{_DONE}'; }}; "
         "zle -N _save; bindkey '^X^X' _save"
     )
@@ -135,7 +135,7 @@ def test_zsh_completes_lines(here: Path, start: Callable[..., _Terminal]) -> Non
 def test_fish_offers_the_completed_word(here: Path) -> None:
     for typed, line in LINES:
         quoted = typed.replace("\\", "\\\\").replace("'", "\\'")
-        code = f"runner completion fish | source; complete --do-complete='{quoted}'"
+        code = f"runner --completion fish | source; complete --do-complete='{quoted}'"
         done = subprocess.run(
             ["fish", "--no-config", "-c", code],
             cwd=here,
@@ -152,7 +152,7 @@ def test_fish_offers_the_completed_word(here: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("runner sch", ["schema"]),
+        ("runner lau", ["launch"]),
         ("runner no_such_command --", []),
         ("runner --experi", ["--experiment"]),
         ("runner run --experi", ["--experiment"]),
@@ -169,7 +169,7 @@ def test_commands_and_flags_are_candidates(line: str, expected: list[str]) -> No
 
 @pytest.mark.parametrize("shell", SCRIPTS)
 def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
+    assert main(["--completion", shell]) == 0
 
     assert capsys.readouterr().out == f"{SCRIPTS[shell]}\n"
 
@@ -184,5 +184,5 @@ def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture
 def test_an_unknown_shell_is_rejected(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["completion", *arguments]) == 2
+    assert main(["--completion", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`runner explain`: a setting, its type, default, limits and value."""
+"""`runner help SETTING`: a setting, its type, default, limits and value."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ trainer.train_steps
 @pytest.mark.parametrize(
     "words",
     [
-        ["explain", "trainer.train_steps"],
-        ["explain", "train_steps"],
-        ["explain", "trainer.train_steps=7"],
+        ["help", "trainer.train_steps"],
         ["help", "train_steps"],
+        ["help", "trainer.train_steps=7"],
     ],
 )
 def test_a_setting_is_found_by_path_and_by_name(
@@ -37,17 +36,17 @@ def test_a_setting_is_found_by_path_and_by_name(
 
 
 def test_ambiguous_name_lists_all_matching_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "global_batch_size"]) == 0
+    assert main(["help", "global_batch_size"]) == 0
     out = capsys.readouterr().out
     assert "task.train_data.global_batch_size\n" in out
     assert "task.validation_data.global_batch_size\n" in out
 
 
 def test_explaining_a_section_lists_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "trainer.early_stopping"]) == 0
+    assert main(["help", "trainer.early_stopping"]) == 0
     out = capsys.readouterr().out
     assert "\n    metric" in out
-    assert main(["explain", "trainer"]) == 0
+    assert main(["help", "trainer"]) == 0
     out = capsys.readouterr().out
     assert "\n    optimizer_config. " in out
     assert "\n    train_steps " in out
@@ -55,7 +54,7 @@ def test_explaining_a_section_lists_its_settings(capsys: pytest.CaptureFixture[s
 
 def test_experiment_flag_adds_value_and_origin(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["task.model.dropout_rate", "seed", "--experiment=digits"]
-    assert main(["explain", *words, "--task.model.dropout_rate=0.25"]) == 0
+    assert main(["help", *words, "--task.model.dropout_rate=0.25"]) == 0
     out = capsys.readouterr().out
     # The experiment has one network, so only its setting is described.
     assert out.count("task.model.dropout_rate\n") == 1
@@ -66,12 +65,12 @@ def test_experiment_flag_adds_value_and_origin(capsys: pytest.CaptureFixture[str
 def test_indexed_list_item_shows_the_general_item_description(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["explain", "callbacks[0].class_name"]) == 0
+    assert main(["help", "callbacks[0].class_name"]) == 0
     assert capsys.readouterr().out.startswith("callbacks[].class_name\n")
 
 
 def test_json_output_contains_choices_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "task.model.se_ratio", "runtime.seed", "--json"]) == 0
+    assert main(["help", "task.model.se_ratio", "runtime.seed", "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)
     assert first["only_with"]["task.model.name"] == ["efficientnet"]
     assert (second["path"], second["default"]) == ("runtime.seed", 0)
@@ -79,5 +78,4 @@ def test_json_output_contains_choices_and_defaults(capsys: pytest.CaptureFixture
 
 
 def test_unknown_setting_suggests_the_nearest_name() -> None:
-    fails(["explain", "trainer.train_step"], "unknown-setting")
-    fails(["explain"], "wrong-usage")
+    fails(["help", "trainer.train_step"], "unknown-setting")

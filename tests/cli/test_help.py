@@ -80,7 +80,7 @@ def test_misplaced_argument_gets_a_hint_if_its_meaning_is_known(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("list",), ("data", "list"), ("explain", "trainer")]
+    "arguments", [("--help",), ("list",), ("data", "list"), ("help", "trainer")]
 )
 def test_descriptions_are_broken_into_lines_in_a_terminal_only(
     arguments: tuple[str, ...],

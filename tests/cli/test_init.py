@@ -289,7 +289,7 @@ def test_the_commands_of_the_readme_work(here: Path) -> None:
     said = {command: _shell(here / "churn", command) for command in commands}
 
     assert commands[:2] == ["make test", "make run"]
-    assert "task.hidden_units" in said["runner diff churn runs/wide"]
+    assert "task.hidden_units" in said["runner show --experiment=churn --diff=runs/wide"]
     assert said["runner reproduce runs/wide"].startswith("equal: ")
     assert [name for name in _files(here / "churn/runs/wide") if name == "data.json"]
     record = json.loads((here / "churn/runs/wide/data.json").read_text())

@@ -39,7 +39,7 @@ SERVERS = "--runtime.distribution_strategy=parameter_server"
         (["--workers=2", "--ps=1", "--", MLP, WORKERS], "not-supported", "--ps"),
         (["--workers=-1", "--", MLP, WORKERS], "out-of-range", "--workers"),
         (
-            ["--workers=2", "--", MLP, WORKERS, "--runtime.cluster_source=slurm"],
+            ["--workers=2", "--", MLP, WORKERS, "--runtime.cluster_source=none"],
             "not-supported", "runtime.cluster_source",
         ),
         (

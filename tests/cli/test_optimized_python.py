@@ -38,7 +38,7 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         ["replay", "run", "--step=5"],
         ["list", "--official"],
         ["validate", "official/mock"],
-        ["env"],
+        ["--version"],
     ],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip

@@ -25,7 +25,7 @@ _UNKNOWN = [
     (["--experiment=digits", "--task.init_checkpoint=hdfs://b/x"], "task.init_checkpoint"),
     (["show", "--experiment=hdfs://b/x"], "--experiment"),
     (["validate", "hdfs://b/x.yaml"], "FILE"),
-    (["diff", "digits", "hdfs://b/x"], "the second argument"),
+    (["show", "--experiment=digits", "--diff=hdfs://b/x"], "--diff"),
     (["verify", "hdfs://b/x"], "RUN"),
     (["reproduce", "hdfs://b/x"], "RUN"),
     (["branch", "hdfs://b/x", "--at=1", "--model_dir=b"], "RUN"),

@@ -1,4 +1,4 @@
-"""`runner schema`: the schema of all settings, of an experiment, and of a custom task."""
+"""`runner show --schema`: the schema of all settings, of an experiment, and of a custom task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_flags_change_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schema", "--experiment=digits", "--runtime.seed=5"]) == 0
+    assert main(["show", "--schema", "--experiment=digits", "--runtime.seed=5"]) == 0
 
     said = capsys.readouterr()
     runtime = json.loads(said.out)["definitions"]["RuntimeConfig"]["properties"]
@@ -49,7 +49,7 @@ def test_imported_tasks_are_described(
     monkeypatch.setattr(TASKS, "_entries", {**TASKS._entries})
     (here / "schema_task.py").write_text(TASK)
 
-    assert main(["schema", "--import=schema_task"]) == 0
+    assert main(["show", "--schema", "--import=schema_task"]) == 0
 
     found = json.loads(capsys.readouterr().out)["definitions"]
     horizon = found["SchemaTaskConfig"]["properties"]["horizon"]
@@ -66,7 +66,7 @@ def test_imported_tasks_are_described(
     ],
 )
 def test_mistakes_are_reported(arguments: list[str], code: str, path: str) -> None:
-    fails(["schema", *arguments], code, path)
+    fails(["show", "--schema", *arguments], code, path)
 
 
 @pytest.mark.slow
@@ -74,12 +74,19 @@ def test_schema_of_a_model_garden_experiment_accepts_what_its_reader_accepts() -
     jsonschema = pytest.importorskip("jsonschema")  # The lock has it from Python 3.11 on.
     schema, shown = (
         subprocess.run(
-            [sys.executable, "-m", "orbit_runner", name, "--experiment=official/resnet_imagenet"],
+            [
+                sys.executable,
+                "-m",
+                "orbit_runner",
+                "show",
+                *more,
+                "--experiment=official/resnet_imagenet",
+            ],
             check=True,
             capture_output=True,
             text=True,
         ).stdout
-        for name in ("schema", "show")
+        for more in (["--schema"], [])
     )
     validator = jsonschema.Draft7Validator(json.loads(schema))
 

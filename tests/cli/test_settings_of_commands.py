@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from tests.support.problems import fails
-
-CLUSTER = json.dumps({"chief": ["a:1"], "worker": ["127.0.0.1:2"], "ps": ["c:3"]})
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("arguments", "expected"),
     [
         (["show", "--experiment=digits"], "\n  seed: 3\n"),
-        (["explain", "seed", "--experiment=digits"], "\n  value      3 (--runtime.seed)\n"),
+        (["help", "seed", "--experiment=digits"], "\n  value      3 (--runtime.seed)\n"),
     ],
 )
 def test_valid_setting_is_used_by_commands_that_print_the_config(
@@ -59,10 +56,8 @@ def test_valid_setting_is_used_by_commands_that_print_the_config(
         (["export", "a", "--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
         (["launch", "--runtime.seed=3", "--", "--experiment=digits"], "unknown-flag", "--runtime.seed"),
         (["run", "--experiment=digits", "--pretrain_steps=3"], "no-effect", "--pretrain_steps"),
-        (["server", "--role=worker", "--cluster=worker=a:1", "--experiment=digits"], "no-effect", "--experiment"),
-        (["server", "--role=worker", "--cluster=worker=a:1", "--seed=1"], "no-effect", "--seed"),
-        (["server", "--role=worker", "--cluster=worker=a:1", "--runtime.seed=1"], "no-effect", "--runtime.seed"),
-        (["server", "--gin_param=runtime.sed=1", "--experiment=digits"], "unknown-setting", "runtime.sed"),
+        (["server", "--role=worker", "--cluster=worker=a:1", "--experiment=digits"], "unknown-flag", ""),
+        (["server", "--role=worker", "--cluster=worker=a:1", "--runtime.seed=1"], "unknown-flag", "--runtime.seed"),
         (["validate", "digits", "--num_gpus=x"], "wrong-type", "runtime.num_gpus"),
         (["validate", "configs/runtime/cpu.yaml", "--params_override=trainer.train_steps=x"], "wrong-type", "trainer.train_steps"),
         (["validate", "digits", "--distribution_strategy=mirrored", "--runtime.num_virtual_devices=3", "--task.validation_data.global_batch_size=129"], "not-divisible", "task.train_data.global_batch_size"),
@@ -95,29 +90,3 @@ def test_validate_applies_flags_before_checking_the_file(
 
     said = capsys.readouterr()
     assert (code, said.out) == (0, "a.yaml: ok\n"), said.err
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--config_file=c.yaml"],
-        ["--gin_file=g.gin"],
-        [f"--params_override=runtime.distribution_strategy=parameter_server,runtime.cluster={CLUSTER}"],
-        ["--gin_param=runtime.distribution_strategy = 'parameter_server'", f"--gin_param=runtime.cluster = {CLUSTER}"],
-        ["--distribution_strategy=parameter_server", f"--runtime.cluster={CLUSTER}"],
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("folder")
-def test_server_reads_the_cluster_from_any_config_flag(flags: list[str]) -> None:
-    Path("c.yaml").write_text(
-        f"runtime: {{distribution_strategy: parameter_server, cluster: {CLUSTER}}}\n"
-    )
-    Path("g.gin").write_text(
-        f"runtime.distribution_strategy = 'parameter_server'\nruntime.cluster = {CLUSTER}\n"
-    )
-
-    fails(
-        ["server", "--experiment=digits", *flags, "--role=ps", "--index=4"],
-        "bad-cluster",
-        "runtime.cluster",
-    )

@@ -200,7 +200,7 @@ def test_commands_read_bases(write: Write, capsys: pytest.CaptureFixture[str]) -
     assert main(["validate", "mine", "configs/few.yaml"]) == 0
     assert capsys.readouterr().out == "mine: ok\nconfigs/few.yaml: ok\n"
 
-    assert main(["diff", "digits", "mine"]) == 0
+    assert main(["show", "--experiment=digits", "--diff=mine"]) == 0
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [row.split() for row in rows] == [
         ["name", "digits", "mine"],

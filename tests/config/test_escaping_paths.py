@@ -110,7 +110,7 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
         (["export", "~/nothing"], "not-a-run", "RUN"),
         (["predict", "~/nothing", "item"], "not-a-run", "WHERE"),
         (["validate", "~/nothing.yaml"], "missing-file", ""),
-        (["diff", "~/nothing.yaml", "digits"], "missing-file", ""),
+        (["show", "--experiment=digits", "--diff=~/nothing.yaml"], "missing-file", ""),
         (["run", "--experiment=digits", "--model_dir=~no_such_user/x"], "bad-path", "--model_dir"),
         (["launch", "--logs=~no_such_user/x", "--", "--experiment=digits"], "bad-path", "--logs"),
         (["data", "get", "mnist", "--dir=~no_such_user/x"], "bad-path", "--dir"),

@@ -231,7 +231,7 @@ def test_experiment_can_be_read_from_a_pipe(
         (["show", "--experiment=digits", "--gin_file=d"], "wrong-file-type", ""),
         (["show", "--experiment=d"], "unknown-name", "--experiment"),
         (["validate", "d"], "unknown-name", "--experiment"),
-        (["diff", "d", "digits"], "unknown-name", "--experiment"),
+        (["show", "--experiment=d", "--diff=digits"], "unknown-name", "--experiment"),
         (["show", "--experiment=digits", "--config_file=/dev/zero"], "bad-syntax", ""),
         (["show", "--experiment=digits", "--gin_file=/dev/zero"], "bad-syntax", ""),
         (["show", "--experiment=digits", "--config_file=a\0b"], "missing-file", ""),

@@ -22,7 +22,7 @@ from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.config.schema.plugins import CallbackConfig
-from orbit_runner.config.schema.runtime import ClusterConfig, PreemptionConfig, RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.config.serialize import flat_settings, to_yaml
@@ -95,23 +95,14 @@ HARMLESS = {
     "task.validation_data.enable_tf_data_service": True,
     "task.validation_data.tf_data_service_address": "grpc://a:1",
     "runtime.dataset_num_private_threads": 7,
-    "runtime.cluster_source": "config",
-    "runtime.cluster.chief": ("a:1",),
-    "runtime.cluster.worker": ("a:1",),
-    "runtime.cluster.ps": ("a:1",),
-    "runtime.cluster.evaluator": ("a:1",),
+    "runtime.cluster_source": "none",
     "runtime.worker_hosts": "a:1",
-    "runtime.task_type": "ps",
     "runtime.task_index": 7,
     "runtime.num_evaluators": 1,
     "runtime.remote_cluster": "worker=a:1;ps=b:1",
     "runtime.cluster_start_timeout": 7,
     "runtime.heartbeat_timeout": 7,
     "runtime.grace_period": 7.0,
-    "runtime.preemption.signals": ("SIGUSR1",),
-    "runtime.preemption.file": "other",
-    "runtime.preemption.command": "other",
-    "runtime.preemption.poll_interval": 7.0,
     "runtime.tf_data_service": "grpc://a:1",
     "runtime.tpu": "local",
     "runtime.tpu_zone": "other",
@@ -166,8 +157,6 @@ def test_list_of_harmless_settings_is_complete(over_digits: Callable[..., Any]) 
     [
         (TrainerConfig, "trainer"),
         (RuntimeConfig, "runtime"),
-        (ClusterConfig, "runtime.cluster"),
-        (PreemptionConfig, "runtime.preemption"),
         (ImageDataConfig, "task.train_data"),
         (ImageDataConfig, "task.validation_data"),
     ],

@@ -13,7 +13,6 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 
 ONE_PROCESS = ("off", "one_device", "mirrored", "tpu")
-WORKERS = {"worker": ["a:1", "b:1"]}
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 
 
@@ -43,16 +42,12 @@ CASES = [
     (MIRRORED, {"all_reduce_alg": "hierarchical_copy"}, "all_reduce_alg", "allowed: auto, ring, nccl"),
     (MIRRORED, {"all_reduce_alg": "nccl"}, "all_reduce_alg", "nccl requires GPUs, but num_gpus is 0"),
     (SERVED, {"all_reduce_alg": "auto"}, "all_reduce_alg", "does not all-reduce gradients\nallowed: null"),
-    (SERVED, {"worker_hosts": "a:1"}, "worker_hosts", "contains no parameter servers; set runtime.cluster"),
-    (MIRRORED, {"worker_hosts": "a:1", "cluster": WORKERS}, "worker_hosts", "set either this or runtime.cluster, not both"),
-    (MIRRORED, {"cluster": {**WORKERS, "ps": ["c:1"]}}, "cluster.ps", "has no parameter servers"),
-    ("mirrored", {"cluster": {**WORKERS, "ps": ["c:1"]}}, "cluster", "describes a cluster, but `mirrored` runs in one process"),
+    (SERVED, {"worker_hosts": "a:1"}, "worker_hosts", "contains no parameter servers; describe the cluster in TF_CONFIG"),
     *((s, {"worker_hosts": "a:1,b:1"}, "worker_hosts", "runs in one process\nset runtime.distribution_strategy: multi_worker") for s in ONE_PROCESS),
     *((s, {"num_workers": 2}, "num_workers", f"got 2 under `{s}`, which runs in one process") for s in ONE_PROCESS),
     *((s, {"num_parameter_servers": 1}, "num_parameter_servers", f"`{s}` has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
     *((s, {"variable_partitioner": "fixed"}, "variable_partitioner", "has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
     *((s, {"remote_cluster": "worker=a:1;ps=b:1"}, "remote_cluster", f"is not supported under `{s}`") for s in (*ONE_PROCESS, MIRRORED)),
-    (SERVED, {"remote_cluster": "worker=a:1;ps=b:1", "cluster": WORKERS}, "remote_cluster", "cannot be combined with runtime.cluster"),
     (SERVED, {"mixed_precision_dtype": "float16"}, "mixed_precision_dtype", "allowed: null, 'float32', 'bfloat16'"),
     (SERVED, {"enable_xla": True}, "enable_xla", "XLA cannot compile"),
     (SERVED, {"run_eagerly": True}, "run_eagerly", "allowed: false under `parameter_server`"),
@@ -87,7 +82,6 @@ def test_contradictory_runtime_settings_are_reported_once(
     [
         (MIRRORED, {"num_gpus": 2, "all_reduce_alg": "nccl"}),
         (MIRRORED, {"num_workers": 4, "num_evaluators": 1, "all_reduce_alg": "ring"}),
-        (MIRRORED, {"cluster": WORKERS, "task_index": 1}),
         (MIRRORED, {"worker_hosts": "a:1,b:1", "task_index": 1}),
         (SERVED, {"num_workers": 2, "num_parameter_servers": 2, "num_gpus": 1}),
         (SERVED, {"variable_partitioner": "min_size", "mixed_precision_dtype": "bfloat16"}),
@@ -95,7 +89,7 @@ def test_contradictory_runtime_settings_are_reported_once(
         ("mirrored", {"num_workers": 1, "num_virtual_devices": 2}),
         ("mirrored", {"num_gpus": 1, "num_virtual_devices": 2}),
         ("mirrored", {"num_gpus": 1, "all_reduce_alg": "nccl"}),
-        ("one_device", {"num_evaluators": 1, "task_type": "evaluator"}),
+        ("one_device", {"num_evaluators": 1}),
         ("tpu", {"tpu": "local", "tpu_platform": "v3-8", "tpu_enable_xla_dynamic_padder": True}),
     ],
 )

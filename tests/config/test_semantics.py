@@ -30,7 +30,6 @@ CASES = [
     ("CallbackConfig", "callbacks=[MyCallback]", "callbacks[0].class_name", "import-failed"),
     ("CallbackConfig", "callbacks=[{arguments: {a: 1}}]", "callbacks[0].class_name", "import-failed"),
     ("TrackerConfig", "trackers=[mlfow]", "trackers[0].class_name", "unknown-name"),
-    ("PreemptionConfig", "runtime.preemption={signals: [SIGUSR3]}", "runtime.preemption.signals", "not-allowed"),
     ("MixedDataConfig", "task.train_data.class_sampling=balancd", "task.train_data.class_sampling", "not-allowed"),
     ("BertConfig", "task.model={name: bert, embedding_width: 64, num_attention_heads: 5}", "task.model.num_attention_heads", "not-divisible"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "not-supported"),

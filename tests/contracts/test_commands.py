@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.command import Command
-from orbit_runner.cli.commands.completion import candidates
+from orbit_runner.cli.completion import candidates
 from orbit_runner.cli.flags.values import PathValue
 from orbit_runner.cli.main import GROUPS, main
 from tests.support.command_examples import (
@@ -126,7 +126,8 @@ def test_flags_are_completed(command: Command) -> None:
 def test_unknown_flag_is_rejected_with_the_nearest_one(
     command: Command, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = [option for action in command.parser().arguments for option in action.option_strings]
+    actions = [a for a in command.parser().arguments if a.help != argparse.SUPPRESS]
+    options = [option for action in actions for option in action.option_strings]
     option = next((option for option in options if option not in ("-h", "--help")), "")
     misspelled = f"{option or '--unknown'}x"
 

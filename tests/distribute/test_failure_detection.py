@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.distribute import failure_detection, parameter_server
+from orbit_runner.distribute.cluster.addresses import Liveness
 from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.errors import RunnerError
@@ -61,7 +62,7 @@ def test_error_names_the_worker_that_does_not_listen(strategy: Any, kind: type) 
 def test_error_names_the_unresponsive_worker(
     strategy: Any, monkeypatch: pytest.MonkeyPatch, text: str, who: str
 ) -> None:
-    monkeypatch.setattr(failure_detection, "unreachable_members", lambda members: [])
+    monkeypatch.setattr(failure_detection, "probe", lambda *_: Liveness.ALIVE)
     error = _raised(strategy, tf.errors.UnavailableError(None, None, text))
 
     assert isinstance(error, MemberLost)

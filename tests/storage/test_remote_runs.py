@@ -135,7 +135,7 @@ def test_commands_read_a_run_in_a_store(
         assert main(words) == code
         return capsys.readouterr().out
 
-    assert "trainer.train_steps" in answer("diff", store.url, "digits")
+    assert "trainer.train_steps" in answer("show", f"--experiment={store.url}", "--diff=digits")
     assert "train_steps: 60" in answer("show", f"--experiment={store.url}")
     assert f"{store.url}: intact, 4 checkpoints read" in answer("verify", store.url)
     one = f"{store.url}/checkpoints/ckpt-40"

@@ -83,7 +83,7 @@ def test_every_code_of_an_error_has_a_row(pages: dict[str, str]) -> None:
 
 
 def test_schema_is_what_the_command_prints(pages: dict[str, str]) -> None:
-    assert pages["schema.json"] == in_new_process("-m", "orbit_runner", "schema")
+    assert pages["schema.json"] == in_new_process("-m", "orbit_runner", "show", "--schema")
 
 
 def plain(node: Any) -> Any:

@@ -51,21 +51,18 @@ GROUPS = {
     },
     "Configure": {
         "list": "list experiments, fragments, tasks, models, data sources and strategies",
-        "show": "print the resolved config as YAML; --origins adds where each value was set",
-        "explain": "describe a setting: type, default, allowed values and effect",
+        "show": "print the resolved config, where each value was set, or how two configs differ",
         "validate": "check config files, and report all errors at once",
-        "diff": "compare the configs of two experiments, files or runs",
-        "schema": "print the JSON Schema of config files, for completion and checks in editors",
     },
     "Set up": {
         "init": "write a project with a task of your own: package, experiment, data, test",
         "data": "list, download, verify and unpack public datasets",
         "clean": "delete checkpoints and runs that are no longer needed, after showing them",
-        "completion": "print the script that completes commands and flags in a shell",
-        "env": "print versions, devices and the git revision, for bug reports",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+# What the program itself does, by the first word. Each is a module of `cli/`.
+OWN_WORDS = {"help": "setting_help", "--version": "versions", "--completion": "completion"}
 
 _HELP = f"""\
 Orbit Runner {__version__}: run TensorFlow experiments that are defined by config files.
@@ -82,6 +79,9 @@ examples:
   runner show --experiment=digits --task.model.dropout_rate=0.2 --origins
 
 `runner COMMAND --help` lists the flags of a command.
+`runner help SETTING` describes a setting: type, default and effect.
+`runner --version` prints versions, devices and the git revision.
+`runner --completion SHELL` prints the script that completes commands and flags.
 """
 
 
@@ -97,9 +97,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     cluster was lost; 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments[:1] == ["--version"]:
-        print(__version__)
-        return 0
     from orbit_runner.errors import RunnerError, shorten
     from orbit_runner.utils.log import PlainMessages, log_scope
 
@@ -186,16 +183,16 @@ def _dispatch(arguments: list[str]) -> int:
     if first in ("--help", "-h", "help"):
         if rest := [word for word in arguments[1:] if word in COMMANDS]:
             return _dispatch([rest[0], "--help"])
-        if rest := [word for word in arguments[1:] if not word.startswith("-")]:
-            return _dispatch(["explain", *rest])
+        if any(not word.startswith("-") for word in arguments[1:]):
+            return load_command("help").main(arguments[1:])
         print(_HELP.format(commands="\n\n".join(map(_format_group, GROUPS))), end="")
         return 0
-    if first.startswith("-"):
+    if first.startswith("-") and first not in OWN_WORDS:
         first = "run"
         rest = arguments
     else:
         rest = arguments[1:]
-    if first not in COMMANDS:
+    if first not in COMMANDS and first not in OWN_WORDS:
         from orbit_runner.errors import RunnerError, unknown_name_message
 
         message = unknown_name_message("command", first, [*COMMANDS])
@@ -211,8 +208,9 @@ def _format_group(group: str) -> str:
 
 
 def load_command(name: str) -> Command | CommandGroup:
-    """Imports the module of a command."""
-    command: Command = importlib.import_module(f"orbit_runner.cli.commands.{name}").COMMAND
+    """Imports the module of a command, or of one of `OWN_WORDS`."""
+    module = OWN_WORDS.get(name) or f"commands.{name}"
+    command: Command = importlib.import_module(f"orbit_runner.cli.{module}").COMMAND
     return command
 
 

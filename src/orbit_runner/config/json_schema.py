@@ -7,6 +7,7 @@ flags add the rest, and a section may be empty.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +45,11 @@ _LENIENT = {
     float: r"^\s*[-+]?[0-9_.]+([eE][-+]?[0-9]+)?\s*$",
     bool: r"^([yY][eE][sS]|[nN][oO]|[oO][nN]|[oO][fF][fF])$",
 }
+
+
+def format_json_schema(config: ExperimentConfig) -> str:
+    """Returns the schema of the files that can set the settings of a config, as JSON."""
+    return json.dumps(json_schema(config), indent=1, ensure_ascii=False) + "\n"
 
 
 def json_schema(config: ExperimentConfig) -> Schema:

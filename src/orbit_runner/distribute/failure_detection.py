@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from orbit_runner.distribute.cluster.barrier import unreachable_members
+from orbit_runner.distribute.cluster.addresses import Liveness, probe
 from orbit_runner.distribute.cluster.description import Member, MemberLost
+from orbit_runner.distribute.cluster.liveness import format_members
 from orbit_runner.errors import cut_at_word, first_line
 
 # Raised by collectives and the coordination service; the last two if a peer exits normally.
@@ -81,11 +82,13 @@ def _describe_lost(error: Exception, others: list[Member]) -> str:
 
     A process that hangs still listens at its port.
     """
-    gone = unreachable_members(others)
+    states = {member: probe(member.address, 1.0) for member in others}
+    gone = [member for member in others if states[member] is Liveness.GONE]
     if not gone:
         text = str(error)
         named = {(role, int(index)) for role, index in _TASK.findall(text)}
         gone = [member for member in others if (member.role, member.index) in named]
+        gone = gone or [member for member in others if states[member] is Liveness.SILENT]
         if not gone and "CoordinationService" in text:
             gone = others[:1]  # The leader, which runs the service, does not answer.
-    return ", ".join(f"{m} ({m.address})" for m in gone) or "another worker"
+    return format_members(gone) or "another worker"

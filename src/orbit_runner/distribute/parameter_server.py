@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.addresses import Liveness, probe
 from orbit_runner.distribute.cluster.description import Jobs, Member, MemberLost
 from orbit_runner.distribute.cluster.liveness import (
-    Liveness,
     Watch,
-    check_liveness,
     format_members,
     lost_message,
     wait_for_servers,
@@ -225,7 +224,7 @@ def _loss_reason(error: Exception, servers: list[Member]) -> str:
     if cause is None:
         return ""
     holders = [member for member in servers if member.role == "ps"]
-    gone = [m for m in holders if check_liveness(m.address) is not Liveness.ALIVE]
+    gone = [m for m in holders if probe(m.address) is not Liveness.ALIVE]
     if not gone and not isinstance(cause, _LOST):
         return ""
     how = f"{format_members(gone)} was lost" if gone else "a parameter server was restarted"

@@ -13,7 +13,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.partitioning import shape_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.devices import DeviceError
-from orbit_runner.distribute.tpu_address import LOCAL, find_tpu, tpu_problems
+from orbit_runner.distribute.tpu_address import ALLOWED, LOCAL, find_tpu, tpu_problems
 from orbit_runner.errors import SettingError, first_line, format_count
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _build_resolver(
         if name != LOCAL:
             resolver.cluster_spec()  # Looks up the address in Google Cloud.
     except Exception as error:  # Google Cloud's client packages raise their own classes.
-        reason = f"cannot look up {name!r}: {first_line(error)}"
+        reason = f"cannot look up {name!r}: {first_line(error)}\n{ALLOWED}"
         raise DeviceError(reason, field="tpu") from error
     return resolver
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,9 +11,10 @@ from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import adapt_to_role
+from orbit_runner.distribute.cluster.tf_config import NAME
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
 from orbit_runner.launch.members import HOST, Attempt, Members, check_host
@@ -116,9 +118,9 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
             path="runtime.distribution_strategy",
             code="not-supported",
         )
-    if runtime.cluster_source not in ("auto", "tf_config"):
+    if runtime.cluster_source == "none":
         raise RunnerError(
-            f"got `{runtime.cluster_source}`, but `runner launch` "
+            "got `none`, but `runner launch` "
             "describes the cluster itself\nremove it, or start the members with `runner run`",
             path="runtime.cluster_source",
             code="not-supported",
@@ -281,17 +283,14 @@ def _check_members(plan: LaunchPlan, attempt: Attempt) -> None:
     """Runs the checks of the members, so that a mistake is reported once and before any starts."""
     first = next(attempt.clusters())
     runtime = plan.runtime.replace(
-        cluster_source="config",
-        cluster=ClusterConfig(**{role: list(addresses) for role, addresses in first.jobs.items()}),
-        task_type=first.me.role,
-        task_index=first.me.index,
         worker_hosts=None,
         num_workers=0,
         num_parameter_servers=0,
     )
     config = plan.resolved.config.replace(runtime=runtime)
     resolved = dataclasses.replace(plan.resolved, config=config)
-    cluster = check_before_start(resolved, plan.mode, plan.model_dir)
+    environ = {**os.environ, NAME: first.tf_config()}
+    cluster = check_before_start(resolved, plan.mode, plan.model_dir, environ)
     with setting_error_scope(resolved):
         adapt_to_role(config, plan.mode, cluster)
     if plan.mode in TRAINING and plan.resume == "same":

@@ -159,7 +159,7 @@ def _check(experiment: Path, draft: _Draft) -> tuple[int, str]:
 
 def _experiment_text(draft: _Draft, name: str, *, seed: int) -> str:
     lines = [
-        "# Written by `runner init --from`. `runner explain SETTING` describes a setting, and",
+        "# Written by `runner init --from`. `runner help SETTING` describes a setting, and",
         "# `runner show FILE --origins` prints all of them, with the defaults.",
         f"name: {inline_yaml(name)}",
         f"description: {inline_yaml(draft.about)}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
@@ -34,9 +34,9 @@ from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.config.serialize import differences
 from orbit_runner.determinism.portable import set_portable_variables
-from orbit_runner.distribute.cluster.addresses import find_unreachable_addresses
+from orbit_runner.distribute.cluster.addresses import Liveness, port_problem, probe
 from orbit_runner.distribute.cluster.description import Cluster
-from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_cluster
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.distribute.tpu_address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.config import is_made_with
@@ -48,17 +48,19 @@ from orbit_runner.utils.log import note
 _SERVICE_SECONDS = 0.8
 
 
-def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> Cluster | None:
+def check_before_start(
+    resolved: ResolvedConfig, mode: str, model_dir: Path, environ: Mapping[str, str] = os.environ
+) -> Cluster | None:
     """Checks a run before TensorFlow is imported, so that mistakes are reported at once.
 
-    Returns the cluster that this process is a member of, or None. Raises `ConfigError`, or
-    `ClusterError` if the description of the cluster is wrong.
+    `environ` may describe a cluster. Returns the cluster that this process is a member of, or None.
+    Raises `ConfigError`, or `ClusterError` if the description of the cluster is wrong.
     """
     config = resolved.config
     with setting_error_scope(resolved):
         # First, because the code of a task may import TensorFlow, such as a function of its data.
         set_portable_variables(config.runtime)
-    cluster = resolve_cluster(config.runtime, os.environ)
+    cluster = resolve_cluster(config.runtime, environ)
     problems = [*_mode_problems(mode), *_directory_problems(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:
         problems += _checkpoint_problems(model_dir)
@@ -66,16 +68,17 @@ def check_before_start(resolved: ResolvedConfig, mode: str, model_dir: Path) -> 
     if replicas:  # None: known only from the devices; 0: too few, reported below
         problems += resolved.locate(batch_problems(config, replicas, mode))
     problems += resolved.locate(run_problems(config, mode))
-    problems += resolved.locate(tpu_problems(config.runtime, os.environ))
+    problems += resolved.locate(tpu_problems(config.runtime, environ))
     with setting_error_scope(resolved):
         local = localize(config)
     problems += resolved.locate(local.preflight(mode))
     if mode in TRAINING:
         problems += resolved.locate(config.trainer.length_problems())
-    if cluster is not None:
-        problems += [
-            Problem("cluster", text, code="unreachable") for text in reach_problems(cluster)
-        ]
+    if cluster is not None and cluster.me.address:
+        problem = port_problem(cluster.me.address)
+        if problem:
+            text = f"{cluster.source}: {cluster.me}: {problem}"
+            problems.append(Problem("cluster", text, code="unreachable"))
     problems += _service_problems(resolved, mode)
     if problems:
         raise ConfigError(problems)
@@ -117,13 +120,14 @@ def _mode_problems(mode: str) -> Iterator[Problem]:
 
 def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
     services = resolved.config.data_services(mode)
-    for address, reason in find_unreachable_addresses(services, _SERVICE_SECONDS).items():
-        path = services[address]
+    for address, path in services.items():
+        if probe(address, _SERVICE_SECONDS) is not Liveness.GONE:
+            continue
         section = path.rpartition(".")[0]
         off = f"{path}=null" if section == "runtime" else f"{section}.enable_tf_data_service=false"
         yield Problem(
             path,
-            f"grpc://{address} cannot be reached: {reason}\n"
+            f"grpc://{address} cannot be reached: {Liveness.GONE.value} there\n"
             f"start a tf.data service there, or do without: --{off}",
             resolved.origin(path),
             code="unreachable",

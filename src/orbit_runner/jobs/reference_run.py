@@ -12,7 +12,6 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.runtime import ClusterConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.errors import RunnerError, format_list
@@ -237,9 +236,7 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
     changes: dict[str, object] = {
         "tf_data_service": None,
         "cluster_source": "none",
-        "cluster": ClusterConfig(),
         "worker_hosts": None,
-        "task_type": None,
         "task_index": -1,
     }
     if runtime.traits.synchronous_workers:

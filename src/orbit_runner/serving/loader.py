@@ -14,7 +14,7 @@ from orbit_runner.checkpoint.restore import Restorer, content_problem
 from orbit_runner.checkpoint.selection import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trainer import SAVED_MODEL
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.distribute.devices import select_devices
@@ -66,7 +66,6 @@ def single_process_runtime(runtime: RuntimeConfig, num_gpus: int = 0) -> Runtime
         train_input_partition_dims=None,
         eval_input_partition_dims=None,
         cluster_source="none",
-        cluster=ClusterConfig(),
         worker_hosts=None,
         remote_cluster=None,
         tf_data_service=None,

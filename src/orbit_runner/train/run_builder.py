@@ -271,10 +271,7 @@ def _build_stop_requests(
     served = is_asynchronous(workers.strategy) and not config.runtime.remote_cluster
     return StopRequests(
         workers,
-        SignalGuard(
-            on_terminate=config.trainer.preemption_on_demand_checkpoint,
-            preemption=config.runtime.preemption,
-        ),
+        SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint),
         ChiefShutdown(model_dir) if served else None,
         note,
         at_step=at_step,

@@ -186,7 +186,7 @@ class StopRequests:
         if number is not None:
             save()
             self._workers.acknowledge()  # Saving ends with an agreement.
-            raise Interrupted.for_step(number, step, self.signals.notice)
+            raise Interrupted.for_step(number, step)
         if self._at_step is not None and step >= self._at_step:
             save()
             self._workers.acknowledge()

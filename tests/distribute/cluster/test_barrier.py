@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.distribute.cluster.barrier import unreachable_members, wait_at_barrier
+from orbit_runner.distribute.cluster.barrier import wait_at_barrier
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
 from tests.clusters.members import free_ports
 from tests.support.problems import raises
@@ -131,10 +131,3 @@ def test_unrelated_connections_to_the_port_are_ignored() -> None:
     _meet(clusters[1])
     thread.join(600)
     assert not thread.is_alive()
-
-
-def test_members_with_closed_ports_are_unreachable() -> None:
-    free, taken = free_ports(2)
-    with socket.create_server(("127.0.0.1", taken)):
-        members = [Member("worker", n, f"127.0.0.1:{p}") for n, p in enumerate((free, taken))]
-        assert unreachable_members(members) == members[:1]

@@ -1,72 +1,49 @@
-"""A cluster that the config describes, and the servers of `runtime.remote_cluster`."""
+"""The workers of `runtime.worker_hosts`, and the servers of `runtime.remote_cluster`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
-from orbit_runner.distribute.cluster.from_config import (
-    configured_jobs,
-    from_config,
-    parse_remote_cluster,
-)
-
-TWO = ClusterConfig(worker=["a:1", "b:1"])
-ALL = ClusterConfig(chief=["c:1"], worker=["a:1"], ps=["p:1", "q:1"], evaluator=["e:1"])
+from orbit_runner.distribute.cluster.from_config import from_config, parse_remote_cluster
 
 
 @pytest.mark.parametrize(
-    ("settings", "jobs", "me"),
+    ("hosts", "index", "workers", "me"),
     [
-        ({"worker_hosts": "a:1,b:1", "task_index": 1}, {"worker": ("a:1", "b:1")}, "worker 1"),
-        ({"worker_hosts": " a:1 , b:1, ", "task_index": 0}, {"worker": ("a:1", "b:1")}, "worker 0"),
-        ({"worker_hosts": "a:1"}, {"worker": ("a:1",)}, "worker 0"),
-        ({"cluster": TWO, "task_index": 1}, {"worker": ("a:1", "b:1")}, "worker 1"),
-        ({"cluster": ALL, "task_type": "chief"}, ALL.jobs(), "chief 0"),
-        ({"cluster": ALL, "task_type": "ps", "task_index": 1}, ALL.jobs(), "ps 1"),
-        ({"cluster": ALL, "task_type": "evaluator"}, ALL.jobs(), "evaluator 0"),
-        ({"cluster": TWO, "task_type": "evaluator"}, TWO.jobs(), "evaluator 0"),
-        ({"cluster": ALL}, ALL.jobs(), "worker 0"),
-        ({"cluster": ClusterConfig(chief=["c:1"])}, {"chief": ("c:1",)}, "chief 0"),
+        ("a:1,b:1", 1, ("a:1", "b:1"), "worker 1"),
+        (" a:1 , b:1, ", 0, ("a:1", "b:1"), "worker 0"),
+        ("a:1", -1, ("a:1",), "worker 0"),
     ],
 )
-def test_cluster_and_own_member_are_read_from_the_config(
-    settings: dict[str, Any], jobs: dict[str, tuple[str, ...]], me: str
+def test_workers_and_own_index_are_read_from_the_config(
+    hosts: str, index: int, workers: tuple[str, ...], me: str
 ) -> None:
-    cluster = from_config(RuntimeConfig(**settings))
+    cluster = from_config(RuntimeConfig(worker_hosts=hosts, task_index=index))
 
-    assert cluster.jobs == jobs
+    assert cluster.jobs == {"worker": workers}
     assert str(cluster.me) == me
-    named = "worker_hosts" if "worker_hosts" in settings else "cluster"
-    assert cluster.source == f"runtime.{named}"
-
-
-def test_default_config_describes_no_cluster() -> None:
-    assert configured_jobs(RuntimeConfig()) == {}
+    assert cluster.source == "runtime.worker_hosts"
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("hosts", "index", "said"),
     [
         (
-            {"worker_hosts": "a:1,b:1"},
-            "runtime.task_index: is not set, but runtime.worker_hosts has 2 members with the "
-            "role worker\nset it on each member: 0 to 1",
+            "a:1,b:1", -1,
+            "runtime.task_index: is not set, but runtime.worker_hosts has 2 workers\n"
+            "set it on each worker: 0 to 1",
         ),
-        ({"cluster": ALL, "task_type": "ps"}, "runtime.cluster has 2 members with the role ps"),
-        ({"cluster": TWO, "task_index": 2}, "runtime.cluster: task.index: got 2, allowed: 0 to 1"),
-        ({"cluster": TWO, "task_type": "ps"}, "got 'ps', but the cluster has no ps"),
-        ({"worker_hosts": "a,b:1", "task_index": 0}, "cluster.worker[0]: got 'a', expected host"),
-        ({"worker_hosts": "a:1,a:1", "task_index": 0}, "got a:1, already used by worker[0]"),
-        ({"worker_hosts": " , "}, "the cluster has no worker"),
+        ("a:1,b:1", 2, "runtime.worker_hosts: task.index: got 2, allowed: 0 to 1"),
+        ("a,b:1", 0, "cluster.worker[0]: got 'a', expected host"),
+        ("a:1,a:1", 0, "got a:1, already used by worker[0]"),
+        (" , ", -1, "the cluster has no worker"),
     ],
-)
-def test_invalid_cluster_config_is_rejected(settings: dict[str, Any], said: str) -> None:
+)  # fmt: skip
+def test_invalid_hosts_are_rejected(hosts: str, index: int, said: str) -> None:
     with pytest.raises(ClusterError) as caught:
-        from_config(RuntimeConfig(**settings))
+        from_config(RuntimeConfig(worker_hosts=hosts, task_index=index))
 
     assert said in str(caught.value)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
 from orbit_runner.distribute.cluster.resolver import remote_cluster, resolve_cluster
 
@@ -18,8 +18,7 @@ SLURM = {
     "SLURM_STEP_NODELIST": "n[1-2]",
     "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
 }
-SAGEMAKER = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
-CONFIG = {"cluster": ClusterConfig(worker=["c:1", "d:1"]), "task_index": 1}
+CONFIG = {"worker_hosts": "c:1,d:1", "task_index": 1}
 
 
 def _tf_config(role: str = "worker", index: int = 1, **jobs: int) -> dict[str, str]:
@@ -30,24 +29,19 @@ def _tf_config(role: str = "worker", index: int = 1, **jobs: int) -> dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("source", "environ", "settings", "expected"),
+    ("environ", "settings", "expected"),
     [
-        ("auto", _tf_config() | SLURM | SAGEMAKER, CONFIG, "TF_CONFIG"),
-        ("auto", SLURM | SAGEMAKER, CONFIG, "runtime.cluster"),
-        ("auto", {"TF_CONFIG": " "} | SLURM, CONFIG, "runtime.cluster"),
-        ("auto", {"TF_CONFIG": "{}"} | SLURM, {}, "Slurm"),
-        ("auto", SLURM | SAGEMAKER, {}, "Slurm"),
-        ("auto", SLURM | {"SLURM_STEP_NUM_TASKS": "1"} | SAGEMAKER, {}, "SageMaker"),
-        ("tf_config", _tf_config() | SLURM, CONFIG, "TF_CONFIG"),
-        ("config", _tf_config() | SLURM, CONFIG, "runtime.cluster"),
-        ("slurm", _tf_config() | SLURM | SAGEMAKER, CONFIG, "Slurm"),
-        ("sagemaker", _tf_config() | SLURM | SAGEMAKER, CONFIG, "SageMaker"),
+        (_tf_config() | SLURM, CONFIG, "TF_CONFIG"),
+        (SLURM, CONFIG, "runtime.worker_hosts"),
+        ({"TF_CONFIG": " "} | SLURM, CONFIG, "runtime.worker_hosts"),
+        ({"TF_CONFIG": "{}"} | SLURM, {}, "Slurm"),
+        (SLURM, {}, "Slurm"),
     ],
 )
 def test_cluster_is_read_from_the_source_of_highest_priority(
-    source: str, environ: dict[str, str], settings: dict[str, Any], expected: str
+    environ: dict[str, str], settings: dict[str, Any], expected: str
 ) -> None:
-    runtime = RuntimeConfig(distribution_strategy=MIRRORED, cluster_source=source, **settings)
+    runtime = RuntimeConfig(distribution_strategy=MIRRORED, **settings)
 
     cluster = resolve_cluster(runtime, environ)
 
@@ -60,7 +54,7 @@ def test_cluster_is_read_from_the_source_of_highest_priority(
     ("settings", "environ"),
     [
         ({}, {}),
-        ({}, SLURM | SAGEMAKER),
+        ({}, SLURM),
         ({}, {"TF_CONFIG": "{}"}),
         ({"cluster_source": "none"}, _tf_config(worker=5)),
         (
@@ -106,20 +100,8 @@ def test_evaluator_may_use_a_single_process_strategy(strategy: str) -> None:
             "but runtime.cluster_source is `none`",
         ),
         (
-            {"distribution_strategy": MIRRORED, "cluster_source": "tf_config"}, SLURM,
-            "runtime.cluster_source: is `tf_config`, but TF_CONFIG is not set",
-        ),
-        (
-            {"distribution_strategy": MIRRORED, "cluster_source": "config"}, _tf_config(),
-            "runtime.cluster_source: is `config`, but runtime.cluster is empty",
-        ),
-        (
-            {"distribution_strategy": MIRRORED, "cluster_source": "slurm"}, _tf_config(),
+            {"distribution_strategy": MIRRORED}, SLURM | {"SLURM_STEP_NODELIST": ""},
             "SLURM_STEP_NODELIST is not set; start the tasks with `srun runner",
-        ),
-        (
-            {"distribution_strategy": MIRRORED, "cluster_source": "sagemaker"}, SLURM,
-            "SageMaker: SM_HOSTS is ''",
         ),
         (
             {"distribution_strategy": "mirrored"}, _tf_config(),

@@ -24,7 +24,6 @@ def test_typical_tf_config_is_read() -> None:
     assert cluster.jobs == {"worker": ("a:1", "b:1")}
     assert str(cluster.me) == "worker 0"
     assert cluster.source == "TF_CONFIG"
-    assert cluster.hosts_resolve_late is False
 
 
 def test_task_index_may_be_a_string() -> None:
@@ -68,7 +67,6 @@ def test_vertex_ai_and_training_operator_hosts_are_named_early(
     cluster = from_tf_config(_text(jobs, task, environment="cloud", job={"a": {"b": 1}}))
 
     assert cluster.me.role == role
-    assert cluster.hosts_resolve_late is True
 
 
 @pytest.mark.parametrize(

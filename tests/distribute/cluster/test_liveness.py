@@ -8,13 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from orbit_runner.distribute.cluster.addresses import Liveness, probe
 from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.liveness import (
-    Liveness,
-    Watch,
-    check_liveness,
-    wait_for_servers,
-)
+from orbit_runner.distribute.cluster.liveness import Watch, wait_for_servers
 from tests.support.problems import raises
 
 
@@ -73,13 +69,13 @@ def eventually(fact: Callable[[], object], seconds: float = 600.0) -> None:
 
 
 def test_liveness_check_distinguishes_live_silent_and_closed_servers(stages: list[Stage]) -> None:
-    assert check_liveness(stages[0].address) is Liveness.ALIVE
+    assert probe(stages[0].address) is Liveness.ALIVE
     assert stages[0].heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     stages[0].answers = False
     stages[0].hangs.wait()  # It may be waiting for a connection.
-    assert check_liveness(stages[0].address, 0.3) is Liveness.SILENT
+    assert probe(stages[0].address, 0.3) is Liveness.SILENT
     stages[1].close()
-    assert check_liveness(stages[1].address) is Liveness.GONE
+    assert probe(stages[1].address) is Liveness.GONE
 
 
 def test_waiting_succeeds_when_a_server_starts_late(

@@ -242,13 +242,8 @@ def test_parts_that_do_not_match_logical_devices_raise_tensorflows_error(strateg
     ("changes", "path", "said"),
     [
         ({"tpu": "mine", "tpu_zone": "z", "tpu_project": "p"}, "tpu", "cannot look up 'mine': "),
-        (
-            {"tpu": "mine"},
-            "tpu_zone",
-            "is not set, and cannot be detected, because this machine is not in Google Cloud",
-        ),
-        ({"tpu": "grpc://127.0.0.1:1"}, "tpu", "got grpc://127.0.0.1:1, but it cannot be reached"),
-        ({"tpu": "10.0.0.2:8470"}, "tpu", "got '10.0.0.2:8470', which is not a valid TPU name"),
+        ({"tpu": "grpc://127.0.0.1:1"}, "tpu", "got grpc://127.0.0.1:1, but there is no TPU"),
+        ({"tpu": "10.0.0.2:8470"}, "tpu", "cannot look up '10.0.0.2:8470': "),
     ],
 )
 def test_tpu_that_cannot_be_found_is_reported(

@@ -10,11 +10,9 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
-from orbit_runner.errors import unknown_name_message
 
 NUMERICS = ("native", "portable")
 ROLES = ("chief", "worker", "ps", "evaluator")
-CLUSTER_SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
 ALL_REDUCE_ALGORITHMS = (
     None,
     "auto",
@@ -23,8 +21,6 @@ ALL_REDUCE_ALGORITHMS = (
     "hierarchical_copy",
     "reduction_to_one_device",
 )
-# Others have a meaning already, or cannot be handled.
-NOTICE_SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGQUIT", "SIGURG", "SIGXCPU")
 LOGICAL_REPLICAS = "runtime.logical_replicas"
 _SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 _OR_NATIVE = "or runtime.numerics: native"
@@ -33,51 +29,6 @@ _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
 Problems = Iterator[Problem]
-
-
-@config_class
-class ClusterConfig(Config):
-    """The addresses (`host:port`) of each role's members, in the order of their indices."""
-
-    chief: list[str] = field(
-        (), help="address of the chief, which writes the files; if empty: worker 0 does"
-    )
-    worker: list[str] = field((), help="addresses of the workers, which train")
-    ps: list[str] = field((), help="addresses of the parameter servers, which hold the variables")
-    evaluator: list[str] = field(
-        (), help="address of the evaluator, which evaluates checkpoints during training"
-    )
-
-    def jobs(self) -> dict[str, tuple[str, ...]]:
-        """Returns the addresses of each role that has members."""
-        named = {role: tuple(getattr(self, role)) for role in ROLES}
-        return {role: addresses for role, addresses in named.items() if addresses}
-
-
-@config_class
-class PreemptionConfig(Config):
-    """How the platform gives notice that it will stop this machine; handled like SIGTERM."""
-
-    signals: list[str] = field(
-        (), help="signals that give notice, such as SIGUSR1 with Slurm's `--signal=USR1@120`"
-    )
-    file: str = field("", help="path of a file that gives notice once it exists")
-    command: str = field(
-        "", help="shell command that gives notice once its exit code is 0, such as `curl -sf URL`"
-    )
-    poll_interval: float = field(
-        5.0, gt=0.0, le=3600.0, help="seconds between two checks of `file` and `command`"
-    )
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) for signals that cannot give notice."""
-        for name in self.signals:
-            if name not in NOTICE_SIGNALS:
-                yield Problem(
-                    "signals",
-                    unknown_name_message("signal", name, NOTICE_SIGNALS),
-                    code="not-allowed",
-                )
 
 
 @config_class
@@ -205,13 +156,10 @@ class RuntimeConfig(Config):
     )
     cluster_source: str = field(
         "auto",
-        allowed=CLUSTER_SOURCES,
+        allowed=("auto", "none"),
         weights=NEVER,
-        help="source of the cluster description; auto: the first one available",
-    )
-    # The addresses of the members; `num_workers` is their number.
-    cluster: ClusterConfig = field(
-        factory=ClusterConfig, weights=NEVER, help="addresses of the members of the cluster"
+        help="source of the cluster description; auto: the first of TF_CONFIG, worker_hosts and "
+        "Slurm that is available; none: the process runs alone",
     )
     num_workers: int = field(
         0,
@@ -239,15 +187,8 @@ class RuntimeConfig(Config):
         weights=NEVER,
         help="comma-separated host:port of all workers, for clusters without other roles",
     )
-    task_type: str | None = field(
-        None,
-        allowed=(None, *ROLES),
-        weights=NEVER,
-        help="role of this process in the cluster; by default worker, or chief if there are no "
-        "workers",
-    )
     task_index: int = field(
-        -1, ge=-1, le=65536, weights=NEVER, help="index of this process within its role; -1: unset"
+        -1, ge=-1, le=65536, weights=NEVER, help="index of this worker in worker_hosts; -1: unset"
     )
     remote_cluster: str | None = field(
         None,
@@ -274,11 +215,6 @@ class RuntimeConfig(Config):
         weights=NEVER,
         help="seconds from SIGTERM to SIGKILL; training stops within a second, or a sixth "
         "of it if that is shorter; the rest is for saving",
-    )
-    preemption: PreemptionConfig = field(
-        factory=PreemptionConfig,
-        weights=NEVER,
-        help="notices that the platform will stop this machine; each is handled like SIGTERM",
     )
     variable_partitioner: str | None = field(
         None,
@@ -520,21 +456,12 @@ def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
 
 def _cluster_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
-    described = runtime.cluster.jobs()
-    if runtime.worker_hosts and runtime.cluster.jobs():
-        yield Problem(
-            "worker_hosts", "set either this or runtime.cluster, not both", code="conflict"
-        )
     if runtime.worker_hosts and runtime.traits.is_asynchronous:
         yield Problem(
             "worker_hosts",
-            "contains no parameter servers; set runtime.cluster instead",
+            "contains no parameter servers; describe the cluster in TF_CONFIG",
             code="not-supported",
         )
-    if described and not runtime.traits.is_clustered:
-        yield Problem("cluster", _one_process_message(strategy), code="not-supported")
-    if runtime.cluster.ps and runtime.traits.synchronous_workers:
-        yield Problem("cluster.ps", f"`{strategy}` has no parameter servers", code="not-supported")
     if runtime.num_workers > 1 and not runtime.traits.is_clustered:
         yield Problem(
             "num_workers",
@@ -549,10 +476,10 @@ def _cluster_problems(runtime: RuntimeConfig) -> Problems:
             "set runtime.distribution_strategy: parameter_server",
             code="not-supported",
         )
-    if runtime.remote_cluster and (described or runtime.worker_hosts):
+    if runtime.remote_cluster and runtime.worker_hosts:
         yield Problem(
             "remote_cluster",
-            "cannot be combined with runtime.cluster or runtime.worker_hosts; remove them",
+            "cannot be combined with runtime.worker_hosts; remove one of them",
             code="not-supported",
         )
 
@@ -560,15 +487,11 @@ def _cluster_problems(runtime: RuntimeConfig) -> Problems:
 def _inert_hosts(runtime: RuntimeConfig) -> Problems:
     if runtime.worker_hosts and not runtime.traits.is_clustered:
         yield Problem(
-            "worker_hosts", _one_process_message(runtime.distribution_strategy), code="no-effect"
+            "worker_hosts",
+            f"describes a cluster, but `{runtime.distribution_strategy}` runs in one process\n"
+            "set runtime.distribution_strategy: multi_worker_mirrored",
+            code="no-effect",
         )
-
-
-def _one_process_message(strategy: str) -> str:
-    return (
-        f"describes a cluster, but `{strategy}` runs in one process\n"
-        "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)"
-    )
 
 
 def _parameter_server_problems(runtime: RuntimeConfig) -> Problems:

@@ -1,20 +1,17 @@
-"""Checks the addresses of cluster members: their format, their hosts, and free ports."""
+"""Checks the addresses of servers: their format, whether they answer, and free ports."""
 
 from __future__ import annotations
 
-import contextlib
+import enum
 import errno
-import functools
-import queue
 import re
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterable
 
 _PORT = re.compile(r"[0-9]{1,5}")
-_MAX_THREADS = 8
-_CONNECT_SECONDS = 5.0
+# The start of an HTTP/2 connection, and so of gRPC (RFC 9113, section 3.4): the preface and an
+# empty SETTINGS frame. The kernel accepts connections even for a process that hangs; only a running
+# process answers.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -39,83 +36,24 @@ def address_problem(address: object) -> str:
     return ""
 
 
-def find_unknown_hosts(addresses: Iterable[str], seconds: float) -> dict[str, str]:
-    """Returns the unknown hosts of addresses, `host:port`, each with the reason.
+class Liveness(enum.Enum):
+    """The state of a server, as seen from outside."""
 
-    All hosts are looked up at once. A host without an answer after `seconds` counts as known,
-    because a slow name server is not a mistake of the user.
-    """
-    return _find_problems(
-        (split_address(address)[0] for address in addresses), _resolve_host, seconds
-    )
+    ALIVE = "answers"
+    GONE = "nothing is listening"
+    SILENT = "no response"
 
 
-def find_unreachable_addresses(addresses: Iterable[str], seconds: float) -> dict[str, str]:
-    """Returns the addresses, `host:port`, that cannot be reached, each with the reason.
-
-    All addresses are tried at once. An address without an answer after `seconds` is not returned,
-    because it may be far away.
-    """
-    return _find_problems(addresses, _connect, seconds)
-
-
-def _find_problems(
-    subjects: Iterable[str], find_problem: Callable[[str], str], seconds: float
-) -> dict[str, str]:
-    pending: queue.SimpleQueue[str] = queue.SimpleQueue()
-    answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-    names = dict.fromkeys(subjects)
-    for name in names:
-        pending.put(name)
-    for _ in range(min(len(names), _MAX_THREADS)):
-        # Not `concurrent.futures`: the interpreter would wait for its threads at exit.
-        look_up = functools.partial(_run_lookups, pending, answers, find_problem)
-        threading.Thread(target=look_up, name="lookup", daemon=True).start()
-    problems: dict[str, str] = {}
-    deadline = time.monotonic() + seconds
-    while len(problems) < len(names):
-        try:
-            name, problem = answers.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            _clear_queue(pending)
-            break
-        problems[name] = problem
-    return {name: problems[name] for name in names if problems.get(name)}
-
-
-def _clear_queue(pending: queue.SimpleQueue[str]) -> None:
-    with contextlib.suppress(queue.Empty):
-        while True:
-            pending.get_nowait()
-
-
-def _run_lookups(
-    pending: queue.SimpleQueue[str],
-    answers: queue.SimpleQueue[tuple[str, str]],
-    find_problem: Callable[[str], str],
-) -> None:
-    with contextlib.suppress(queue.Empty):
-        while True:
-            name = pending.get_nowait()
-            answers.put((name, find_problem(name)))
-
-
-def _resolve_host(host: str) -> str:
+def probe(address: str, seconds: float = 2.0) -> Liveness:
+    """Returns whether a gRPC server answers at `address`, `host:port`, within `seconds`."""
     try:
-        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        return getattr(error, "strerror", None) or "not a valid host name"
-    return ""
-
-
-def _connect(address: str) -> str:
-    try:
-        socket.create_connection(split_address(address), _CONNECT_SECONDS).close()
-    except ConnectionRefusedError:
-        return "nothing is listening there"
-    except (OSError, UnicodeError) as error:
-        return getattr(error, "strerror", None) or str(error)
-    return ""
+        with socket.create_connection(split_address(address), seconds) as talk:
+            talk.sendall(_PREFACE)
+            return Liveness.ALIVE if talk.recv(1) else Liveness.GONE
+    except TimeoutError:
+        return Liveness.SILENT
+    except (OSError, UnicodeError):  # The second if the host is not a valid name.
+        return Liveness.GONE
 
 
 def port_problem(address: str) -> str:

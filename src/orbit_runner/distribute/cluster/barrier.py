@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, MemberLost
+from orbit_runner.distribute.cluster.liveness import format_members
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -91,7 +92,7 @@ class _Barrier:
             if self._mismatch:
                 raise ClusterError(self._mismatch)
             now = time.monotonic()
-            names = _format_members(missing)
+            names = format_members(missing)
             if now > deadline:
                 raise MemberLost(
                     f"{self._me}: no response from {names} within {now - begun:.0f} s\n"
@@ -167,18 +168,3 @@ def _exchange(connection: socket.socket, greeting: JsonObject) -> JsonObject:
     if not (isinstance(who, list) and [type(part) for part in who] == [str, int]):
         raise ValueError("no greeting")
     return answer
-
-
-def _format_members(members: Iterable[Member]) -> str:
-    return ", ".join(f"{member} ({member.address})" for member in members)
-
-
-def unreachable_members(members: Iterable[Member], seconds: float = 1.0) -> list[Member]:
-    """Returns the members at whose address no process listens; tries each for `seconds`."""
-    gone = []
-    for member in members:
-        try:
-            socket.create_connection(split_address(member.address), seconds).close()
-        except OSError:
-            gone.append(member)
-    return gone

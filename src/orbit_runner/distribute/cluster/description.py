@@ -39,7 +39,7 @@ def raise_problems(source: str, problems: Sequence[str]) -> None:
 class Member:
     """One process of a cluster."""
 
-    role: str  # One of `config.schema.cluster.ROLES`.
+    role: str  # One of `config.schema.runtime.ROLES`.
     index: int  # Among the members of its role.
     address: str = ""  # `host:port`; "" if not needed.
 
@@ -54,9 +54,6 @@ class Cluster:
     jobs: Jobs  # Role to the addresses of its members, in the order of their indices.
     me: Member  # This process.
     source: str  # Where the cluster is described, for messages.
-    # Whether host names may not be known yet: with Kubernetes, Vertex AI and SageMaker, a host name
-    # is known only once its container runs.
-    hosts_resolve_late: bool = False
 
     def members(self) -> Iterator[Member]:
         """Yields all members, the chief first."""
@@ -86,9 +83,7 @@ class Cluster:
         return {"from": self.source, "me": str(self.me), "members": jobs}
 
 
-def check_cluster(
-    jobs: Jobs, role: str, index: int, source: str, *, hosts_resolve_late: bool = False
-) -> Cluster:
+def check_cluster(jobs: Jobs, role: str, index: int, source: str) -> Cluster:
     """Returns the cluster of a description; raises `ClusterError` if the description is invalid.
 
     `role` and `index` are those of this process. For the other arguments, see `Cluster`.
@@ -96,7 +91,7 @@ def check_cluster(
     raise_problems(source, [*job_problems(jobs), *_task_problems(jobs, role, index)])
     addresses = jobs.get(role, ())
     me = Member(role, index, addresses[index] if addresses else "")
-    return Cluster(jobs, me, source, hosts_resolve_late)
+    return Cluster(jobs, me, source)
 
 
 def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:

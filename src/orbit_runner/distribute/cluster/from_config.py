@@ -1,4 +1,4 @@
-"""A cluster that the config describes."""
+"""The workers of `runtime.worker_hosts`, and the servers of `runtime.remote_cluster`."""
 
 from __future__ import annotations
 
@@ -14,28 +14,17 @@ from orbit_runner.distribute.cluster.description import (
 )
 
 
-def configured_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
-    """Returns the addresses of each role that the config names; {} if it names none."""
-    if runtime.worker_hosts:
-        return {"worker": _hosts(runtime.worker_hosts)}
-    return runtime.cluster.jobs()
-
-
 def from_config(runtime: RuntimeConfig) -> Cluster:
-    """Returns the cluster that the config describes; raises `ClusterError` if it is invalid."""
-    source = "runtime.worker_hosts" if runtime.worker_hosts else "runtime.cluster"
-    jobs = configured_jobs(runtime)
-    role = runtime.task_type
+    """Returns the cluster of `runtime.worker_hosts`; raises `ClusterError` if it is invalid."""
+    workers = _hosts(runtime.worker_hosts or "")
     index = runtime.task_index
-    if role is None:
-        role = "worker" if "worker" in jobs else "chief"
-    if index < 0 and len(jobs.get(role, ())) > 1:
+    if index < 0 and len(workers) > 1:
         raise ClusterError(
-            f"is not set, but {source} has {len(jobs[role])} members with the role {role}\n"
-            f"set it on each member: 0 to {len(jobs[role]) - 1}",
+            f"is not set, but runtime.worker_hosts has {len(workers)} workers\n"
+            f"set it on each worker: 0 to {len(workers) - 1}",
             path="runtime.task_index",
         )
-    return check_cluster(jobs, role, max(index, 0), source)
+    return check_cluster({"worker": workers}, "worker", max(index, 0), "runtime.worker_hosts")
 
 
 def parse_remote_cluster(

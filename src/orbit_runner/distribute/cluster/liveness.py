@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from orbit_runner.distribute.cluster.addresses import split_address
+from orbit_runner.distribute.cluster.addresses import Liveness, probe
 from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.utils.terminal import show_cursor
 
-# The start of an HTTP/2 connection, and so of gRPC (RFC 9113, section 3.4): the preface and an
-# empty SETTINGS frame. The kernel accepts connections even for a process that hangs; only a running
-# process answers.
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _PAUSE_SECONDS = 0.2
 _QUIET_SECONDS = 2.0
-_PROBE_SECONDS = 2.0
-
-
-class Liveness(enum.Enum):
-    """The state of a server, as seen from outside."""
-
-    ALIVE = "answers"
-    GONE = "nothing is listening"
-    SILENT = "no response"
-
-
-def check_liveness(address: str, seconds: float = _PROBE_SECONDS) -> Liveness:
-    """Returns whether a gRPC server answers at `address`, `host:port`, within `seconds`."""
-    try:
-        with socket.create_connection(split_address(address), seconds) as talk:
-            talk.sendall(_PREFACE)
-            return Liveness.ALIVE if talk.recv(1) else Liveness.GONE
-    except TimeoutError:
-        return Liveness.SILENT
-    except OSError:
-        return Liveness.GONE
 
 
 def format_members(members: Iterable[Member]) -> str:
@@ -59,7 +32,7 @@ def wait_for_servers(
     told = ""
     missing = list(members)
     while True:
-        missing = [m for m in missing if check_liveness(m.address) is not Liveness.ALIVE]
+        missing = [m for m in missing if probe(m.address) is not Liveness.ALIVE]
         waited = time.monotonic() - begun
         if not missing:
             return
@@ -138,7 +111,7 @@ class Watch:
         since = None
         while not self._stop.wait(self._silence / 5):
             for member in self._members:
-                state = check_liveness(member.address, max(1.0, self._silence / 5))
+                state = probe(member.address, max(1.0, self._silence / 5))
                 if state is Liveness.ALIVE:
                     self._seen[member] = time.monotonic()
                 self._states[member] = state

@@ -1,6 +1,6 @@
 """The roles of processes: who has which, and what the experiment is for each of them.
 
-Slurm and SageMaker tell only the number and the addresses of processes. All members are started
+Slurm tells only the number and the addresses of processes. All members are started
 with the same experiment, which is adapted to the role of each.
 """
 
@@ -53,7 +53,7 @@ def adapt_to_role(
 
 def common_purpose(config: ExperimentConfig, mode: str) -> str:
     """Returns a text that is the same on all members that run the same experiment."""
-    same = config.replace(runtime=config.runtime.replace(task_type=None, task_index=-1))
+    same = config.replace(runtime=config.runtime.replace(task_index=-1))
     digest = hashlib.sha256(to_yaml(same).encode()).hexdigest()
     return f"{mode} of {config.name or 'an experiment'}, config {digest[:12]}"
 

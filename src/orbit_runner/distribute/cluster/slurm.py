@@ -55,7 +55,7 @@ def _require_variable(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
         raise ClusterError(
             f"{name} is not set; start the tasks with `srun runner …`, "
-            "or describe the cluster in another way (runtime.cluster_source)",
+            "or describe the cluster in TF_CONFIG",
             path=SOURCE,
         )
     return environ[name]

@@ -35,10 +35,7 @@ def from_tf_config(text: str) -> Cluster:
         raise ClusterError(f"`{lacking}` is missing or not a mapping; {_FORM}", path=NAME)
     role = _parse_role(task.get("type"))
     index = _parse_index(task.get("index"))
-    # Set by the Training Operator, Vertex AI and SageMaker, in whose clusters a host name is known
-    # only once its container runs.
-    early = value.get("environment") == "cloud"
-    return check_cluster(_parse_jobs(cluster), role, index, NAME, hosts_resolve_late=early)
+    return check_cluster(_parse_jobs(cluster), role, index, NAME)
 
 
 _FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'

@@ -1,4 +1,4 @@
-"""`runner explain`: describes a setting: its type, default, limits and what it does."""
+"""`runner help SETTING`: the type, default, limits and effect of a setting."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _find_settings(name: str, known: Sequence[Setting]) -> list[Setting]:
         names = {setting.path.rpartition(".")[2] for setting in known}
         near = nearest_name_hint(wanted, [*(setting.path for setting in known), *names])
         raise RunnerError(
-            f"unknown setting {name!r}{near}\n`runner explain trainer` lists a section",
+            f"unknown setting {name!r}{near}\n`runner help trainer` lists a section",
             code="unknown-setting",
         )
     return matches
@@ -148,4 +148,4 @@ def _as_dict(setting: Setting, resolved: ResolvedConfig | None) -> dict[str, obj
     return described
 
 
-COMMAND = Command("explain", _DESCRIPTION, _add_flags, ["train_steps --experiment=digits"], main)
+COMMAND = Command("help", _DESCRIPTION, _add_flags, ["train_steps --experiment=digits"], main)

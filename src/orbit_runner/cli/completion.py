@@ -1,4 +1,4 @@
-"""`runner completion`: prints the script with which a shell completes commands and flags."""
+"""`runner --completion`: prints the script with which a shell completes commands and flags."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from orbit_runner.cli.command import Command, CommandGroup, Parser, parse_flags
 from orbit_runner.cli.main import COMMANDS, load_command
 
 # Bash starts the command with the line in COMP_LINE. Without candidates, shells complete files.
-_BASH = "complete -o default -C 'runner completion --line 2>/dev/null' runner"
+_BASH = "complete -o default -C 'runner --completion --line 2>/dev/null' runner"
 SCRIPTS = {
     "bash": _BASH,
     "zsh": f"autoload -U +X bashcompinit && bashcompinit\n{_BASH}",
     "fish": "complete --command runner --arguments "
-    "'(COMP_LINE=(commandline --current-process --cut-at-cursor) runner completion --line)'",
+    "'(COMP_LINE=(commandline --current-process --cut-at-cursor) runner --completion --line)'",
 }
 _DESCRIPTION = """\
 Print the script that completes commands and flags in a shell.
 
-  bash, in ~/.bashrc:                source <(runner completion bash)
-  zsh, in ~/.zshrc after compinit:   source <(runner completion zsh)
-  fish, once:  runner completion fish > ~/.config/fish/completions/runner.fish"""
+  bash, in ~/.bashrc:                source <(runner --completion bash)
+  zsh, in ~/.zshrc after compinit:   source <(runner --completion zsh)
+  fish, once:  runner --completion fish > ~/.config/fish/completions/runner.fish"""
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -68,4 +68,4 @@ def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     return parse_flags(parser, arguments)
 
 
-COMMAND = Command("completion", _DESCRIPTION, _add_flags, ["bash"], main, _parse)
+COMMAND = Command("--completion", _DESCRIPTION, _add_flags, ["bash"], main, _parse)

@@ -1,0 +1,59 @@
+"""`runner --version`: prints the versions and devices that a bug report should include."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.reporting.run_record import describe_devices, describe_software
+
+
+def main(flags: argparse.Namespace) -> int:
+    """Prints versions, the git revision and devices. Returns 0."""
+    environment = {**describe_software(), **_describe_code()}
+    if not flags.json:
+        _print(environment)  # At once, because TensorFlow takes seconds.
+    print("importing tensorflow, to list devices", file=sys.stderr)
+    devices = _describe_devices()
+    if flags.json:
+        print(json.dumps({**environment, **devices}, indent=2))
+    else:
+        _print(devices)
+    return 0
+
+
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def _print(environment: Mapping[str, object]) -> None:
+    for name, value in environment.items():
+        shown = ", ".join(value) or "none" if isinstance(value, list) else value
+        print(f"{name:<20} {shown}", flush=True)
+
+
+def _describe_code() -> dict[str, object]:
+    from orbit_runner.run_directory.code_version import read_code_version
+
+    code = read_code_version()
+    changed = "unknown" if code.changed is None else len(code.changed)
+    return {"git": code.revision or code.notes[0], "git_changed_files": changed}
+
+
+def _describe_devices() -> dict[str, object]:
+    from orbit_runner.determinism.portable import c_library, machine_problem
+    from orbit_runner.distribute.tf_environment import prepare_environment
+
+    prepare_environment(RuntimeConfig())
+    problem = machine_problem()
+    portable = f"no: {problem}" if problem else f"yes (x86-64 with AVX2 and FMA; {c_library()})"
+    return {**describe_devices(), "portable_numerics": portable}
+
+
+COMMAND = Command(
+    "--version", "Print versions, the git revision and devices.", _add_flags, ["--json"], main
+)
