@@ -15,7 +15,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.example_ids import find_row
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.hugging_face.files import NAME, map_file, read_batches, read_schema
+from orbit_runner.data.hugging_face.files import NAME
 from orbit_runner.data.hugging_face.tables import HuggingFaceTable, usual_splits
 from orbit_runner.data.images.dataset import (
     EncodedImages,
@@ -225,7 +225,14 @@ def load(
     options = TableOptions(hugging_face_split=split, default_splits=tuple(default_splits))
     table = HuggingFaceTable(data_dir=data_dir, input_path=input_path, options=options)
     image, label = _choose_columns(table, image_column, label_column)
-    images = MappedImages([a for path in table.saved.files for a in _map_images(path, image)])
+    saved = table.saved
+    images = MappedImages(
+        [
+            array
+            for path, rows in zip(saved.files, saved.tables, strict=True)
+            for array in _images_of(path, rows, image)
+        ]
+    )
     listed = TablePart(read_table(table, {label: CATEGORY}))
     numbers, labels = _class_numbers(table, listed, label)
     return HuggingFaceImages(
@@ -236,8 +243,8 @@ def load(
         numbers,
         len(labels) if labels else int(numbers.max()) + 1,
         _first_shape(images, listed, any_size),
-        files=table.saved.files,
-        descriptions=table.saved.descriptions,
+        files=saved.files,
+        descriptions=saved.descriptions,
         labels=labels,
     )
 
@@ -246,8 +253,8 @@ def _choose_columns(table: HuggingFaceTable, image: str, label: str) -> tuple[st
     """Returns the columns with the images and with the classes."""
     features = table.saved.features
     path = table.saved.files[0]
-    schema = read_schema(path)
-    images = [name for name, feature in features.items() if feature.get("_type") == "Image"]
+    schema = table.saved.tables[0].schema
+    images = [name for name, kind in features.items() if type(kind).__name__ == "Image"]
     images = images or [field.name for field in schema if _has_bytes(field.type)]
     chosen = {
         "image_column": (image, images, "one Image"),
@@ -279,29 +286,14 @@ def _has_bytes(kind: pyarrow.DataType) -> bool:
     return types.is_struct(kind) and kind.get_field_index("bytes") >= 0
 
 
-def _map_images(path: Path, column: str) -> list[pyarrow.Array]:
-    """Returns the images of a file as arrays of bytes, whose buffers are the mapped file."""
+def _images_of(path: Path, rows: pyarrow.Table, column: str) -> list[pyarrow.Array]:
+    """Returns the images of a file as arrays of bytes."""
     arrays = []
     first = 1
-    with map_file(path) as source:
-        mapped = source.read_buffer(source.size())
-        for batch in read_batches(source):
-            array = _bytes_of(path, column, first, batch.column(column))
-            if len(array) and not _is_mapped(array, mapped):
-                raise DataError(
-                    f"{path}: is compressed, so that images cannot be read by index\n"
-                    "write it without compression",
-                    field="input_path",
-                    code="not-supported",
-                )
-            arrays.append(array)
-            first += batch.num_rows
+    for array in rows.column(column).chunks:
+        arrays.append(_bytes_of(path, column, first, array))
+        first += len(array)
     return arrays
-
-
-def _is_mapped(array: pyarrow.Array, mapped: pyarrow.Buffer) -> bool:
-    data = array.buffers()[-1]
-    return data is None or mapped.address <= data.address < mapped.address + mapped.size
 
 
 def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyarrow.Array:
@@ -312,15 +304,10 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
     where = f"{path}, row {{row}}: column {column!r}"
     array.validate()
     encoded = array.field("bytes") if _has_bytes(array.type) else array
-    if types.is_string(encoded.type):
-        raise DataError(
-            f"{where.format(row=first)} has only paths\n{_EMBED}",
-            field="image_column",
-            code="bad-record",
-        )
     if not (types.is_binary(encoded.type) or types.is_large_binary(encoded.type)):
         raise DataError(
-            f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files",
+            f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files\n"
+            f"{_EMBED}",
             field="image_column",
             code="bad-record",
         )
@@ -359,7 +346,7 @@ def _class_numbers(
             code="bad-record",
         )
     names = table.classes.get(name)
-    if names is None and not types.is_integer(read_schema(table.saved.files[0]).field(name).type):
+    if names is None and not types.is_integer(table.saved.tables[0].schema.field(name).type):
         return column.values.astype(np.int32), column.vocabulary
     codes = [names.index(text) if names else int(text) for text in column.vocabulary]
     numbers = np.array(codes, np.int64)[column.values]
