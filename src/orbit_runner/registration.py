@@ -26,7 +26,6 @@ class SourceTraits:
             source, so it accepts the settings of all.
         has_fields: Whether its examples are read by index, and have fields with names.
         knows_classes: Whether it knows the number of classes.
-        mixes_bad_records: Whether a mixture of such sources can leave out bad records.
         needs_python: Whether batches are read by Python code, which workers that run only graphs
             and tf.data services cannot call.
     """
@@ -39,7 +38,6 @@ class SourceTraits:
     is_generated: bool = False
     has_fields: bool = False
     knows_classes: bool = True
-    mixes_bad_records: bool = True
     needs_python: bool = False
 
 

@@ -170,7 +170,6 @@ IMAGE_MODELS.register(
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
 _OF_RECORDS = ("image_field_key", "label_field_key", "label_offset", "max_bad_images")
 _OF_TFDS = ("tfds_name", "tfds_split", "tfds_data_dir")
-_OF_FILES = ("max_bad_images", "max_bad_records")
 for _name, _target, _help, _traits in (
     (
         "digits",
@@ -196,10 +195,9 @@ for _name, _target, _help, _traits in (
         "data.tfrecord.source:IMAGES",
         "images in TFRecord files with Model Garden's features, streamed from disk",
         SourceTraits(
-            settings=(*_OF_RECORDS, "max_bad_records"),
+            settings=_OF_RECORDS,
             separation="name other files in validation_data",
             knows_classes=False,
-            mixes_bad_records=False,
         ),
     ),
     (
@@ -213,7 +211,7 @@ for _name, _target, _help, _traits in (
         "data.images.files:IMAGES",
         "JPEG and PNG files, one directory per class",
         SourceTraits(
-            settings=_OF_FILES,
+            settings=("max_bad_images",),
             separation="put the images of each class into train/ and val/ in data_dir, or set "
             "task.split",
         ),
@@ -229,7 +227,7 @@ for _name, _target, _help, _traits in (
                 "classes_file",
                 "path_column",
                 "label_column",
-                *_OF_FILES,
+                "max_bad_images",
             ),
             required=(("labels_file", "labels.csv"),),
             separation="set labels_split in both sections, or task.split",

@@ -86,8 +86,6 @@ HARMLESS = {
     "task.validation_data.ram_budget": 7,
     "task.validation_data.autotune_algorithm": "DEFAULT",
     "task.validation_data.cache": True,
-    "task.train_data.max_bad_records": 7,
-    "task.validation_data.max_bad_records": 7,
     "task.train_data.on_device": True,
     "task.validation_data.on_device": True,
     "task.train_data.enable_tf_data_service": True,

@@ -21,10 +21,12 @@ from orbit_runner.datasets import mnist, movielens
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import load_source
 from tests.support.problems import raises
+from tests.support.tfds import IMAGE, class_label, features_json
 
 INFO: dict[str, Any] = {
     "name": "some", "fileFormat": "tfrecord", "splits": [{"name": "train", "shardLengths": ["1"]}]
 }  # fmt: skip
+FEATURES = features_json({"image": IMAGE, "label": class_label(2)})
 
 
 def _splits(**changes: Any) -> bytes:
@@ -52,6 +54,7 @@ def test_malformed_tfds_description_is_rejected_with_its_path(
 ) -> None:
     folder = tmp_path / "some" / "1.0.0"
     folder.mkdir(parents=True)
+    (folder / "features.json").write_text(FEATURES)
     (folder / "dataset_info.json").write_text(json.dumps(INFO))
     (folder / name).write_bytes(content)
     with raises("damaged-file") as caught:
@@ -62,6 +65,7 @@ def test_malformed_tfds_description_is_rejected_with_its_path(
 def test_missing_tfds_shard_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "some" / "1.0.0"
     folder.mkdir(parents=True)
+    (folder / "features.json").write_text(FEATURES)
     (folder / "dataset_info.json").write_bytes(_splits(shardLengths=["1"] * 50_000))
     with raises("missing-file"):
         tfds.load(tfds_name="some", data_dir=str(tmp_path))

@@ -63,6 +63,20 @@ def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
     assert [*source.encoded_images()] == [encoded(number) for number in range(COUNT)]
 
 
+def test_what_the_package_saves_is_read_exactly(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra hugging_face is not installed")
+    rows = {"image": [{"bytes": encoded(n), "path": None} for n in range(9)], "kind": [1, 0, 2] * 3}
+    features = {"image": datasets.Image(), "kind": datasets.ClassLabel(names=[*NAMES])}
+    saved = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+    saved.shuffle(seed=1).save_to_disk(tmp_path / "fruit", num_shards=2)
+    source = open_images(tmp_path / "fruit")
+    loaded = datasets.load_from_disk(tmp_path / "fruit").cast_column(
+        "image", datasets.Image(decode=False)
+    )
+    assert [*source.encoded_images()] == [row["image"]["bytes"] for row in loaded]
+    assert (source.labels, source.label.tolist()) == (NAMES, loaded["kind"][:])
+
+
 def test_images_have_places_and_ids(folder: Path) -> None:
     source = open_images(folder)
     place = source.place(24)
@@ -164,13 +178,14 @@ def test_rows_without_an_image_or_a_class_are_named(
         open_images(tmp_path / "fruit")
 
 
-def test_other_files_are_rejected(tmp_path: Path) -> None:
+def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path: Path) -> None:
     table = image_table([encoded(n) for n in range(9)], label=["a"] * 9)
-    feather.write_feather(table, tmp_path / "a.arrow", compression="zstd")
-    with raises("not-supported"):
-        open_images(tmp_path, input_path=["a.arrow"])
-    feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
-    assert open_images(tmp_path, input_path=["a.arrow"]).size == 9
+    for compression in ("zstd", "uncompressed"):
+        feather.write_feather(table, tmp_path / "a.arrow", compression=compression)
+        assert open_images(tmp_path, input_path=["a.arrow"]).read([3, 8]) == [
+            encoded(3),
+            encoded(8),
+        ]
     (tmp_path / "a.arrow").write_bytes(b"PAR1" + bytes(99))
     with raises("damaged-file"):
         open_images(tmp_path, input_path=["a.arrow"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,31 @@ def test_arrow_files_are_read_without_their_directory(tmp_path: Path, kind: str)
     assert dataset.kinds["kind"] == "number"  # Nothing describes its classes.
 
 
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_arrow(tmp_path / "rows.arrow", make_table().drop_columns(["many"]))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert open_table(tmp_path, ["*.arrow"]).kinds["size"] == "number"
+    with raises("missing-package") as caught:
+        open_table(tmp_path)
+    assert "pip install 'orbit-runner[hugging_face]'" in str(caught.value)
+
+
+def test_what_the_package_saves_is_read(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="the extra hugging_face is not installed")
+    rows = {"size": [0.5, 1.5, 2.5, 3.5], "kind": [2, 0, 1, 2]}
+    features = {"size": datasets.Value("float64"), "kind": datasets.ClassLabel(names=[*NAMES])}
+    saved = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+    parts = {"train": saved.shuffle(seed=1), "test": saved.select([3, 1])}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "fruit", num_shards={"train": 2, "test": 1})
+    for name, part in parts.items():
+        dataset = open_table(tmp_path / "fruit", split=name)
+        source = read_table(dataset, {"size": "number", "kind": "category"})
+        assert source.columns["size"].values.tolist() == part["size"][:]
+        kinds = [source.columns["kind"].text(row) for row in range(len(part))]
+        assert kinds == [NAMES[kind] for kind in part["kind"]]
+        assert len(dataset.saved.files) == (2 if name == "train" else 1)
+
+
 def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path: Path) -> None:
     save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
     dataset = open_table(tmp_path, ["fruit/data-*"])
@@ -189,8 +215,7 @@ def test_a_class_without_a_name_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "code"),
     [
-        ({"_indices_files": [{"filename": "indices.arrow"}]}, "not-supported"),
-        ({"_data_files": []}, "empty-data"),
+        ({"_data_files": []}, "damaged-file"),
         ({"_data_files": [{"filename": "gone.arrow"}]}, "missing-file"),
         ({"_data_files": "data"}, "damaged-file"),
     ],

@@ -127,22 +127,12 @@ def _example_of_tfds(encoded: bytes, label: int) -> bytes:
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
-def _tolerant_records(root: Path, files: list[bytes]) -> dict[str, Any]:
-    return _records(root, files) | {"max_bad_records": 1}
-
-
-def _tolerant_folder(root: Path, files: list[bytes]) -> dict[str, Any]:
-    return _folder(root, files) | {"max_bad_records": 1}
-
-
 _SOURCES = {
     "image_folder": _folder,
     "image_csv": _listed,
     "tfrecord": _records,
     "array_record": _array_records,
     "tfds": _tfds,
-    "image_folder with max_bad_records": _tolerant_folder,
-    "tfrecord with max_bad_records": _tolerant_records,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 from tests.support.images import photo, write_tfds
 from tests.support.problems import raises
+from tests.support.tfds import TEXT, features_json
 
 _SIZES = (70, 3, 130)
 
@@ -52,8 +55,9 @@ def _numbers(source: RecordSource) -> tuple[list[int], list[str]]:
         ("train[65:140]", 65, 140),
         ("train[10:20]", 10, 20),
         ("train[-5:]", 198, 203),
-        ("train[-10%:-1]", 183, 202),
-        ("train[100:9999]", 100, 203),
+        ("train[-10%:-5%]", 183, 193),
+        ("train[100:]", 100, 203),
+        ("train[1shard:]", 70, 203),
     ],
 )
 def test_split_slice_reads_its_own_records(folder: Path, split: str, start: int, stop: int) -> None:
@@ -75,6 +79,17 @@ def test_default_split_falls_back_to_test_without_validation(folder: Path) -> No
     said = r"toy-test\.tfrecord-00000-of-00001: record [123]: got an image of shape"
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         list(eval_records(source, global_batch_size=4))
+
+
+def test_a_dataset_is_described_without_tensorflow(folder: Path) -> None:
+    code = (
+        "import sys\n"
+        "from orbit_runner.data.tfds.images import load\n"
+        f"source = load(tfds_name='toy', split='train[70:]', data_dir={str(folder)!r})\n"
+        "print(source.size, source.labels, 'tensorflow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "133 ('a', 'b', 'c') False\n"
 
 
 def test_newest_version_is_used_unless_one_is_specified(folder: Path) -> None:
@@ -101,6 +116,8 @@ def test_tfds_directory_is_read_from_the_environment(
         ({"data_dir": "/nowhere"}, "tfds_data_dir", "no prepared dataset toy in /nowhere"),
         ({"tfds_name": "a b"}, "tfds_name", "expected name, name/config or name:version"),
         ({"split": "val"}, "tfds_split", "got split 'val', expected test, train"),
+        ({"split": "train+test"}, "tfds_split", "got split 'train+test', expected test, train"),
+        ({"split": "train[100:9999]"}, "tfds_split", "incompatible with 203 examples"),
         ({"split": "train[a:]"}, "tfds_split", "a slice such as"),
         ({"split": "train[50:50]"}, "tfds_split", "none of the 203 records"),
     ],
@@ -128,6 +145,6 @@ def test_incomplete_files_or_unsupported_formats_are_rejected(folder: Path) -> N
     shard.write_bytes(shard.read_bytes()[:-5])
     with raises("damaged-file"):
         load(tfds_name="toy", data_dir=str(folder))
-    (place / "features.json").write_text('{"featuresDict": {"features": {"text": {}}}}')
+    (place / "features.json").write_text(features_json({"text": TEXT}))
     with raises("bad-data"):
         load(tfds_name="toy", data_dir=str(folder))

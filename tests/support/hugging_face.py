@@ -1,4 +1,4 @@
-"""Writes datasets in the layout of `dataset.save_to_disk`, without the package `datasets`."""
+"""Writes datasets in the layout of `dataset.save_to_disk`, with files of any size."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pytest
 from pyarrow import ipc
 
 IMAGE_TYPE = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
@@ -38,14 +39,13 @@ def save_to_disk(
     """Writes a dataset and returns its Arrow files.
 
     `features` describes the features that are not plain values. `sizes` are the rows of each file,
-    by default one file. `state` has more entries of `state.json`.
+    by default one file. `state` has more entries of `state.json`. Skips the test if the package
+    `datasets`, which reads such datasets, is not installed.
     """
+    datasets = pytest.importorskip("datasets", reason="the extra hugging_face is not installed")
     directory.mkdir(parents=True)
-    described = {
-        field.name: (features or {}).get(field.name, {"dtype": str(field.type), "_type": "Value"})
-        for field in table.schema
-    }
-    info = {"features": described}
+    plain = datasets.Features.from_arrow_schema(table.schema).to_dict()
+    info = {"features": {**plain, **(features or {})}}
     metadata = {"huggingface": json.dumps({"info": info, "fingerprint": "0123456789abcdef"})}
     table = table.replace_schema_metadata(metadata)
     sizes = sizes or [table.num_rows]

@@ -13,6 +13,7 @@ import tensorflow as tf
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.support.array_records import write_array_file
+from tests.support.tfds import IMAGE, class_label, features_json
 from tests.support.tfrecords import example, write_file
 
 GARBAGE = {"empty": b"", "garbage": b"no image at all" * 20}
@@ -119,8 +120,8 @@ def write_tfds(
         said.append(entry | ({"filepathTemplate": template} if template else {}))
     info = {"name": name, "version": version, "fileFormat": file_format, "splits": said}
     (place / "dataset_info.json").write_text(json.dumps(info))
-    features = {"featuresDict": {"features": {"image": {}, "label": {}}}}
-    (place / "features.json").write_text(json.dumps(features))
+    features = {"image": IMAGE, "label": class_label(len(labels))}
+    (place / "features.json").write_text(features_json(features))
     (place / "label.labels.txt").write_text("".join(f"{label}\n" for label in labels))
     return place
 

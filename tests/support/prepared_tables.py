@@ -10,35 +10,18 @@ from typing import Any
 import tensorflow as tf
 
 from tests.support.array_records import write_array_file
+from tests.support.tfds import TEXT, class_label, features_dict, features_json, scalar
 from tests.support.tfrecords import write_file
 
 CLASSES = ("small", "big")
-_FEATURES = "tensorflow_datasets.core.features"
-
-
-def scalar(dtype: str, *sizes: int) -> dict[str, Any]:
-    """Returns the description of a tensor."""
-    shape = {"dimensions": [str(size) for size in sizes]} if sizes else {}
-    return {
-        "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",
-        "tensor": {"shape": shape, "dtype": dtype, "encoding": "none"},
-    }
-
-
 FEATURES: dict[str, Any] = {
     "size": scalar("float32"),
     "age": scalar("int64"),
     "old": scalar("bool"),
-    "color": {"pythonClassName": f"{_FEATURES}.text_feature.Text", "text": {}},
+    "color": TEXT,
     "pair": scalar("float32", 2),
-    "y": {
-        "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
-        "classLabel": {"numClasses": "2"},
-    },
-    "inner": {
-        "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
-        "featuresDict": {"features": {"n": scalar("int32")}},
-    },
+    "y": class_label(2),
+    "inner": features_dict({"n": scalar("int32")}),
 }
 
 
@@ -76,7 +59,7 @@ def write_table(
         said.append({"name": split, "shardLengths": [str(size) for size in sizes]})
     info = {"name": "rows", "version": "1.0.0", "fileFormat": file_format, "splits": said}
     (place / "dataset_info.json").write_text(json.dumps(info))
-    (place / "features.json").write_text(json.dumps({"featuresDict": {"features": FEATURES}}))
+    (place / "features.json").write_text(features_json(FEATURES))
     (place / "y.labels.txt").write_text("\n".join(CLASSES) + "\n")
     return place
 

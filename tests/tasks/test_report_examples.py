@@ -150,7 +150,7 @@ def test_translation_shows_sentences_of_the_last_evaluation(
 
 
 @pytest.mark.slow
-def test_mistakes_name_the_right_files_if_an_image_is_left_out(tmp_path: Path) -> None:
+def test_mistakes_name_the_right_files_if_an_image_cannot_be_decoded(tmp_path: Path) -> None:
     for part in ("train", "val"):
         write_folder(tmp_path / "set" / part, dict.fromkeys("abcdefgh", 1))
     damaged = min((tmp_path / "set/val/b").iterdir())
@@ -158,8 +158,8 @@ def test_mistakes_name_the_right_files_if_an_image_is_left_out(tmp_path: Path) -
     section = f"{{source: image_folder, data_dir: {tmp_path}/set, global_batch_size: 4, "
     (tmp_path / "e.yaml").write_text(
         "task:\n  name: image_classification\n  model: {name: cnn, input_size: [8, 8, 3]}\n"
-        f"  train_data: {section}max_bad_records: 0}}\n"
-        f"  validation_data: {section}max_bad_records: 1}}\n"
+        f"  train_data: {section}max_bad_images: 0}}\n"
+        f"  validation_data: {section}max_bad_images: 1}}\n"
         "trainer: {train_steps: 1, optimizer_config: {optimizer: {type: sgd}}}\n"
     )
     flags = [f"--experiment={tmp_path}/e.yaml", f"--model_dir={tmp_path}/run"]

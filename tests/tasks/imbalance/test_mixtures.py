@@ -319,11 +319,6 @@ def test_record_sources_that_do_not_fit_together_are_named(
     assert "and those of the other in" in found["train_data.mixture[1].source"]
 
 
-def test_max_bad_records_of_mixed_tfrecord_files_is_an_error(folder: Path) -> None:
-    with raises("not-supported", "task.train_data.max_bad_records"):
-        _records(folder, "tfrecord", task__train_data__max_bad_records=1)
-
-
 @pytest.mark.slow
 def test_record_that_changes_after_it_was_counted_is_an_error(tmp_path: Path) -> None:
     for name in ("left", "right"):

@@ -1,1 +1,1 @@
-"""Finds records that cannot be read or decoded before training, and excludes them up to a limit."""
+"""Leaves out rows, lines and pairs that cannot be read, up to a limit."""

@@ -13,8 +13,6 @@ from typing import Any
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 
-# Not cached, because this problem may disappear although the files are unchanged.
-CANNOT_BE_READ = "cannot be read"
 _FORMAT = 1
 Key = dict[str, Any]
 
@@ -54,9 +52,7 @@ def read_result(kind: str, key: Key) -> dict[int, str] | None:
 
 
 def write_result(kind: str, key: Key, bad: dict[int, str]) -> None:
-    """Stores which records are bad, unless a file could not be read, which may be temporary."""
-    if any(CANNOT_BE_READ in problem for problem in bad.values()):
-        return
+    """Stores which records are bad."""
     # If the cache cannot be written, the next run only takes longer.
     with contextlib.suppress(OSError):
         write_shared_file(

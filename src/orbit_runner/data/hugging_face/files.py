@@ -1,27 +1,26 @@
-"""The Arrow files and features of a dataset that `dataset.save_to_disk` wrote.
+"""The Arrow files and features of a dataset that Hugging Face's `datasets` saved.
 
-Reads the directory without the package `datasets` and without TensorFlow. The files are mapped into
-memory, so that only the pages that are used are read.
+The package `datasets` opens it. Its files are mapped into memory, so that only the pages that are
+used are read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from orbit_runner.data.files import data_folder, named_files, read_json_object
+from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.tables.arrow_types import read_error_scope
-from orbit_runner.errors import DataError, format_choices, unknown_name_message
+from orbit_runner.errors import DataError, first_line, format_choices, unknown_name_message
 
 if TYPE_CHECKING:
-    import pyarrow
+    from types import ModuleType
 
-    from orbit_runner.utils.types import JsonObject
+    import pyarrow
 
 NAME = "hugging_face"
 _HINT = (
@@ -31,13 +30,6 @@ _HINT = (
 # The first bytes of Arrow's file format, and of its stream format.
 _FILE_FORMAT = b"ARROW1"
 FILE_STARTS = (_FILE_FORMAT, b"\xff\xff\xff\xff")
-_OTHER_FORMATS = {
-    b"FEA1": "it is a file of version 1 of Feather; write version 2",
-    b"PAR1": "it is a Parquet file; source parquet reads it as a table, and "
-    "datasets.load_dataset('parquet', data_files=…).save_to_disk(…) writes Arrow files",
-}
-# Versions of `datasets` differ in the name.
-_INDICES = ("_indices_files", "_indices_data_files")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,21 +38,20 @@ class SavedDataset:
 
     Attributes:
         files: The Arrow files, in the order of their rows.
-        features: The description of each feature by name; empty if there are none.
+        tables: Their rows.
+        features: The features by name, as in `datasets.Features`; empty if there are none.
         descriptions: The files with these descriptions, besides the Arrow files.
     """
 
     files: tuple[Path, ...]
-    features: Mapping[str, JsonObject]
+    tables: tuple[pyarrow.Table, ...]
+    features: Mapping[str, Any]
     descriptions: tuple[Path, ...] = ()
 
-    def class_names(self, name: str) -> tuple[str, ...] | None:
-        """Returns the names of the classes of a feature, None if it is not a `ClassLabel`."""
-        feature = self.features.get(name, {})
-        names = feature.get("names")
-        if feature.get("_type") != "ClassLabel" or not isinstance(names, list):
-            return None
-        return tuple(map(str, names)) or None
+    def class_names(self, name: str) -> tuple[str, ...]:
+        """Returns the names of the classes of a feature, none if it is not a `ClassLabel`."""
+        feature: Any = self.features.get(name)
+        return tuple(feature.names) if type(feature).__name__ == "ClassLabel" else ()
 
 
 def open_dataset(
@@ -79,7 +70,8 @@ def open_dataset(
         default_splits: See `split`.
 
     Raises:
-        DataError: There is no such dataset, or no such part; a file is missing or damaged.
+        DataError: There is no such dataset, or no such part; a file is missing or damaged; or the
+            package `datasets` is not installed.
     """
     if input_path:
         if split:
@@ -90,10 +82,14 @@ def open_dataset(
                 code="unknown-part",
             )
         files = tuple(named_files(NAME, data_dir, input_path))
-        return SavedDataset(files, _features_of_schema(files[0]))
+        tables = tuple(map(_map_file, files))
+        return SavedDataset(files, tables, _features_of_file(files[0], tables[0].schema))
     directory = data_folder(NAME, data_dir, _HINT)
-    if (directory / "dataset_dict.json").is_file():
-        directory /= _choose_split(directory / "dataset_dict.json", split, default_splits)
+    with _load_error_scope(directory):
+        saved = _import_datasets().load_from_disk(os.fspath(directory), keep_in_memory=False)
+    if isinstance(saved, dict):
+        part = _choose_split(directory, split, default_splits, [*saved])
+        saved, directory = saved[part], directory / part
     elif split:
         raise DataError(
             f"{NAME}: got hugging_face_split {split!r}, but {directory} is one dataset, not a "
@@ -101,133 +97,75 @@ def open_dataset(
             field="hugging_face_split",
             code="unknown-part",
         )
-    state = directory / "state.json"
-    if not state.is_file():
-        raise DataError(f"{NAME}: {directory} has no state.json; {_HINT}", code="missing-file")
-    files = _data_files(state)
-    info = directory / "dataset_info.json"
-    if not info.is_file():
-        return SavedDataset(files, _features_of_schema(files[0]), (state,))
-    return SavedDataset(files, _parse_features(info, read_json_object(info, "data_dir")), (info,))
+    files = tuple(Path(file["filename"]) for file in saved.cache_files)
+    tables = tuple(map(_map_file, files))
+    return SavedDataset(files, tables, saved.features, (directory / "dataset_info.json",))
 
 
-def _choose_split(path: Path, split: str, default_splits: Sequence[str]) -> str:
-    names = read_json_object(path, "data_dir").get("splits")
-    if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-        raise DataError(
-            f"{path}: got splits {names!r}, expected their names",
-            field="data_dir",
-            code="damaged-file",
-        )
+def _choose_split(
+    directory: Path, split: str, default_splits: Sequence[str], names: Sequence[str]
+) -> str:
     chosen = split or next((name for name in default_splits if name in names), "")
     if chosen in names:
         return chosen
+    message = unknown_name_message("part", split, names)
     if not split:
-        wanted = format_choices(default_splits)
-        raise DataError(
-            f"{path}: has no part {wanted}; set hugging_face_split to one of {', '.join(names)}",
-            field="hugging_face_split",
-            code="unknown-part",
+        message = (
+            f"{directory}: has no part {format_choices(default_splits)}; set hugging_face_split to "
+            f"one of {', '.join(names)}"
         )
-    raise DataError(
-        unknown_name_message("part", split, names), field="hugging_face_split", code="unknown-part"
-    )
+    raise DataError(message, field="hugging_face_split", code="unknown-part")
 
 
-def _data_files(path: Path) -> tuple[Path, ...]:
-    state = read_json_object(path, "data_dir")
-    if any(state.get(name) for name in _INDICES):
-        raise DataError(
-            f"{path}: the rows are in the order of an indices mapping, which is not supported\n"
-            "save them in their order: dataset.flatten_indices().save_to_disk(…)",
-            field="data_dir",
-            code="not-supported",
-        )
-    try:
-        files = tuple(path.parent / str(entry["filename"]) for entry in state["_data_files"])
-    except (KeyError, TypeError):
-        raise DataError(
-            f"{path}: has no list of Arrow files, `_data_files`",
-            field="data_dir",
-            code="damaged-file",
-        ) from None
-    if not files:
-        raise DataError(f"{path}: there are no rows", field="data_dir", code="empty-data")
-    missing = next((file for file in files if not os.path.isfile(file)), None)
-    if missing is not None:
-        raise DataError(f"{missing}: file not found", field="data_dir", code="missing-file")
-    return files
-
-
-def _features_of_schema(path: Path) -> dict[str, JsonObject]:
+def _features_of_file(path: Path, schema: pyarrow.Schema) -> Mapping[str, Any]:
     """Returns the features in the metadata of an Arrow file, which other programs do not write."""
-    metadata = read_schema(path).metadata or {}
-    try:
-        content = json.loads(metadata.get(b"huggingface", b"{}"))
-    except (ValueError, RecursionError):
+    if b"huggingface" not in (schema.metadata or {}):
         return {}
-    info = content.get("info") if isinstance(content, dict) else None
-    return _parse_features(path, info) if isinstance(info, dict) else {}
+    with _load_error_scope(path):
+        features: Mapping[str, Any] = _import_datasets().Features.from_arrow_schema(schema)
+    return features
 
 
-def _parse_features(path: Path, info: JsonObject) -> dict[str, JsonObject]:
-    features = info.get("features") or {}
-    if not isinstance(features, dict):
+def _import_datasets() -> ModuleType:
+    try:
+        import datasets
+    except ImportError as error:
         raise DataError(
-            f"{path}: got features {features!r:.80}, expected them by name", code="damaged-file"
-        )
-    # Lists of features are lists.
-    return {name: f if isinstance(f, dict) else {} for name, f in features.items()}
+            f"{NAME}: cannot import the package datasets: {first_line(error)}\n"
+            "install it: pip install 'orbit-runner[hugging_face]'",
+            field="source",
+            code="missing-package",
+        ) from None
+    module: ModuleType = datasets
+    return module
 
 
 @contextlib.contextmanager
-def map_file(path: Path) -> Iterator[pyarrow.MemoryMappedFile]:
-    """Maps an Arrow file into memory; errors in a `with` block become a `DataError`."""
+def _load_error_scope(path: Path) -> Iterator[None]:
+    """Turns an error of `datasets` about files into a `DataError` that names the path."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        is_missing = isinstance(error, FileNotFoundError)
+        raise DataError(
+            f"{path}: datasets cannot read it: {first_line(error)}\n{_HINT}",
+            field="data_dir",
+            code="missing-file" if is_missing else "damaged-file",
+        ) from None
+
+
+def _map_file(path: Path) -> pyarrow.Table:
+    """Returns the rows of an Arrow file, whose buffers are the mapped file if they can be."""
     import pyarrow
+    from pyarrow import ipc
 
     with read_error_scope(path, "Arrow"):
         if not os.path.getsize(path):
             raise pyarrow.ArrowInvalid("it is empty")
-        with pyarrow.memory_map(os.fspath(path)) as source:
-            yield source
-
-
-def read_schema(path: Path) -> pyarrow.Schema:
-    """Returns the schema of an Arrow file. Raises `DataError` if it cannot be read."""
-    with map_file(path) as source:
-        schema = _open(source).schema
-        _ = schema.names  # Raises an error for names that are not UTF-8.
-    return schema
-
-
-def read_batches(
-    source: pyarrow.MemoryMappedFile, names: Sequence[str] = ()
-) -> Iterator[pyarrow.RecordBatch]:
-    """Yields the rows of an Arrow file, in the batches in which it has them.
-
-    With `names`, batches have only these columns, which may be copies of those in the file. Without
-    them, the buffers of all columns are those of the mapped file, unless it is compressed.
-    """
-    schema = _open(source).schema
-    reader = _open(source, [schema.get_field_index(name) for name in names])
-    if hasattr(reader, "num_record_batches"):
-        yield from map(reader.get_batch, range(reader.num_record_batches))
-    else:
-        yield from reader
-
-
-def _open(
-    source: pyarrow.MemoryMappedFile, fields: Sequence[int] = ()
-) -> pyarrow.RecordBatchStreamReader | pyarrow.RecordBatchFileReader:
-    import pyarrow
-    from pyarrow import ipc
-
-    source.seek(0)
-    head = source.read(len(_FILE_FORMAT))
-    source.seek(0)
-    if head[:4] in _OTHER_FORMATS:
-        raise pyarrow.ArrowInvalid(_OTHER_FORMATS[head[:4]])
-    options = ipc.IpcReadOptions(included_fields=list(fields))
-    if head == _FILE_FORMAT:
-        return ipc.open_file(source, options=options)
-    return ipc.open_stream(source, options=options)
+        source = pyarrow.memory_map(os.fspath(path))
+        is_file = source.read(len(_FILE_FORMAT)) == _FILE_FORMAT
+        source.seek(0)
+        reader = ipc.open_file(source) if is_file else ipc.open_stream(source)
+        table = reader.read_all()
+        _ = table.schema.names  # Raises an error for names that are not UTF-8.
+    return table

@@ -15,7 +15,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.example_ids import find_row
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.hugging_face.files import NAME, map_file, read_batches, read_schema
+from orbit_runner.data.hugging_face.files import NAME, SavedDataset
 from orbit_runner.data.hugging_face.tables import HuggingFaceTable, usual_splits
 from orbit_runner.data.images.dataset import (
     EncodedImages,
@@ -42,34 +42,12 @@ _EMBED = (
 )
 
 
-class MappedImages:
-    """Encoded images in Arrow arrays, whose buffers are files that are mapped into memory.
-
-    Attributes:
-        arrays: Arrow arrays of bytes, in the order of their rows.
-    """
-
-    def __init__(self, arrays: Sequence[pyarrow.Array]) -> None:
-        self.arrays = tuple(array for array in arrays if len(array))
-        counts = np.array([len(array) for array in self.arrays], np.int64)
-        self._firsts = np.cumsum(counts) - counts
-
-    def read(self, rows: np.ndarray) -> list[bytes]:
-        """Returns the images of some rows, int64 [k], in this order."""
-        parts = np.searchsorted(self._firsts, rows, side="right") - 1
-        within = rows - self._firsts[parts]
-        return [
-            self.arrays[part][row].as_py()
-            for part, row in zip(parts.tolist(), within.tolist(), strict=True)
-        ]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class HuggingFaceImages(EncodedImages):
     """A dataset of images in Arrow files, which are read by index, in any order.
 
     Attributes:
-        images: The images of all rows.
+        images: The encoded images of all rows, in files that are mapped into memory.
         table: The rows of all columns.
         listed: The rows that are used.
         label: The class of each image that is used, int32 [n].
@@ -79,7 +57,7 @@ class HuggingFaceImages(EncodedImages):
     """
 
     name: str
-    images: MappedImages
+    images: pyarrow.ChunkedArray
     table: HuggingFaceTable
     listed: TablePart
     label: np.ndarray
@@ -114,7 +92,8 @@ class HuggingFaceImages(EncodedImages):
         """Returns some encoded images, in the order of `numbers`."""
         chosen = np.asarray(numbers, np.int64)
         rows = self.listed.rows
-        return self.images.read(chosen if rows is None else rows[chosen])
+        chosen = chosen if rows is None else rows[chosen]
+        return [self.images[row].as_py() for row in chosen.tolist()]
 
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files."""
@@ -185,9 +164,11 @@ class HuggingFaceImages(EncodedImages):
 
     def join(self, datasets: Sequence[HuggingFaceImages]) -> HuggingFaceImages:
         """Returns the images of several datasets."""
+        import pyarrow
+
         return HuggingFaceImages(
             **joined_fields(datasets),
-            images=MappedImages([array for d in datasets for array in d.images.arrays]),
+            images=pyarrow.chunked_array([array for d in datasets for array in d.images.chunks]),
             table=self.table,
             listed=self.listed.join([dataset.listed for dataset in datasets]),
             label=np.concatenate([dataset.label for dataset in datasets]),
@@ -225,7 +206,8 @@ def load(
     options = TableOptions(hugging_face_split=split, default_splits=tuple(default_splits))
     table = HuggingFaceTable(data_dir=data_dir, input_path=input_path, options=options)
     image, label = _choose_columns(table, image_column, label_column)
-    images = MappedImages([a for path in table.saved.files for a in _map_images(path, image)])
+    saved = table.saved
+    images = _images_of(saved, image)
     listed = TablePart(read_table(table, {label: CATEGORY}))
     numbers, labels = _class_numbers(table, listed, label)
     return HuggingFaceImages(
@@ -236,8 +218,8 @@ def load(
         numbers,
         len(labels) if labels else int(numbers.max()) + 1,
         _first_shape(images, listed, any_size),
-        files=table.saved.files,
-        descriptions=table.saved.descriptions,
+        files=saved.files,
+        descriptions=saved.descriptions,
         labels=labels,
     )
 
@@ -246,8 +228,8 @@ def _choose_columns(table: HuggingFaceTable, image: str, label: str) -> tuple[st
     """Returns the columns with the images and with the classes."""
     features = table.saved.features
     path = table.saved.files[0]
-    schema = read_schema(path)
-    images = [name for name, feature in features.items() if feature.get("_type") == "Image"]
+    schema = table.saved.tables[0].schema
+    images = [name for name, kind in features.items() if type(kind).__name__ == "Image"]
     images = images or [field.name for field in schema if _has_bytes(field.type)]
     chosen = {
         "image_column": (image, images, "one Image"),
@@ -279,29 +261,18 @@ def _has_bytes(kind: pyarrow.DataType) -> bool:
     return types.is_struct(kind) and kind.get_field_index("bytes") >= 0
 
 
-def _map_images(path: Path, column: str) -> list[pyarrow.Array]:
-    """Returns the images of a file as arrays of bytes, whose buffers are the mapped file."""
+def _images_of(saved: SavedDataset, column: str) -> pyarrow.ChunkedArray:
+    """Returns the encoded images of all files."""
+    import pyarrow
+
     arrays = []
-    first = 1
-    with map_file(path) as source:
-        mapped = source.read_buffer(source.size())
-        for batch in read_batches(source):
-            array = _bytes_of(path, column, first, batch.column(column))
-            if len(array) and not _is_mapped(array, mapped):
-                raise DataError(
-                    f"{path}: is compressed, so that images cannot be read by index\n"
-                    "write it without compression",
-                    field="input_path",
-                    code="not-supported",
-                )
-            arrays.append(array)
-            first += batch.num_rows
-    return arrays
-
-
-def _is_mapped(array: pyarrow.Array, mapped: pyarrow.Buffer) -> bool:
-    data = array.buffers()[-1]
-    return data is None or mapped.address <= data.address < mapped.address + mapped.size
+    for path, rows in zip(saved.files, saved.tables, strict=True):
+        first = 1
+        for array in rows.column(column).chunks:
+            # The offsets are copied, the images are not.
+            arrays.append(_bytes_of(path, column, first, array).cast(pyarrow.large_binary()))
+            first += len(array)
+    return pyarrow.chunked_array(arrays, pyarrow.large_binary())
 
 
 def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyarrow.Array:
@@ -312,15 +283,10 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
     where = f"{path}, row {{row}}: column {column!r}"
     array.validate()
     encoded = array.field("bytes") if _has_bytes(array.type) else array
-    if types.is_string(encoded.type):
-        raise DataError(
-            f"{where.format(row=first)} has only paths\n{_EMBED}",
-            field="image_column",
-            code="bad-record",
-        )
     if not (types.is_binary(encoded.type) or types.is_large_binary(encoded.type)):
         raise DataError(
-            f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files",
+            f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files\n"
+            f"{_EMBED}",
             field="image_column",
             code="bad-record",
         )
@@ -359,7 +325,7 @@ def _class_numbers(
             code="bad-record",
         )
     names = table.classes.get(name)
-    if names is None and not types.is_integer(read_schema(table.saved.files[0]).field(name).type):
+    if names is None and not types.is_integer(table.saved.tables[0].schema.field(name).type):
         return column.values.astype(np.int32), column.vocabulary
     codes = [names.index(text) if names else int(text) for text in column.vocabulary]
     numbers = np.array(codes, np.int64)[column.values]
@@ -374,10 +340,12 @@ def _class_numbers(
     return numbers.astype(np.int32), names
 
 
-def _first_shape(images: MappedImages, listed: TablePart, any_size: bool) -> tuple[int, int, int]:
+def _first_shape(
+    images: pyarrow.ChunkedArray, listed: TablePart, any_size: bool
+) -> tuple[int, int, int]:
     """Returns height, width and channels of the first image; 0, 0, 0 if they may be unknown."""
     try:
-        return image_shape(images.read(np.zeros(1, np.int64))[0])
+        return image_shape(images[0].as_py())
     except ValueError as error:
         if any_size:
             return 0, 0, 0

@@ -7,21 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.data.hugging_face.files import (
-    FILE_STARTS,
-    NAME,
-    map_file,
-    open_dataset,
-    read_batches,
-    read_schema,
-)
+from orbit_runner.data.hugging_face.files import FILE_STARTS, NAME, open_dataset
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
-from orbit_runner.data.tables.dataset import (
-    Block,
-    TableDataset,
-    TableOptions,
-    TableUse,
-)
+from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions, TableUse
 from orbit_runner.data.tables.parquet import BLOCK_ROWS, ArrowTypedFiles, check_utf8
 from orbit_runner.errors import DataError
 
@@ -65,7 +53,7 @@ class HuggingFaceTable(ArrowTypedFiles):
 
     def read_schema(self, path: Path) -> pyarrow.Schema:
         """Returns the names and the types of the columns of a file."""
-        return read_schema(path)
+        return self._rows(path).schema
 
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of some columns, in order."""
@@ -75,16 +63,15 @@ class HuggingFaceTable(ArrowTypedFiles):
     def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of a file."""
         first = 1
-        with map_file(path) as source:
-            for batch in read_batches(source, names):
-                for start in range(0, batch.num_rows, BLOCK_ROWS):
-                    rows = batch.slice(start, BLOCK_ROWS)
-                    columns = {
-                        name: self._read_column(path, first, name, rows.column(name))
-                        for name in names
-                    }
-                    yield Block(columns, str(path), first)
-                    first += rows.num_rows
+        for batch in self._rows(path).select(names).to_batches(BLOCK_ROWS):
+            columns = {
+                name: self._read_column(path, first, name, batch.column(name)) for name in names
+            }
+            yield Block(columns, str(path), first)
+            first += batch.num_rows
+
+    def _rows(self, path: Path) -> pyarrow.Table:
+        return self.saved.tables[self.saved.files.index(path)]
 
     def _read_column(
         self, path: Path, first: int, name: str, array: pyarrow.Array

@@ -150,13 +150,6 @@ class ImageDataset(Dataset):
         shape = (*self.image_shape[:2], channels)
         return dataclasses.replace(self, image_shape=shape)  # type: ignore[type-var]
 
-    def without_bad_images(self: _Dataset, limit: int) -> _Dataset:
-        """Returns a dataset without the images that cannot be decoded, if that is decided here.
-
-        Raises `DataError` if these are more than `limit`.
-        """
-        return self
-
     def select(self: _Dataset, rows: np.ndarray) -> _Dataset:
         """Returns some images, as if there were no others; `rows` are ascending, int64 [k].
 

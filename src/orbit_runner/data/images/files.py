@@ -14,8 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.bad_records.decoding import find_bad_images
-from orbit_runner.data.bad_records.report import check_bad_records
 from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.example_ids import find_row, is_same_file, place_of
 from orbit_runner.data.files import check_split, data_folder
@@ -33,7 +31,6 @@ from orbit_runner.data.images.dataset import (
     spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
-from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.data.tfrecord.example import image_shape
@@ -207,23 +204,6 @@ class FileSource(ImageDataset):
         numbers = spread_numbers(self.size, _SAMPLED_FILES if sampled else self.size)
         paths = [self.paths[number] for number in numbers]
         return Headers(paths, ["survey", str(self.size)], image_headers(paths))
-
-    def without_bad_images(self, limit: int) -> FileSource:
-        """Returns the images that can be decoded, as if the other files did not exist."""
-        return _exclude_bad_images(self, limit)
-
-
-@cache_source(maxsize=8)
-def _exclude_bad_images(source: FileSource, limit: int) -> FileSource:
-    """Returns the images of a source that can be decoded, as if the other files did not exist.
-
-    Raises `DataError` if more than `limit` cannot be decoded.
-    """
-    bad = find_bad_images(source.paths)
-    check_bad_records(source.name, bad, limit, source.size, "images")
-    if not bad:
-        return source
-    return source.select(np.setdiff1d(np.arange(source.size), list(bad)))
 
 
 def _hash_names(names: Iterable[str]) -> np.ndarray:

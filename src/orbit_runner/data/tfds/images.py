@@ -1,9 +1,8 @@
-"""Images that TensorFlow Datasets has prepared, read without that package or TensorFlow."""
+"""Images that TensorFlow Datasets has prepared, read by their index without TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orbit_runner.data.array_record import source as array_records
@@ -13,8 +12,8 @@ from orbit_runner.data.dataset import Reader
 from orbit_runner.data.images.dataset import ImageUse
 from orbit_runner.data.tfds.description import (
     ARRAY_RECORD,
-    class_names,
-    read_features,
+    PreparedSplit,
+    kind_of_feature,
     read_split,
     version_folder,
 )
@@ -24,7 +23,6 @@ from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.data import DataConfig
-    from orbit_runner.utils.types import JsonObject
 
 _KEYS = ("image", "label")
 _CLASSES = ("Image", "ClassLabel")
@@ -53,13 +51,10 @@ def load(
     Raises `DataError` if the dataset is not prepared, has files of another format than TFRecord and
     ArrayRecord, or lacks the split.
     """
-    directory = version_folder(tfds_name, data_dir)
     name = f"tfds {tfds_name}"
-    path = directory / "features.json"
-    features = read_features(directory) if path.is_file() else {key: {} for key in _KEYS}
-    keys = _find_keys(path, features)
-    prepared = read_split(directory, split, default_splits)
-    labels = class_names(directory, keys[1], features.get(keys[1], {}))
+    prepared = read_split(version_folder(tfds_name, data_dir), split, default_splits)
+    keys = _find_keys(prepared)
+    labels = prepared.class_names(keys[1])
     if prepared.file_format == ARRAY_RECORD:
         records = ArrayRecordFiles(prepared.files)
         prepared.check_records(sum(records.counts))
@@ -86,18 +81,18 @@ def load(
     )
 
 
-def _find_keys(path: Path, features: Mapping[str, JsonObject]) -> tuple[str, str]:
+def _find_keys(prepared: PreparedSplit) -> tuple[str, str]:
     """Returns the features of the image and of the label."""
-    kinds = {name: str(feature.get("pythonClassName", "")) for name, feature in features.items()}
+    features = prepared.features
     keys = []
     for key, kind in zip(_KEYS, _CLASSES, strict=True):
-        named = [name for name, full in kinds.items() if full.rpartition(".")[2] == kind]
+        named = [name for name, feature in features.items() if kind_of_feature(feature) == kind]
         if key in features:
             named = [key]
         if len(named) != 1:
             raise DataError(
-                f"{path}: got features {', '.join(sorted(features)) or '(none)'}, expected image "
-                "and label, or one Image and one ClassLabel",
+                f"{prepared.folder}: got features {', '.join(features)}, expected image and "
+                "label, or one Image and one ClassLabel",
                 field="tfds_name",
                 code="bad-data",
             )

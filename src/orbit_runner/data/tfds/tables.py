@@ -1,6 +1,6 @@
 """Tables that TensorFlow Datasets has prepared: the features of an example that are single values.
 
-Reads the files without that package and without TensorFlow.
+Reads the records without TensorFlow.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions, TableUse
 from orbit_runner.data.tfds.description import (
     ARRAY_RECORD,
     PreparedSplit,
-    class_names,
-    read_features,
+    kind_of_feature,
     read_split,
     version_folder,
 )
@@ -29,7 +30,6 @@ from orbit_runner.errors import DataError, shorten
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.data import DataConfig
-    from orbit_runner.utils.types import JsonObject
 
     _Converter = Callable[[Any], object]
 
@@ -64,11 +64,9 @@ class TfdsTable(TableDataset):
                 field="tfds_split",
                 code="unknown-part",
             )
-        features = read_features(directory)
+        features = self._split.features
         self.kinds = {name: _column_kind(feature) for name, feature in features.items()}
-        self._texts = {
-            name: _make_converter(directory, name, feature) for name, feature in features.items()
-        }
+        self._texts = {name: _make_converter(self._split, name) for name in features}
         self._read = _open_records(self._split)
         self.files = self._split.files
         self.options = options
@@ -103,34 +101,32 @@ def _open_records(split: PreparedSplit) -> _Reader:
     return read
 
 
-def _class_of(feature: JsonObject) -> str:
-    return str(feature.get("pythonClassName", "")).rpartition(".")[2]
-
-
-def _column_kind(feature: JsonObject) -> str:
+def _column_kind(feature: Any) -> str:
     """Returns the kind of a column; or a description of a feature that is not a single value."""
-    name = _class_of(feature)
+    name = kind_of_feature(feature)
     if name in ("ClassLabel", "Text"):
         return CATEGORY
-    tensor = feature.get("tensor")
-    if name not in ("Tensor", "Scalar") or not isinstance(tensor, Mapping):
-        return name or "unknown"
-    if tensor.get("shape"):
-        sizes = tensor["shape"].get("dimensions", [])
-        return f"{name} [{', '.join(map(str, sizes))}]"
-    dtype = str(tensor.get("dtype"))
-    return NUMBER if dtype.startswith(_NUMBERS) else CATEGORY
+    if name not in ("Tensor", "Scalar"):
+        return name
+    if feature.shape:
+        return f"{name} [{', '.join(map(str, feature.shape))}]"
+    return NUMBER if _dtype(feature).startswith(_NUMBERS) else CATEGORY
 
 
-def _make_converter(directory: Path, name: str, feature: JsonObject) -> _Converter:
+def _dtype(feature: Any) -> str:
+    return np.dtype(feature.np_dtype).name
+
+
+def _make_converter(split: PreparedSplit, name: str) -> _Converter:
     """Returns the function from a stored value to that of the column; None is a missing value."""
-    if _class_of(feature) == "ClassLabel":
-        classes = class_names(directory, name, feature) or ()
+    feature = split.features[name]
+    if kind_of_feature(feature) == "ClassLabel":
+        classes = split.class_names(name) or ()
         # A label of -1 is unknown, as in the test sets of competitions.
         return lambda value: (
             None if value < 0 else (classes[value] if value < len(classes) else str(value))
         )
-    if feature.get("tensor", {}).get("dtype") == "bool":
+    if kind_of_feature(feature) in ("Tensor", "Scalar") and _dtype(feature) == "bool":
         return lambda value: "true" if value else "false"
     return lambda value: value.decode() if isinstance(value, bytes) else value
 

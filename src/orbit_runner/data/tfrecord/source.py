@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.bad_records.decoding import find_bad_records
 from orbit_runner.data.dataset import Place, Reader, check_equal
 from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
-from orbit_runner.data.fingerprint import DataFile, describe_arrays
+from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import (
     EncodedImages,
     Headers,
@@ -212,8 +210,6 @@ class RecordSource(RecordDataset):
     labels: tuple[str, ...] | None = None  # Names of the classes, or None if unknown.
     # The first record that is used, and the one after the last; None for all records.
     part: tuple[int, int] | None = None
-    # The records of all files that are left out because they cannot be read, ascending.
-    left_out_records: tuple[int, ...] = ()
     survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
 
     @property
@@ -221,11 +217,11 @@ class RecordSource(RecordDataset):
         """The number of records that are used."""
         if self.part is not None:
             return self.part[1] - self.part[0]
-        return sum(index.records for index in self.indexes) - len(self.left_out_records)
+        return sum(index.records for index in self.indexes)
 
     @functools.cached_property
     def blocks(self) -> Blocks:  # type: ignore[override]
-        """The blocks of all files, or of the part that is used, without what is left out."""
+        """The blocks of all files, or of the part that is used."""
         parts = [index.offsets for index in self.indexes]
         records = np.concatenate([_count_block_records(index) for index in self.indexes])
         blocks = Blocks(
@@ -236,8 +232,6 @@ class RecordSource(RecordDataset):
             first=np.cumsum(records) - records,
             place=np.concatenate([BLOCK_RECORDS * np.arange(len(part) - 1) for part in parts]),
         )
-        if self.left_out_records:
-            return _exclude_records(blocks, self.files, self.left_out_records)
         return blocks if self.part is None else _select_records(blocks, self.files, *self.part)
 
     def select(self, rows: np.ndarray) -> RecordSource:
@@ -255,13 +249,8 @@ class RecordSource(RecordDataset):
         return RecordOrder(self.blocks.records, seed, shuffle_buffer_size)
 
     def data_files(self) -> list[DataFile]:
-        """Returns descriptions of the files, and of the records that are left out."""
-        rows = record_files(self.files, self.indexes)
-        if not self.left_out_records:
-            return rows
-        # If other records are left out, the steps have other examples.
-        left_out = {"records left out": np.array(self.left_out_records)}
-        return [*rows, *describe_arrays(left_out)]
+        """Returns descriptions of the files."""
+        return record_files(self.files, self.indexes)
 
     def record(self, number: int) -> tuple[dict[str, object], bytes]:
         """Returns file, number and offset of a record, and the record."""
@@ -359,7 +348,6 @@ def load(
     label_key: str = LABEL,
     label_offset: int = 0,
     any_size: bool = False,
-    max_bad_records: int = 0,
 ) -> RecordSource:
     """Returns the records of TFRecord files of tf.Example with the features that Model Garden uses.
 
@@ -369,8 +357,7 @@ def load(
     number of the first class.
 
     The image shape is that of the first image; if `any_size` is true, it is 0, 0, 0 if that image
-    is not valid. Up to `max_bad_records` records are left out because they cannot be read. Raises
-    DataError if a file is missing or damaged, or if a setting does not apply.
+    is not valid. Raises DataError if a file is missing or damaged, or if a setting does not apply.
     """
     if split:
         raise DataError(
@@ -387,22 +374,15 @@ def load(
         )
     indexes = index_files(files)
     keys = (image_key, label_key)
-    left_out: tuple[int, ...] = ()
-    if max_bad_records:
-        left_out = find_bad_records("tfrecord", files, indexes, keys, max_bad_records)
-    source = RecordSource(
+    return RecordSource(
         "tfrecord",
         tuple(files),
         tuple(indexes),
-        (0, 0, 0) if left_out else first_shape("tfrecord", files, indexes, keys, any_size),
+        first_shape("tfrecord", files, indexes, keys, any_size),
         image_key=image_key,
         label_key=label_key,
         label_offset=label_offset,
-        left_out_records=left_out,
     )
-    if not left_out:
-        return source
-    return dataclasses.replace(source, image_shape=_first_kept_shape(source, any_size))
 
 
 def first_shape(
@@ -427,60 +407,6 @@ def first_shape(
         )
     path = filled[0]
     return shape_of_record(f"{path}: record 0 at byte 0", first_record(path), *keys, any_size)
-
-
-def _first_kept_shape(source: RecordSource, any_size: bool) -> tuple[int, int, int]:
-    """Returns the shape of the first image that is not left out; see `first_shape`."""
-    blocks = source.blocks
-    path, start = source.files[int(blocks.file[0])], int(blocks.offset[0])
-    where = f"{path}: record {int(blocks.place[0])} at byte {start}"
-    keys = source.image_key, source.label_key
-    return shape_of_record(where, record_data(path, start), *keys, any_size)
-
-
-def _exclude_records(blocks: Blocks, files: Sequence[Path], left_out: Sequence[int]) -> Blocks:
-    """Returns the blocks without some records; a block is divided at each of them."""
-    numbers = np.array(left_out, np.int64)
-    of_block = np.searchsorted(blocks.first, numbers, side="right") - 1
-    divided = np.unique(of_block)
-    pieces = [
-        piece
-        for block in divided.tolist()
-        for piece in _split_block(blocks, files, block, numbers[of_block == block])
-    ]
-    names = [field.name for field in dataclasses.fields(blocks)]
-    columns = {
-        name: np.append(
-            np.delete(getattr(blocks, name), divided),
-            np.array([piece[name] for piece in pieces], np.int64),
-        )
-        for name in names
-    }
-    order = np.lexsort((columns["place"], columns["file"]))
-    columns = {name: column[order] for name, column in columns.items()}
-    columns["first"] = np.cumsum(columns["records"]) - columns["records"]
-    return Blocks(**columns)
-
-
-def _split_block(
-    blocks: Blocks, files: Sequence[Path], block: int, numbers: np.ndarray
-) -> list[dict[str, int]]:
-    """Returns the parts of a block between the records that are left out."""
-    file, place = int(blocks.file[block]), int(blocks.place[block])
-    starts = record_starts(files[file], int(blocks.offset[block]))
-    edges = [-1, *(numbers - blocks.first[block]).tolist(), int(blocks.records[block])]
-    return [
-        {
-            "file": file,
-            "offset": starts[before + 1],
-            "length": starts[after] - starts[before + 1],
-            "records": after - before - 1,
-            "first": 0,
-            "place": place + before + 1,
-        }
-        for before, after in itertools.pairwise(edges)
-        if after > before + 1
-    ]
 
 
 def _select_records(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:
@@ -557,7 +483,7 @@ def _records_from(path: Path, offset: int, count: int) -> Iterator[bytes]:
 
 
 def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    """Returns the arguments of `load` for a section, without `max_bad_records`."""
+    """Returns the arguments of `load` for a section."""
     return {
         "split": "" if use.is_split else section.split,
         "data_dir": section.data_dir,
@@ -569,8 +495,4 @@ def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:
     }
 
 
-def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
-    return record_arguments(section, use) | {"max_bad_records": section.max_bad_records}
-
-
-IMAGES = Reader(load, _arguments)
+IMAGES = Reader(load, record_arguments)

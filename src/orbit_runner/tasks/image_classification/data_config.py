@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
-from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
@@ -250,16 +249,6 @@ class ImageDataConfig(MixedDataConfig):
         ge=0,
         help="maximum number of images that may fail to decode; each is reported and has weight 0",
     )
-    # An unreadable record is an error, or is left out. The limit changes nothing else.
-    max_bad_records: int = field(
-        0,
-        ge=0,
-        le=10**6,
-        weights=NEVER,
-        help="`source: tfrecord`, `image_folder` and `image_csv`: how many records or files may be "
-        "left out because they cannot be read or decoded; they are found before training, which "
-        "decodes all images once, and listed; 0: such an image is an error",
-    )
     aug_rand_hflip: bool = field(
         True, help="`augment: inception`: flip half of the images horizontally"
     )
@@ -307,24 +296,6 @@ class ImageDataConfig(MixedDataConfig):
                     "augments training images; remove it, because is_training is false",
                     code="no-effect",
                 )
-
-    def _source_problems(self) -> Iterator[Problem]:
-        yield from super()._source_problems()
-        yield from self._image_problems()
-
-    def _image_problems(self) -> Iterator[Problem]:
-        """Yields settings of images that contradict each other, and splits that do not exist."""
-        if self.max_bad_images and self.max_bad_records:
-            yield Problem(
-                "max_bad_records", "max_bad_images is set, too; remove one", code="conflict"
-            )
-        mixes = all(section.traits.mixes_bad_records for section in self.sources)
-        if self.max_bad_records and self.mixture and not mixes:
-            yield Problem(
-                "max_bad_records",
-                "not supported for a mixture of TFRecord files; remove one",
-                code="not-supported",
-            )
 
 
 _SPLITS = ("", "train", "test", "all")

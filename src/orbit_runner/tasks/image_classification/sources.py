@@ -105,11 +105,8 @@ def _load(
     columns = () if split is None else split.columns
     use = ImageUse(input_size, num_classes, columns, is_split=split is not None)
     dataset = _load_cached(reader.load, **reader.arguments(config, use))
-    # Before bad images are left out, because sections may leave out different ones.
     if split is not None:
         dataset = part_of_images(dataset, split, config.part)
-    if config.max_bad_records:
-        dataset = dataset.without_bad_images(config.max_bad_records)
     return _survey(dataset, input_size is not None)
 
 

@@ -35,7 +35,6 @@ from orbit_runner.tasks.image_classification.data_config import (
     part_problems,
 )
 from orbit_runner.tasks.imbalance.config import (
-    MixedDataConfig,
     class_weights_field,
     value_problems,
 )
@@ -250,11 +249,6 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
             if target in (entry.target for entry in registry.registered()):
                 return kind
         return ARRAYS
-
-    def _source_problems(self) -> Iterator[Problem]:
-        yield from MixedDataConfig._source_problems(self)
-        if self._is_source_known and self.kind == IMAGES:
-            yield from self._image_problems()
 
     def unread(self) -> Iterator[Problem]:
         """Yields settings that the source does not read, or that are for images."""
