@@ -10,7 +10,6 @@ import pytest
 import tf_keras
 
 from orbit_runner.cli.main import main
-from orbit_runner.models.published_weights import APPLICATIONS
 from tests.support.images import jpeg
 from tests.support.run_directories import last_attempt
 
@@ -60,18 +59,19 @@ def test_documented_config_fine_tunes_published_weights(
         path = tmp_path / "pets" / split / ("cat", "dog")[number % 2] / f"{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(jpeg(number))
-    weights = tmp_path / "cache" / "orbit_runner" / "weights" / "mobilenetv2"
-    weights.mkdir(parents=True)
+    file = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
+    weights = tmp_path / "home/.keras/models" / file
+    weights.parent.mkdir(parents=True)
     network = tf_keras.applications.MobileNetV2(include_top=False, weights=None)
-    network.save_weights(weights / APPLICATIONS["MobileNetV2"].weights.files[0].name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    network.save_weights(weights)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     train, predict, *_ = (shlex.split(text)[1:] for text in re.findall(r"^\$ (.*)$", PAGE, re.M))
 
     # Smaller than on the page: 500 steps of 224 × 224 pixels take minutes.
     assert main([*train, "--trainer.train_steps=2", "--task.model.input_size=[64, 64, 3]"]) == 0
     assert "these keep their initial values:\n  logits/kernel" in capsys.readouterr().err
-    (weights / APPLICATIONS["MobileNetV2"].weights.files[0].name).unlink()
+    weights.unlink()
     assert main(predict) == 0
 
     assert len(capsys.readouterr().out.splitlines()) == 16

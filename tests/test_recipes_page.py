@@ -22,7 +22,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.cli.main import main
-from orbit_runner.models.published_weights import APPLICATIONS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
@@ -155,11 +154,12 @@ def test_a_table_is_predicted_and_evaluated(page: Page) -> None:
 @pytest.mark.slow
 def test_published_weights_are_fine_tuned(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     page.follow("Train on a folder of pictures")
-    weights = page.directory / "cache" / "orbit_runner" / "weights" / "mobilenetv2"
-    weights.mkdir(parents=True)
+    file = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
+    weights = page.directory / "home/.keras/models" / file
+    weights.parent.mkdir(parents=True)
     network = tf_keras.applications.MobileNetV2(include_top=False, weights=None)
-    network.save_weights(weights / APPLICATIONS["MobileNetV2"].weights.files[0].name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(page.directory / "cache"))
+    network.save_weights(weights)
+    monkeypatch.setenv("HOME", str(page.directory / "home"))
 
     assert "fine-tuning:" in page.follow("Fine-tune a published network")
     assert _last_step("tuned") == 2

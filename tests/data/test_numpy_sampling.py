@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from orbit_runner.data.order.keyed_random import random_bits, random_uniform_int
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
-from orbit_runner.data.order.philox import uniforms
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 
 _SIZES = [1, 2, 3, 5, 16, 17, 97, 1797, 50_000, 65_536]
@@ -59,14 +58,3 @@ def test_permutation_of_segments_matches_tensorflow_and_is_inverted(seed: int) -
     tensors = (tf.constant(column) for column in (places, segments, keys))
     np.testing.assert_array_equal(values, SegmentPermutation(_SEGMENTS, TENSORFLOW)(*tensors))
     np.testing.assert_array_equal(permutation.invert(values, segments, keys), places)
-
-
-@pytest.mark.parametrize("offset", [0, 1, 2])
-@pytest.mark.parametrize("count", [1, 3, 4, 41])
-def test_stateless_uniforms_match_tensorflow(count: int, offset: int) -> None:
-    bits = np.append(_keys(3, 20), np.array([0, 2**64 - 1, 2**31, 2**63], np.uint64))
-
-    found = uniforms(bits, count, offset)
-
-    for row, seed in zip(found, tf.bitcast(tf.constant(bits), tf.int32) + offset, strict=True):
-        np.testing.assert_array_equal(row, tf.random.stateless_uniform([count], seed))

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
@@ -19,7 +18,6 @@ from tests.support.array_records import write_array_file
 from tests.support.batches import batches_of
 from tests.support.digits import digits_config
 from tests.support.images import write_folder, write_listed, write_records
-from tests.support.operations import apply_operation
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.translations import translation_config, write_set
@@ -43,8 +41,6 @@ def test_arrays() -> None:
     config = digits_config(task__train_data__augment="crop", **_WORKERS)
     for step, (_, labels) in enumerate(batches_of(config, 50, 30), 50):
         assert [row["label"] for row in _rows(config, step)] == labels.tolist()
-    drawn = [row["drawn"]["crop"] for row in _rows(config, 50)]
-    assert {value for crop in drawn for value in crop} == {*range(9)}
 
 
 @pytest.mark.slow
@@ -147,77 +143,15 @@ def _folder_config(folder: Path, **changes: Any) -> ExperimentConfig:
 
 
 @pytest.mark.slow
-def test_files_of_images_and_their_augmentation(tmp_path: Path) -> None:
-    write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
-    config = _folder_config(
-        tmp_path / "set",
-        task__train_data__augment="inception",
-        task__train_data__color_jitter=0.3,
-        task__train_data__random_erasing={"probability": 0.5},
-        task__train_data__mixup_and_cutmix={"label_smoothing": 0.0, "prob": 0.6},
-    )
-    kinds = set()
-    for step, (_, shares) in enumerate(batches_of(config, 3, 10), 3):
-        rows = _rows(config, step)
-        labels = np.array([row["label"] for row in rows])
-        for row, share in zip(rows, shares, strict=True):
-            assert row["class"] == ("cat", "dog")[row["label"]]
-            assert f"/{row['class']}/" in row["file"]
-            mixed = row["drawn"].get("mixup") or row["drawn"].get("cutmix")
-            kinds |= {*row["drawn"]}
-            partner = labels[row["row"] ^ 1]
-            expected = np.eye(2)[row["label"]]
-            if mixed:
-                assert mixed["example"] == rows[mixed["row"]]["example"]
-                expected = expected * mixed["own_share"] + np.eye(2)[partner] * (
-                    1 - mixed["own_share"]
-                )
-            np.testing.assert_allclose(share, expected, atol=1e-4)
-    assert kinds == {"window", "flip", "jitter", "erased", "mixup", "cutmix"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [
-        {"type": "randaug", "randaug": {"magnitude": 6, "cutout_const": 5, "translate_const": 8}},
-        {"type": "autoaug", "autoaug": {"cutout_const": 5, "translate_const": 8}},
-    ],
-)
-def test_pictures_follow_from_the_drawn_operations(tmp_path: Path, policy: dict[str, Any]) -> None:
-    write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
-    config = _folder_config(tmp_path / "set", task__train_data__aug_type=policy)
-    plain = batches_of(_folder_config(tmp_path / "set"), 5, 3)
-    drawn = set()
-    for step, ((images, _), (before, _)) in enumerate(
-        zip(batches_of(config, 5, 3), plain, strict=True), 5
-    ):
-        for row, image, original in zip(_rows(config, step), images, before, strict=True):
-            names = row["drawn"][policy["type"]]
-            expected = tf.constant(original)
-            for name in () if names == "none" else names:
-                drawn.add(name)
-                expected = apply_operation(expected, name, 5, 8)
-            np.testing.assert_array_equal(image, expected, err_msg=str(names))
-    assert len(drawn) > 5
-
-
-@pytest.mark.slow
-def test_pictures_follow_from_the_drawn_window_and_flip(tmp_path: Path) -> None:
+def test_files_of_images(tmp_path: Path) -> None:
     write_folder(tmp_path / "set", {"cat": 9, "dog": 8})
     config = _folder_config(tmp_path / "set", task__train_data__augment="inception")
-    ((images, _),) = batches_of(config, 5, 1)
-    for row, image in zip(_rows(config, 5), images, strict=True):
-        window = row["drawn"]["window"]
-        stored = tf.io.decode_image(Path(row["file"]).read_bytes())
-        if window == "center":
-            continue
-        top, left, height, width = window
-        part = stored[top : top + height, left : left + width]
-        expected = tf.image.resize(part, (16, 16))
-        expected = expected[:, ::-1] if row["drawn"]["flip"] else expected
-        # A JPEG that is decoded in part may differ slightly at the edges.
-        assert np.abs(expected - image).mean() < 2
+    for step, (_, labels) in enumerate(batches_of(config, 3, 10), 3):
+        rows = _rows(config, step)
+        assert [row["label"] for row in rows] == labels.tolist()
+        for row in rows:
+            assert row["class"] == ("cat", "dog")[row["label"]]
+            assert f"/{row['class']}/" in row["file"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,14 @@ import tf_keras
 from official.vision.modeling.backbones.resnet import ResNet
 from official.vision.modeling.classification_model import ClassificationModel
 
-from orbit_runner.datasets.catalogue import PublishedFile
-from orbit_runner.datasets.transfer import DownloadError
+from orbit_runner.datasets.download import DownloadError
 from orbit_runner.models.keras_applications import keras_application
-from orbit_runner.models.published_weights import APPLICATIONS, MODEL_GARDEN_PIXELS
+from orbit_runner.models.published_weights import APPLICATIONS, MODEL_GARDEN_PIXELS, RESNETS
 from orbit_runner.models.resnet import resnet
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.image_classification.pretrained import record_weights
+from orbit_runner.tasks.image_classification.pretrained import initial_weights, record_weights
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.initial_weights import load_keras_weights, load_weights
 from tests.support.problems import raises
@@ -86,39 +84,6 @@ def test_features_are_those_of_the_application_on_preprocessed_pixels(
     assert np.ptp(expected) > 0.01
     assert model.output_shape == (None, 7)
     tf_keras.saving.serialize_keras_object(model)  # As for a `.keras` file.
-
-
-def test_digests_are_those_in_the_source_code_of_keras() -> None:
-    for name, application in APPLICATIONS.items():
-        function = inspect.unwrap(getattr(tf_keras.applications, name))
-        source = inspect.getsource(inspect.getmodule(function))  # type: ignore[arg-type]
-        if name == "ResNet50V2":  # Its digests stand beside those of the first version.
-            assert "resnet.ResNet(" in source
-        if name.startswith("ResNet") and name.endswith("V2"):
-            source = inspect.getsource(tf_keras.src.applications.resnet)
-        (file,) = application.weights.files
-        assert file.digest in source, name
-        assert file.digest or "file_hash" not in source
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["MobileNet", "VGG16", "MobileNetV3Large", "ResNet101", "NASNetMobile"]
-)
-def test_address_and_digest_are_those_that_keras_downloads(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Asked(Exception):
-        pass
-
-    def get_file(fname: str, origin: str, file_hash: str = "", **_: Any) -> None:
-        raise Asked(origin, file_hash or "")
-
-    monkeypatch.setattr(tf_keras.src.utils.data_utils, "get_file", get_file)
-    with pytest.raises(Asked) as asked:
-        getattr(tf_keras.applications, name)(include_top=False, weights="imagenet")
-    (file,) = APPLICATIONS[name].weights.files
-    assert (file.url, file.digest) == asked.value.args
 
 
 def test_every_application_with_weights_is_offered_or_left_out_with_a_reason() -> None:
@@ -189,15 +154,13 @@ def weights_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[n
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of the weights in an empty cache; nothing can be downloaded."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    published = APPLICATIONS["MobileNet"]
-    files = (PublishedFile(url="http://127.0.0.1:9/mobilenet.h5"),)
-    weights = dataclasses.replace(published.weights, files=files)
-    application = dataclasses.replace(published, weights=weights)
-    monkeypatch.setitem(APPLICATIONS, "MobileNet", application)  # type: ignore[arg-type]
-    return tmp_path / "cache" / "orbit_runner" / "weights" / "mobilenet"
+def keras_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the published weights in the empty cache of Keras; nothing can be downloaded."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    path = tmp_path / "home/.keras/models/mobilenet_1_0_224_tf_no_top.h5"
+    path.parent.mkdir(parents=True)
+    return path
 
 
 def _task(weights: str | Path, run: Path | None = None, **changes: Any) -> ImageClassificationTask:
@@ -206,13 +169,12 @@ def _task(weights: str | Path, run: Path | None = None, **changes: Any) -> Image
 
 
 @pytest.mark.slow
-def test_backbone_is_loaded_from_the_cache_and_the_head_is_new(
-    cache: Path, weights_file: tuple[Path, list[np.ndarray]]
+def test_backbone_has_the_published_weights_and_the_head_is_new(
+    keras_cache: Path, tmp_path: Path, weights_file: tuple[Path, list[np.ndarray]]
 ) -> None:
     path, values = weights_file
-    cache.mkdir(parents=True)
-    (cache / "mobilenet.h5").write_bytes(path.read_bytes())
-    task = _task("imagenet")
+    keras_cache.write_bytes(path.read_bytes())
+    task = _task("imagenet", tmp_path / "run")
     model = task.build_model()
     notes = Notes()
 
@@ -220,45 +182,84 @@ def test_backbone_is_loaded_from_the_cache_and_the_head_is_new(
         loaded = initialize(task, model)
 
     assert loaded is not None
-    assert loaded.source == str(cache / "mobilenet.h5")
     assert notes.notes == [
         f"loaded {len(values)} of the model's {len(values) + 2} variables from "
-        f"{cache}/mobilenet.h5; these keep their initial values:\n  logits/kernel\n  logits/bias"
+        "tf_keras.applications.MobileNet; these keep their initial values:\n"
+        "  logits/kernel\n  logits/bias"
     ]
     for value, expected in zip(model.get_layer("backbone").get_weights(), values, strict=True):
         np.testing.assert_array_equal(value, expected)
     assert model.output_shape == (None, 10)
-
-
-def test_without_network_the_message_says_where_to_put_which_file(cache: Path) -> None:
-    with pytest.raises(DownloadError) as caught:
-        _task("imagenet").build_model()
-    assert str(caught.value) == (
-        "task.model.weights: 127.0.0.1:9: the connection was refused\n"
-        "  http://127.0.0.1:9/mobilenet.h5\n"
-        f"to use copies from elsewhere, put them into {cache}:\n"
-        "  http://127.0.0.1:9/mobilenet.h5"
-    )
+    keras_cache.unlink()
+    _task("imagenet", tmp_path / "run").build_model()  # As for a checkpoint, or an export.
 
 
 @pytest.mark.slow
-def test_run_keeps_the_digest_and_needs_the_file_only_to_begin(
-    cache: Path, tmp_path: Path, weights_file: tuple[Path, list[np.ndarray]]
+@pytest.mark.usefixtures("keras_cache")
+def test_without_network_the_message_says_where_to_put_the_file() -> None:
+    task = _task("imagenet")
+    model = task.build_model()
+    with pytest.raises(DownloadError) as caught:
+        task.load_pretrained(model)
+    text = str(caught.value)
+    assert text.startswith("task.model.weights: MobileNet: URL fetch failure on https://")
+    assert "mobilenet_1_0_224_tf_no_top.h5" in text
+    assert "~/.keras/models" in text
+
+
+@pytest.fixture
+def checkpoint_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
+    """A directory with the files of a published checkpoint, and their addresses."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    there = tmp_path / "resnet18_imagenet"
+    there.mkdir()
+    urls = []
+    for ending in ("index", "data-00000-of-00001"):
+        (there / f"ckpt-1.{ending}").write_text(ending)
+        urls.append((there / f"ckpt-1.{ending}").as_uri())
+    monkeypatch.setitem(RESNETS, 18, tuple(urls))
+    return there, urls
+
+
+def _resnet_task(run: Path) -> ImageClassificationTask:
+    base = {name: value for name, value in _BASE.items() if name != "task.model.application"}
+    changes = {"task.model.name": "resnet", "task.model.depth": 18}
+    config = config_of({**base, **changes, "task.model.weights": "imagenet"})
+    return ImageClassificationTask(config.task, logging_dir=str(run))  # type: ignore[arg-type]
+
+
+def test_published_checkpoint_is_downloaded_once_and_recorded(
+    checkpoint_files: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    cache.mkdir(parents=True)
-    (cache / "mobilenet.h5").write_bytes(weights_file[0].read_bytes())
-    run = tmp_path / "run"
-    first = _task("imagenet", run)
-    first.build_model()
-    first.assets.write()
-    (cache / "mobilenet.h5").unlink()
+    there, _ = checkpoint_files
+    task = _resnet_task(tmp_path / "run")
+    path = initial_weights(task.task_config.model, task.assets)
+    for file in there.iterdir():
+        file.unlink()
 
-    later = _task("imagenet", run)
-    later.build_model()  # As for a checkpoint, or an export.
+    again = initial_weights(task.task_config.model, task.assets)
 
-    with pytest.raises(DownloadError):
-        later.load_pretrained(later.build_model())
-    assert later.assets.digest == first.assets.digest
+    assert path == again == tmp_path / "cache/orbit_runner/weights/resnet18_imagenet/ckpt-1"
+    assert path.with_suffix(".index").read_text() == "index"
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "ckpt-1.data-00000-of-00001",
+        "ckpt-1.index",
+    ]
+    path.with_suffix(".index").write_text("other")
+    with raises("other-assets", "task.model.weights"):
+        initial_weights(task.task_config.model, task.assets)
+
+
+def test_checkpoint_that_cannot_be_downloaded_is_reported_with_all_addresses(
+    checkpoint_files: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    there, urls = checkpoint_files
+    (there / "ckpt-1.data-00000-of-00001").unlink()
+    task = _resnet_task(tmp_path / "run")
+    with pytest.raises(DownloadError) as caught:
+        initial_weights(task.task_config.model, task.assets)
+    assert str(caught.value).startswith("task.model.weights: file:///")
+    assert all(url in str(caught.value) for url in urls)
 
 
 @pytest.mark.slow

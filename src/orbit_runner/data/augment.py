@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.arrays import RepeatedArray, stored_rows
-from orbit_runner.data.order.image_draws import CropFlips, crop_flips
+from orbit_runner.data.order.keyed_random import CROP_FLIP, random_uniform_int
 from orbit_runner.data.stored_tensor import stored_tensor
+
+
+class CropFlips(NamedTuple):
+    """The draws of `CropFlip`, all [b]."""
+
+    top: tf.Tensor  # The first row in the padded image, int64 from 0 to 2·padding.
+    left: tf.Tensor  # The first column.
+    flipped: tf.Tensor  # Whether the image is mirrored from left to right, bool.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +34,11 @@ class CropFlip:
 
     def draw(self, seed: int, ids: tf.Tensor, epochs: tf.Tensor) -> CropFlips:
         """Returns the draws of a batch; `ids` and `epochs` are int64 [b]."""
-        return crop_flips(seed, ids, epochs, padding=self.padding, flip=self.flip)
+        places = 2 * self.padding + 1
+        # One number for all three, because each draw takes a dozen ops.
+        drawn = random_uniform_int(seed, ids, epochs, CROP_FLIP, places**2 * (1 + self.flip))
+        pairs, left = drawn // places, drawn % places
+        return CropFlips(pairs % places, left, pairs >= places)
 
 
 def crop_flip(

@@ -37,12 +37,10 @@ class Place(NamedTuple):
     Attributes:
         names: File, record, index and the like, by name.
         label: The number of the class, None if it is not known.
-        size: Height and width of an image, None if they are not known.
     """
 
     names: dict[str, object]
     label: int | None = None
-    size: tuple[int, int] | None = None
 
 
 class Dataset(abc.ABC):

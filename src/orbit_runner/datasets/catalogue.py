@@ -17,37 +17,16 @@ from orbit_runner.errors import RunnerError, unknown_name_message
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Archive:
-    """What is extracted from a `.tgz`, `.tar.gz` or `.zip`."""
-
-    limit: int  # maximum number of bytes to extract, and the disk space that is required
-    # Name in the archive to name in the directory; None for all files with their own names. A
-    # `.sgm` file whose new name has another suffix is reduced to the text of its segments.
-    members: Mapping[str, str] | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class RemoteFile:
     """A published file."""
 
-    url: str  # official address
+    url: str
     size: int  # bytes
     sha256: str  # hexadecimal
-    others: tuple[str, ...] = ()  # further addresses of the same bytes, tried in order
-    archive: Archive | None = None  # None if the file itself is the result
-
-    @property
-    def name(self) -> str:
-        """The file name in the URL."""
-        return PurePosixPath(urlsplit(self.url).path).name
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PublishedFile:
-    """A published file whose size is not known, such as the weights of a network."""
-
-    url: str
-    digest: str = ""  # MD5 or SHA-256 that its publisher states, in hexadecimal; "" if none
+    is_archive: bool = False  # whether it is unpacked: `.tgz`, `.tar.gz` or `.zip`
+    # Of an archive: name in it to name in the directory; None for all files with their own names.
+    # A `.sgm` file is reduced to the text of its segments.
+    members: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -85,10 +64,7 @@ def format_bytes(count: int) -> str:
 
 
 _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
-_MNIST_COPY = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
-# The address in its README, which does not support HTTPS.
-_FASHION_COPY = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _IDX = (
     "train-images-idx3-ubyte.gz",
     "train-labels-idx1-ubyte.gz",
@@ -120,9 +96,9 @@ _IMAGENET_STEPS = """\
    per class; the development kit on that page lists the class of each validation image."""
 
 
-def _idx_files(base: str, copy: str, sums: tuple[tuple[int, str], ...]) -> tuple[RemoteFile, ...]:
+def _idx_files(base: str, sums: tuple[tuple[int, str], ...]) -> tuple[RemoteFile, ...]:
     return tuple(
-        RemoteFile(url=f"{base}/{name}", others=(f"{copy}/{name}",), size=size, sha256=sha256)
+        RemoteFile(url=f"{base}/{name}", size=size, sha256=sha256)
         for name, (size, sha256) in zip(_IDX, sums, strict=True)
     )
 
@@ -132,7 +108,7 @@ IMAGES = (
         name="mnist",
         help="MNIST: 60,000 + 10,000 handwritten digits of 28×28 pixels, IDX",
         terms="none stated by its authors; cite LeCun et al. 1998",
-        files=_idx_files(_MNIST, _MNIST_COPY, _MNIST_SUMS),
+        files=_idx_files(_MNIST, _MNIST_SUMS),
         results=_IDX,
         folder="data/mnist",
         experiments=("mnist",),
@@ -141,7 +117,7 @@ IMAGES = (
         name="fashion_mnist",
         help="Fashion-MNIST: 60,000 + 10,000 pieces of clothing of 28×28 pixels, IDX",
         terms="MIT license; cite Xiao, Rasul and Vollgraf 2017",
-        files=_idx_files(_FASHION, _FASHION_COPY, _FASHION_SUMS),
+        files=_idx_files(_FASHION, _FASHION_SUMS),
         results=_IDX,
         folder="data/fashion_mnist",
         experiments=("fashion_mnist",),
@@ -155,8 +131,7 @@ IMAGES = (
                 url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
                 size=170052171,
                 sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                # Six files of 10,000 records of 3,073 bytes, the class names and a readme.
-                archive=Archive(limit=6 * 30_730_000 + 100_000),
+                is_archive=True,
             ),
         ),
         results=_CIFAR_BATCHES,
@@ -209,32 +184,26 @@ def _pair(stem: str, prefix: str = "") -> dict[str, str]:
     return {f"{prefix}{stem}.de-en.{end}": f"{stem}.de-en.{end}" for end in ("en", "de")}
 
 
-def _archive(
-    url: str, size: int, sha256: str, limit: int, members: Mapping[str, str]
-) -> RemoteFile:
-    archive = Archive(limit=limit, members=members)
-    return RemoteFile(url=url, size=size, sha256=sha256, archive=archive)
+def _archive(url: str, size: int, sha256: str, members: Mapping[str, str]) -> RemoteFile:
+    return RemoteFile(url=url, size=size, sha256=sha256, is_archive=True, members=members)
 
 
 _EUROPARL = _archive(
     "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
     657632379,
     "0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
-    1_000_000_000,
     _pair("europarl-v7", "training/"),
 )
 _COMMONCRAWL = _archive(
     "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
     918311367,
     "c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
-    1_500_000_000,
     _pair("commoncrawl"),
 )
 _DEV = _archive(
     "https://data.statmt.org/wmt19/translation-task/dev.tgz",
     38654961,
     "7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
-    20_000_000,
     {
         "dev/newstest2013.en": "newstest2013.en",
         "dev/newstest2013.de": "newstest2013.de",
@@ -247,21 +216,18 @@ _NEWS = {
         "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
         80418416,
         "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-        200_000_000,
         _pair("news-commentary-v9", "training/"),
     ),
     "v12": _archive(
         "https://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
         168591139,
         "2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2",
-        200_000_000,
         _pair("news-commentary-v12", "training/"),
     ),
     "v13": _archive(
         "https://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz",
         113157482,
         "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
-        200_000_000,
         _pair("news-commentary-v13", "training-parallel-nc-v13/"),
     ),
 }
@@ -269,13 +235,12 @@ _NEWS = {
 
 def _wmt(year: str, news: str, what: str, experiments: tuple[str, ...] = ()) -> PublicDataset:
     files = (_EUROPARL, _COMMONCRAWL, _NEWS[news], _DEV)
-    archives = [file.archive for file in files if file.archive]
     return PublicDataset(
         name=f"wmt{year}_ende",
         help=f"WMT en-de {what}: Europarl, Common Crawl, News Commentary {news}",
         terms=f"see each corpus at https://www.statmt.org/wmt{year}/translation-task.html",
         files=files,
-        results=tuple(name for archive in archives for name in (archive.members or {}).values()),
+        results=tuple(name for file in files for name in (file.members or {}).values()),
         folder=f"data/wmt{year}_ende",
         experiments=experiments,
     )
@@ -304,9 +269,7 @@ _BASE = "https://files.grouplens.org/datasets/movielens"
 _TERMS = "research only, no redistribution; see its README for all terms"
 
 
-def _movielens(
-    size_name: str, count: str, ratings: str, size: int, sha256: str, limit: int
-) -> PublicDataset:
+def _movielens(size_name: str, count: str, ratings: str, size: int, sha256: str) -> PublicDataset:
     name = f"ml-{size_name}"
     return PublicDataset(
         name=name,
@@ -317,7 +280,7 @@ def _movielens(
                 url=f"{_BASE}/{name}.zip",
                 size=size,
                 sha256=sha256,
-                archive=Archive(limit=limit),
+                is_archive=True,
             ),
         ),
         results=(f"{name}/{ratings}",),
@@ -329,15 +292,15 @@ def _movielens(
 RATINGS = (
     _movielens(
         "100k", "100,000", "u.data", 4924029,
-        "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229", 50_000_000,
+        "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
     ),
     _movielens(
         "1m", "1,000,209", "ratings.dat", 5917549,
-        "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20", 50_000_000,
+        "a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
     ),
     _movielens(
         "20m", "20,000,263", "ratings.csv", 198702078,
-        "96f243c338a8665f6bcc89c53edf6ee39162a846940de6b7c8c48aeada765ff3", 1_500_000_000,
+        "96f243c338a8665f6bcc89c53edf6ee39162a846940de6b7c8c48aeada765ff3",
     ),
 )  # fmt: skip
 

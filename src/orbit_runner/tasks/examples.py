@@ -37,7 +37,7 @@ class TrainingExamples(Protocol):
     id_help: str
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
-        """Returns where each of some rows comes from, its label, and what was drawn for it.
+        """Returns where each of some rows comes from, and its label.
 
         Args:
             rows: The rows of a global batch.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from orbit_runner.datasets.download import DownloadError
 from orbit_runner.distribute.sharded_variables import is_variable, merge_shards, name_of
 from orbit_runner.errors import SettingError, first_line, format_list
 from orbit_runner.storage.staging import local_checkpoint
@@ -158,6 +159,40 @@ def load_keras_weights(
             code="checkpoint-mismatch",
         ) from error
     return LoadedWeights(os.fspath(path), frozenset(map(id, _variables(model))))
+
+
+def load_application_weights(
+    backbone: tf_keras.Model, application: str, setting: str
+) -> LoadedWeights:
+    """Assigns the published weights of a network of `tf_keras.applications`, without classifier.
+
+    tf_keras downloads them to its own cache, and compares them with the digest that it knows.
+
+    Args:
+        backbone: The network.
+        application: Its name in `tf_keras.applications`.
+        setting: The setting that names the weights, for errors.
+
+    Returns:
+        What was loaded.
+
+    Raises:
+        DownloadError: They cannot be downloaded.
+    """
+    import tf_keras
+
+    try:
+        published = getattr(tf_keras.applications, application)(
+            include_top=False, weights="imagenet"
+        )
+    except Exception as error:  # tf_keras raises `Exception` itself.
+        raise DownloadError(
+            f"{setting}: {application}: {first_line(error)}\nput the file into ~/.keras/models, or "
+            "set weights to the path of a copy"
+        ) from error
+    backbone.set_weights(published.get_weights())
+    source = f"tf_keras.applications.{application}"
+    return LoadedWeights(source, frozenset(map(id, _variables(backbone))))
 
 
 def unused_note(loaded: LoadedWeights) -> str:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """\
 Show the examples of a training step, before or after it runs: index, file, record or line,
-label, and the draws of the augmentation. The order is computed from the seed, without
-TensorFlow; pipelines of Model Garden and of tasks that do not declare their order are replayed.
+and label. The order is computed from the seed, without TensorFlow; pipelines of Model Garden
+and of tasks that do not declare their order are replayed.
 
 Step N is the step after which `global_step` is N, as in the records of a run. Steps, epochs and
 lines of files are numbered from 1; rows, examples, positions and records from 0."""

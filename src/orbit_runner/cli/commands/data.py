@@ -12,8 +12,7 @@ from orbit_runner.cli.command import Command, CommandGroup, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
-from orbit_runner.datasets.install import DownloadOptions, download_dataset, parse_source
-from orbit_runner.datasets.transfer import DownloadError
+from orbit_runner.datasets.download import DownloadError, address_of, download_dataset
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import use_utf8
@@ -22,7 +21,7 @@ from orbit_runner.utils.text_table import described_lines, terminal_width
 _USAGE = """\
 usage: runner data list [--json]
        runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace]
-                       [--keep_archives] [--progress=KIND] [--quiet]"""
+                       [--progress=KIND] [--quiet]"""
 
 
 def _add_list_flags(parser: Parser) -> None:
@@ -76,26 +75,18 @@ def _get(flags: argparse.Namespace) -> int:
             code="not-supported",
         )
     directory = Path(flags.dir or data.folder).expanduser()
-    options = DownloadOptions(
-        folder=directory,
-        source=parse_source(flags.origin),
-        replace=flags.replace,
-        keep_archives=flags.keep_archives,
-    )
+    base = address_of(flags.origin)
     with messages_scope(flags):
         note(f"terms: {data.terms}")
     try:
         with progress_of(flags, f"data get {data.name}", str(directory)).shown_scope():
-            new = download_dataset(data, options)
+            new = download_dataset(data, directory, base=base, replace=flags.replace)
     except DownloadError as error:
-        raise DownloadError(f"{data.name}: {error}\n{_download_advice(data, options)}") from None
+        raise DownloadError(f"{data.name}: {error}\n{_download_advice(data, base)}") from None
     except OSError as error:
         raise DownloadError(f"{data.name}: {error}") from None
     except KeyboardInterrupt:
-        message = (
-            "interrupted; the partial download is kept: run the same command again to continue"
-        )
-        print(f"runner: {message}", file=sys.stderr)
+        print("runner: interrupted; complete files are kept", file=sys.stderr)
         return 130
     _print_report(data, directory, new)
     return 0
@@ -117,9 +108,6 @@ def _add_get_flags(parser: Parser) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="overwrite different files of the same names"
     )
-    parser.add_argument(
-        "--keep_archives", action="store_true", help="keep the archives after they are unpacked"
-    )
     add_progress_flags(parser)
 
 
@@ -131,13 +119,12 @@ def _print_report(data: PublicDataset, directory: Path, new: bool) -> None:
         print(f"to use it: runner --experiment={name} --data_dir={directory}")
 
 
-def _download_advice(data: PublicDataset, options: DownloadOptions) -> str:
-    if options.source.folder is not None:
-        return f"--from={options.source.folder} must contain {_file_names(data)}"
+def _download_advice(data: PublicDataset, base: str) -> str:
+    if base.startswith("file:"):
+        return f"the directory must contain {_file_names(data)}"
     return (
-        "without network access, use --from=URL|DIR: a mirror, or a directory with the files\n"
-        f"or download these files elsewhere, put them into {options.folder}, and run this command "
-        f"again\n{_file_table(data)}"
+        "without network access, download these files elsewhere, and set --from to a directory or "
+        f"an address that has them\n{_file_table(data)}"
     )
 
 

@@ -110,8 +110,7 @@ def _describe_example(order: TrainingOrder, occurrences: Sequence[JsonObject]) -
     """Returns what does not change between steps: where the example comes from, and its label."""
     if not occurrences:
         return {}
-    about = order.describe_example(occurrences[0]["step"], occurrences[0]["row"])
-    return {name: value for name, value in about.items() if name != "drawn"}
+    return order.describe_example(occurrences[0]["step"], occurrences[0]["row"])
 
 
 def _format_counts(order: TrainingOrder, occurrences: Sequence[JsonObject]) -> str:

@@ -101,10 +101,7 @@ class HuggingFaceImages(EncodedImages):
 
     def place(self, number: int) -> Place:
         """Returns the file and the row of an image."""
-        size = None
-        with contextlib.suppress(ValueError):  # The pipeline will report it.
-            size = image_shape(self.read([number])[0])[:2]
-        return Place({"place": self.example_name(number)}, int(self.label[number]), size)
+        return Place({"place": self.example_name(number)}, int(self.label[number]))
 
     def example_name(self, number: int) -> str:
         """Returns the file and the row of an image, such as `data.arrow, row 3`."""

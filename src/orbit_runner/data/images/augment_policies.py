@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.data.order.policy_draws import PURPOSE
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import DataError
 
@@ -69,7 +68,7 @@ def _keyed_policy(augmenter: augment.ImageAugment) -> Policy:
     # Nothing here needs AutoGraph, which would take longer than the rest of the tracing.
     @tf.autograph.experimental.do_not_convert
     def policy(image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        with keyed_draws_scope(seed, number, epoch, PURPOSE):
+        with keyed_draws_scope(seed, number, epoch, "augmentation"):
             return tf.ensure_shape(augmenter.distort(image), image.shape)
 
     return policy

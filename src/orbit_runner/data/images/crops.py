@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from orbit_runner.data.order.image_draws import ASPECTS, CROP_ATTEMPTS
 from orbit_runner.data.order.keyed_random import AREA_CROP, random_bits
+
+_ASPECTS = (3 / 4, 4 / 3)
+_ATTEMPTS = 10
 
 
 def central_window(size: tf.Tensor, fraction: float) -> tf.Tensor:
@@ -50,9 +52,9 @@ def inception_window(
         tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
         seed=tf.bitcast(bits, tf.int32),
         min_object_covered=areas[0],
-        aspect_ratio_range=ASPECTS,
+        aspect_ratio_range=_ASPECTS,
         area_range=areas,
-        max_attempts=CROP_ATTEMPTS,
+        max_attempts=_ATTEMPTS,
     )
     drawn = tf.concat([first[:2], length[:2]], axis=0)
     return tf.where(tf.reduce_all(length[:2] == size), central_window(size, fraction), drawn)

@@ -307,12 +307,11 @@ class ImageArrays(ArraySource, ImageDataset):
 
     def place(self, number: int) -> Place:
         """Returns where an image is stored."""
-        label, image = (self.arrays.get(name) for name in ("label", "image"))
+        label = self.arrays.get("label")
         rows = None if label is None else stored_rows(label)
         return Place(
             super().place(number).names,
             None if rows is None else rows[number % len(rows)].tolist(),
-            None if image is None else tuple(image.shape[1:3]),
         )
 
     def join(self, datasets: Sequence[ArraySource]) -> ImageArrays:

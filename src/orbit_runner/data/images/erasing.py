@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from orbit_runner.data.images.decode import round_to_uint8
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.order.image_draws import ERASING_TRIALS
 from orbit_runner.data.order.keyed_random import ERASING, random_bits
+
+_TRIALS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Erasing:
         """
         height, width = image.shape[:2]
         key = tf.bitcast(random_bits(seed, number, epoch, ERASING), tf.int32)
-        drawn = tf.random.stateless_uniform([ERASING_TRIALS, 4], key)
+        drawn = tf.random.stateless_uniform([_TRIALS, 4], key)
         area = height * width * (self.min_area + (self.max_area - self.min_area) * drawn[:, 0])
         aspect = tf.exp(math.log(self.min_aspect) * (1 - 2 * drawn[:, 1]))
         rows, columns = tf.round(tf.sqrt(area * aspect)), tf.round(tf.sqrt(area / aspect))

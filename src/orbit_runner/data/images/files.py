@@ -108,7 +108,7 @@ class FileSource(ImageDataset):
         names: dict[str, object] = {"file": path}
         if self.listed is not None:
             names["place"] = self.listed.row_location(number)
-        return Place(names, int(self.label[number]), _size_of_file(path))
+        return Place(names, int(self.label[number]))
 
     def find(self, text: str) -> Iterator[int]:
         """Yields the images that a path names, or a CSV file and a row."""
@@ -457,14 +457,6 @@ def _file_header(path: str) -> ImageHeader | None:
             with open(path, "rb") as file, contextlib.suppress(ValueError):
                 return read_header(file.read(size))
     return None
-
-
-def _size_of_file(path: str) -> tuple[int, int] | None:
-    try:
-        with open(path, "rb") as file:
-            return image_shape(file.read(_HEAD_BYTES))[:2]
-    except (OSError, ValueError):
-        return None
 
 
 def format_others(count: int) -> str:

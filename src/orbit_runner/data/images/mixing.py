@@ -9,14 +9,16 @@ neighbors are a random pair.
 from __future__ import annotations
 
 import dataclasses
+import functools
 
+import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.images.decode import round_to_uint8
-from orbit_runner.data.order.image_draws import QUANTILES, quantiles
 from orbit_runner.data.order.keyed_random import COLUMN, CUT, MIXED, ROW, SHARE, random_bits
 from orbit_runner.data.stored_tensor import stored_tensor
 
+_QUANTILES = 2**14
 _SALTS = {"mixed": MIXED, "cut": CUT, "share": SHARE, "row": ROW, "column": COLUMN}
 
 
@@ -40,8 +42,8 @@ class Mixer:
     def __init__(self, mixing: Mixing, seed: int) -> None:
         self._mixing = mixing
         self._seed = seed
-        self._mixup = stored_tensor(quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
-        self._cutmix = stored_tensor(quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
+        self._mixup = stored_tensor(_quantiles(mixing.mixup_alpha or mixing.cutmix_alpha))
+        self._cutmix = stored_tensor(_quantiles(mixing.cutmix_alpha or mixing.mixup_alpha))
         both = mixing.mixup_alpha and mixing.cutmix_alpha
         self._switch = mixing.switch_prob if both else float(not mixing.mixup_alpha)
 
@@ -95,6 +97,17 @@ class Mixer:
         return tf.one_hot(labels, self._mixing.num_classes, on_value=on, off_value=spread)
 
 
+@functools.lru_cache(maxsize=8)
+def _quantiles(alpha: float) -> np.ndarray:
+    """Returns the quantiles of Beta(α, α) at equal distances: float32 [_QUANTILES + 1]."""
+    from scipy import special
+
+    # Drawing gamma variates would need a separate call for the key of each example.
+    edges = np.linspace(0, 1, _QUANTILES + 1)
+    values: np.ndarray = special.betaincinv(alpha, alpha, edges).astype(np.float32)
+    return values
+
+
 def _swap_pairs(rows: tf.Tensor) -> tf.Tensor:
     """Swaps rows 2k and 2k + 1."""
     pairs = tf.reshape(rows, [-1, 2, *rows.shape[1:]])
@@ -116,7 +129,7 @@ def _to_unit_interval(bits: tf.Tensor) -> tf.Tensor:
 
 
 def _interpolate(quantiles: tf.Tensor, unit: tf.Tensor) -> tf.Tensor:
-    place = unit * QUANTILES
+    place = unit * _QUANTILES
     below = tf.cast(place, tf.int32)
     low, high = tf.gather(quantiles, below), tf.gather(quantiles, below + 1)
     return low + (high - low) * (place - tf.floor(place))

@@ -11,8 +11,7 @@ from orbit_runner.data.images.crops import central_window, inception_window
 from orbit_runner.data.images.decode import Window, crop, decode_window, resize, round_to_uint8
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.eval_image import convert_channels
-from orbit_runner.data.order.image_draws import flips
-from orbit_runner.data.order.keyed_random import JITTER, random_bits
+from orbit_runner.data.order.keyed_random import FLIP, JITTER, random_bits, random_uniform_int
 
 
 def jitter(
@@ -87,7 +86,8 @@ def augment(
         part = crop(convert_channels(raw, shape[2]), window)
     image = resize(part, shape[:2], preprocessing.method)
     if preprocessing.flip:
-        image = tf.cond(flips(*key), lambda: tf.reverse(image, [1]), lambda: image)
+        flipped = random_uniform_int(*key, FLIP, 2) == 1
+        image = tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
     if preprocessing.jitter:
         image = jitter(image, preprocessing.jitter, *key)
     pixels = round_to_uint8(tf.ensure_shape(image, shape))

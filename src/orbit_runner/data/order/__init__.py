@@ -1,1 +1,1 @@
-"""Which example is at which position of training, which process reads it, and what is drawn."""
+"""Which example is at which position of training and which process reads it."""

@@ -105,10 +105,9 @@ class RecordDataset(EncodedImages):
         try:
             features = features_of(record)
             label = int_of(features[self.label_key]) - self.label_offset
-            height, width, _ = image_shape(bytes_of(features[self.image_key]))
         except (ValueError, KeyError):
             return Place(names)  # The pipeline will report it.
-        return Place(names, label, (height, width))
+        return Place(names, label)
 
     def location(self, number: int) -> tuple[int, int]:
         """Returns the index of the file of a record, and the index of the record in that file."""

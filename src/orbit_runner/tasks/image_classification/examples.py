@@ -1,4 +1,4 @@
-"""The training examples of image classification, and their random draws; no TensorFlow."""
+"""The training examples of image classification; no TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orbit_runner.data.dataset import Place
-from orbit_runner.data.images.dataset import ImageDataset, Size
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.order.epochs import Rows
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.image_classification.augmentation_draws import AugmentationDraws
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
@@ -26,16 +25,12 @@ if TYPE_CHECKING:
 class ImageExamples(DatasetExamples):
     """Images in memory, in TFRecord files or in separate files."""
 
-    def __init__(
-        self, dataset: ImageDataset, data: ImageDataConfig, size: Size, classes: int | None
-    ) -> None:
+    def __init__(self, dataset: ImageDataset, data: ImageDataConfig, classes: int | None) -> None:
         """Creates the examples of a section.
 
-        `size` is the height, width and channels that images are resized to, or None. `classes` is
-        the number of classes, None if it is not known.
+        `classes` is the number of classes, None if it is not known.
         """
         self._labels = dataset.labels
-        self._draws = AugmentationDraws(data, dataset, size)
         super().__init__(
             dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
         )
@@ -47,17 +42,12 @@ class ImageExamples(DatasetExamples):
         classes = config.model.num_classes
         if classes is None:
             classes = section_source(config, config.train_data).known_classes()
-        return cls(load_source(data, size, classes, config.row_split), data, size, classes)
+        return cls(load_source(data, size, classes, config.row_split), data, classes)
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
-        """Returns file, label and augmentation of each chosen row."""
+        """Returns file and label of each chosen row."""
         del text
-        describe_draws = self._draws.row_describer(rows)
-        described = []
-        for row in chosen.tolist():
-            place = self._dataset.place(int(rows.examples[row]))
-            described.append(self._describe(place) | describe_draws(row, place.size))
-        return described
+        return [self.place(example) for example in rows.examples[chosen].tolist()]
 
     def place(self, number: int) -> JsonObject:
         """Returns file and label of an image by its number in stored order."""

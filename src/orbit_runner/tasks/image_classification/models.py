@@ -13,7 +13,6 @@ from orbit_runner.models.published_weights import (
     MODEL_GARDEN_PIXELS,
     RESNETS,
     Pixels,
-    PublishedWeights,
 )
 from orbit_runner.models.resnet_depths import is_valid_depth, nearest_depths
 from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
@@ -60,9 +59,9 @@ class ImageModelConfig(Config):
         """Returns how the network expects its pixels; None: normalized as the dataset needs it."""
         return None
 
-    def published_weights(self) -> PublishedWeights | None:
-        """Returns what `weights: imagenet` stands for, or None if nothing is published."""
-        return None
+    def published_files(self) -> Sequence[str]:
+        """Returns the addresses of the checkpoint that `weights: imagenet` stands for, if any."""
+        return ()
 
 
 def _weights_field(path: str, help: str) -> str | None:
@@ -198,7 +197,7 @@ class ResNetConfig(ImageModelConfig):
                 "for weights files of Keras, use `name: application`",
                 code="not-allowed",
             )
-        elif self.weights == IMAGENET and self.published_weights() is None:
+        elif self.weights == IMAGENET and not self.published_files():
             depths = ", ".join(map(str, RESNETS))
             yield Problem(
                 "weights",
@@ -223,9 +222,9 @@ class ResNetConfig(ImageModelConfig):
         """Returns how Model Garden normalizes pixels, if its weights are loaded."""
         return None if self.weights is None else MODEL_GARDEN_PIXELS
 
-    def published_weights(self) -> PublishedWeights | None:
-        """Returns the weights of this depth, or None if none are published."""
-        return RESNETS.get(self.depth)
+    def published_files(self) -> Sequence[str]:
+        """Returns the addresses of the checkpoint of this depth, if it is published."""
+        return RESNETS.get(self.depth, ())
 
 
 def _channel_problem(shape: Sequence[int]) -> str:
@@ -275,10 +274,6 @@ class ApplicationConfig(ImageModelConfig):
     def pixels(self) -> Pixels:
         """Returns what `preprocess_input` of the application does."""
         return APPLICATIONS[self.application].pixels
-
-    def published_weights(self) -> PublishedWeights:
-        """Returns the published weights without those of the classifier."""
-        return APPLICATIONS[self.application].weights
 
 
 @config_class

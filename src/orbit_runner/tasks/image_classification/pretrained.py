@@ -1,19 +1,22 @@
-"""The files that `task.model.weights` names: published ones from the cache, or the user's own."""
+"""The files that `task.model.weights` names: a published checkpoint, or the user's own."""
 
 from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from orbit_runner.data.fingerprint import content_digest
-from orbit_runner.datasets.published_files import local_files, weights_directory
-from orbit_runner.datasets.transfer import DownloadError
-from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.models.published_weights import IMAGENET, PublishedWeights
+from orbit_runner.datasets.download import DownloadError, fetch
+from orbit_runner.errors import SettingError
+from orbit_runner.models.published_weights import IMAGENET
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.image_classification.models import ImageModelConfig
+from orbit_runner.tasks.image_classification.models import ApplicationConfig, ImageModelConfig
+from orbit_runner.utils.cache import cache_directory
+from orbit_runner.utils.log import phase
 
 SETTING = "task.model.weights"
 # The asset of a run: the digests of the files by name.
@@ -21,9 +24,14 @@ WEIGHTS_FILE = "weights.json"
 _INDEX = ".index"
 
 
+def is_of_keras(model: ImageModelConfig) -> TypeGuard[ApplicationConfig]:
+    """Returns whether the weights are those that tf_keras downloads and verifies."""
+    return isinstance(model, ApplicationConfig) and model.weights == IMAGENET
+
+
 def record_weights(model: ImageModelConfig, assets: Assets) -> None:
     """Keeps the digests of the weights as an asset. A new run gets the files for that."""
-    if weights_of(model):
+    if weights_of(model) and not is_of_keras(model):
         assets.get_json(WEIGHTS_FILE, lambda: _by_name(get_weights(model)))
 
 
@@ -75,32 +83,36 @@ def get_weights(model: ImageModelConfig) -> Mapping[Path, str]:
     Raises `RunnerError` if they cannot be downloaded, and `SettingError` if they are not there.
     """
     weights = weights_of(model)
-    published = model.published_weights()
-    if weights == IMAGENET and published is not None:
-        return _published_files(published)
-    files = own_files(model)
+    urls = model.published_files() if weights == IMAGENET else ()
+    files = _published_files(urls) if urls else own_files(model)
     if not files:
         raise SettingError(SETTING, _missing_message(weights), code="missing-file")
     return {path: content_digest(path) for path in files}
 
 
-def _published_files(published: PublishedWeights) -> Mapping[Path, str]:
-    directory = weights_directory(published.name)
+def _published_files(urls: Sequence[str]) -> list[Path]:
+    """Returns the files of a published checkpoint in the cache; downloads missing ones."""
+    # Its publisher states no digests. The name of the last directory is that of the network.
+    directory = cache_directory("weights") / urls[0].split("/")[-2]
+    paths = [directory / url.rpartition("/")[2] for url in urls]
     try:
-        return local_files(published.files, directory)
+        for url, path in zip(urls, paths, strict=True):
+            if path.exists():
+                continue
+            phase(f"downloading {path.name}")
+            directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".download-", dir=directory) as aside:
+                fetch(url, Path(aside) / path.name)
+                os.replace(Path(aside) / path.name, path)
     except DownloadError as error:
-        urls = "\n".join(f"  {file.url}{_stated(file.digest)}" for file in published.files)
         raise DownloadError(
-            f"{SETTING}: {error}\nto use copies from elsewhere, put them into {directory}:\n{urls}",
+            f"{SETTING}: {error}\nto use copies from elsewhere, put them into {directory}:\n"
+            + "\n".join(f"  {url}" for url in urls),
             code=error.code,
         ) from None
-    except RunnerError as error:
-        raise RunnerError(f"{SETTING}: {error}", code=error.code) from None
-
-
-def _stated(digest: str) -> str:
-    kind = "MD5" if len(digest) == 32 else "SHA-256"
-    return f"\n    {kind} {digest}" if digest else ""
+    except OSError as error:
+        raise DownloadError(f"{SETTING}: {error}") from None
+    return paths
 
 
 def _missing_message(weights: str) -> str:

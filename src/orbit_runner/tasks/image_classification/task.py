@@ -20,7 +20,11 @@ from orbit_runner.tasks.image_classification.config import ImageClassificationCo
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
-from orbit_runner.tasks.image_classification.pretrained import SETTING, initial_weights
+from orbit_runner.tasks.image_classification.pretrained import (
+    SETTING,
+    initial_weights,
+    is_of_keras,
+)
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
@@ -33,6 +37,7 @@ from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.initial_weights import (
     LoadedWeights,
+    load_application_weights,
     load_keras_weights,
     load_weights,
 )
@@ -84,7 +89,10 @@ class ImageClassificationTask(Task):
 
     def load_pretrained(self, model: tf_keras.Model) -> LoadedWeights | None:
         """Loads the weights of `model.weights`. Another number of classes has a new classifier."""
-        path = initial_weights(self.task_config.model, self.assets)
+        config = self.task_config.model
+        if is_of_keras(config):
+            return load_application_weights(model.get_layer(BACKBONE), config.application, SETTING)
+        path = initial_weights(config, self.assets)
         if path is None:
             return None
         if path.suffix in KERAS_SUFFIXES:

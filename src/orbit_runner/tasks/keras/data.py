@@ -185,8 +185,7 @@ class KerasData(TaskData):
         if isinstance(source, StreamSource):
             return None
         if isinstance(source, ImageDataset):
-            size = self.config.input_size
-            return ImageExamples(source, section, size, source.known_classes())
+            return ImageExamples(source, section, source.known_classes())
         return DatasetExamples(
             source,
             section,

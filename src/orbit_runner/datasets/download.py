@@ -1,0 +1,247 @@
+"""Downloads a public dataset, verifies and unpacks it, and moves it into its directory."""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import http.client
+import json
+import os
+import posixpath
+import re
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from orbit_runner import exit_codes
+from orbit_runner.datasets.catalogue import PublicDataset, RemoteFile, format_bytes
+from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.utils.log import detail, note, phase
+from orbit_runner.version import __version__
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
+_MANIFEST = ".runner_data.json"
+_PIECE = 1 << 20
+_TIMEOUT_SECONDS = 30.0
+_REPORT_SECONDS = 0.2
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
+
+
+class DownloadError(RunnerError):
+    """A file could not be downloaded, although the command is correct."""
+
+    code = "download-failed"
+    exit_code = exit_codes.CRASHED
+
+
+def address_of(text: str | None) -> str:
+    """Returns the address for `--from`, a URL or a directory; "" for the official addresses."""
+    if text is None:
+        return ""
+    split = urlsplit(text)
+    if split.scheme in ("http", "https") and split.netloc:
+        return text.rstrip("/")
+    directory = Path(text).expanduser()
+    if "://" in text or not directory.is_dir():
+        raise RunnerError(
+            f"got {text!r}, expected http://…, https://… or a directory",
+            path="--from",
+            code="wrong-type",
+        )
+    return directory.resolve().as_uri()
+
+
+def download_dataset(
+    data: PublicDataset, directory: Path, *, base: str = "", replace: bool = False
+) -> bool:
+    """Downloads the missing files of a dataset. Returns whether any file was missing.
+
+    Args:
+        data: The dataset.
+        directory: Where its files belong; created if needed. A file there is always complete,
+            because it is moved there after it was verified and unpacked.
+        base: The address of another copy of the files, which have the same names there.
+        replace: Whether to overwrite different files of the same names.
+    """
+    _ensure_writable(directory)
+    missing = [file for file in data.files if not _is_there(file, directory, replace)]
+    for file in missing:
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=directory) as aside:
+            path = Path(aside) / file.name
+            phase(f"downloading {file.name} ({format_bytes(file.size)})")
+            fetch(f"{base}/{file.name}" if base else file.url, path, file.size, file.sha256)
+            if not file.is_archive:
+                os.replace(path, directory / file.name)
+                continue
+            phase(f"unpacking {file.name}")
+            unpacked = Path(aside) / "unpacked"
+            names = unpack(path, unpacked, file)
+            _move_files(names, unpacked, directory, replace=replace)
+            _remember_unpacked(directory, file, names)
+    return bool(missing)
+
+
+def fetch(url: str, path: Path, size: int = 0, sha256: str = "") -> None:
+    """Downloads a file. Raises `DownloadError` if it cannot be downloaded, or is another one.
+
+    `size` and `sha256` (hexadecimal) are those of the published file; 0 and "" if not known.
+    """
+    request = urllib.request.Request(url, headers={"User-Agent": f"orbit-runner/{__version__}"})
+    digest, done, reported = hashlib.sha256(), 0, 0.0
+    try:
+        with (
+            urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response,
+            path.open("wb") as file,
+        ):
+            size = size or int(response.headers.get("Content-Length") or 0)
+            # A file that is too large is not read to its end.
+            while done <= size and (piece := response.read(_PIECE)):
+                file.write(piece)
+                digest.update(piece)
+                done += len(piece)
+                if time.monotonic() - reported > _REPORT_SECONDS:
+                    reported = time.monotonic()
+                    detail(f"{format_bytes(done)} of {format_bytes(size)}", done / max(1, size))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = error.reason if type(error) is urllib.error.URLError else error
+        raise DownloadError(f"{url}: cannot be downloaded ({reason})") from None
+    if done != size:
+        raise DownloadError(f"{url}: got {done:,} bytes, expected {size:,}")
+    if sha256 not in ("", digest.hexdigest()):
+        raise DownloadError(
+            f"{url}: differs from the published file\n"
+            f"  got       SHA-256 {digest.hexdigest()}\n  published SHA-256 {sha256}",
+            code="wrong-checksum",
+        )
+
+
+def sha256_of(path: Path) -> str:
+    """Returns the SHA-256 of a file in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def unpack(archive: Path, directory: Path, file: RemoteFile) -> list[str]:
+    """Unpacks an archive into a new directory. Returns the files, relative to it.
+
+    Raises `DownloadError` if it cannot be unpacked or lacks a member.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as opened:
+                opened.extractall(directory)
+        else:
+            _unpack_tar(archive, directory, file)
+        if file.members is None:
+            paths = (path for path in directory.rglob("*") if path.is_file())
+            return sorted(path.relative_to(directory).as_posix() for path in paths)
+        for name, target in file.members.items():
+            if Path(name).suffix == ".sgm":
+                extract_sentences(directory / name, directory / target)
+            else:
+                os.replace(directory / name, directory / target)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise DownloadError(f"{file.name}: cannot be unpacked ({error})") from None
+    return [*file.members.values()]
+
+
+def _unpack_tar(archive: Path, directory: Path, file: RemoteFile) -> None:
+    with tarfile.open(archive) as opened:
+        for info in opened:
+            if file.members is None or posixpath.normpath(info.name) in file.members:
+                opened.extract(info, directory, filter="data")
+
+
+def extract_sentences(source: Path, target: Path) -> None:
+    """Writes the text of each segment of an SGML file on a separate line.
+
+    Entities such as `&amp;` are not decoded, as in Moses' `input-from-sgm.perl` and sacreBLEU, so
+    that scores are comparable.
+    """
+    segments = _SEGMENT.findall(source.read_text(encoding="utf-8"))
+    lines = [" ".join(text.split()) for text in segments]
+    target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _is_there(file: RemoteFile, directory: Path, replace: bool) -> bool:
+    """Returns whether the result of a file exists; raises an error if it is a different file."""
+    target = directory / file.name
+    if file.is_archive:
+        kept = _read_manifest(directory).get(file.sha256) or {}
+        is_present = bool(kept) and all(_has(directory / name, kept[name]) for name in kept)
+    else:
+        is_present = _has(target, file.sha256)
+        if not is_present and target.exists() and not replace:
+            raise RunnerError(
+                f"{target} exists, but is not the published file ({file.size:,} bytes, "
+                f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace",
+                code="already-exists",
+            )
+    if is_present:
+        note(f"{file.name}: already present and verified")
+    return is_present
+
+
+def _has(path: Path, sha256: str) -> bool:
+    return path.is_file() and sha256_of(path) == sha256
+
+
+def _read_manifest(directory: Path) -> JsonObject:
+    try:
+        kept = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _remember_unpacked(directory: Path, file: RemoteFile, names: Sequence[str]) -> None:
+    """Records the files that were unpacked from an archive, and their SHA-256."""
+    kept = _read_manifest(directory)
+    kept[file.sha256] = {name: sha256_of(directory / name) for name in names}
+    aside = directory / f"{_MANIFEST}.new"
+    aside.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    os.replace(aside, directory / _MANIFEST)
+
+
+def _ensure_writable(directory: Path) -> None:
+    """Creates a directory if needed; raises an error if it cannot be written to."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunnerError(
+            f"cannot create {directory} ({error.strerror})", path="--dir", code="not-writable"
+        ) from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise RunnerError(f"{directory} is not writable", path="--dir", code="not-writable")
+
+
+def _move_files(names: Sequence[str], aside: Path, directory: Path, *, replace: bool) -> None:
+    """Moves complete files; raises an error first if that would overwrite a different one."""
+    different = [
+        name
+        for name in names
+        if (directory / name).exists()
+        and not filecmp.cmp(aside / name, directory / name, shallow=False)
+    ]
+    if different and not replace:
+        raise RunnerError(
+            f"{directory}: these files exist, but differ from the published dataset:\n"
+            f"{format_list(different)}\nmove them, choose another --dir, or pass --replace",
+            code="already-exists",
+        )
+    for name in names:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(aside / name, directory / name)
