@@ -349,6 +349,30 @@ def test_header_tells_size_channels_and_orientation(kind: str, orientation: int)
     assert read_header(content) == ImageHeader(*_SIZE, 3, orientation=orientation)
 
 
+@pytest.mark.parametrize("kind", [*_KINDS])
+def test_header_tells_the_channels_and_bits(kind: str) -> None:
+    content = _KINDS[kind](1)
+    header = read_header(content)
+    channels = {"gray": 1, "gray_jpeg": 1, "gray_alpha": 1, "rgba": 4}.get(kind, 3)
+    assert (header.height, header.width, header.channels) == (*_SIZE, channels)
+    assert header.has_alpha == (kind in ("rgba", "gray_alpha"))
+    assert header.bits == (16 if kind == "deep" else 8)
+
+
+def test_fill_bytes_before_a_marker_of_a_jpeg_are_skipped() -> None:
+    content = _saved(3, "RGB", "JPEG")
+    filled = content[:2] + b"\xff" + content[2:]
+    assert tf.io.decode_jpeg(filled).shape == (*_SIZE, 3)
+    assert read_header(filled) == read_header(content) == ImageHeader(*_SIZE, 3)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP"])
+@pytest.mark.parametrize("length", [0, 3, 12, 20])
+def test_header_that_is_cut_off_is_an_error(kind: str, length: int) -> None:
+    with pytest.raises(ValueError, match="bytes that start with"):
+        read_header(_saved(0, "RGB", kind)[:length])
+
+
 def test_damaged_exif_does_not_hide_the_size() -> None:
     content = bytearray(_rotated(1))
     start = content.index(b"Exif\0\0") + 6

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,9 +184,11 @@ def load_application_weights(
     import tf_keras
 
     try:
-        published = getattr(tf_keras.applications, application)(
-            include_top=False, weights="imagenet"
-        )
+        # tf_keras prints a progress bar, but the standard output belongs to the command.
+        with contextlib.redirect_stdout(sys.stderr):
+            published = getattr(tf_keras.applications, application)(
+                include_top=False, weights="imagenet"
+            )
     except Exception as error:  # tf_keras raises `Exception` itself.
         raise DownloadError(
             f"{setting}: {application}: {first_line(error)}\nput the file into ~/.keras/models, or "

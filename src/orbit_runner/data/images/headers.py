@@ -5,20 +5,28 @@ Does not import TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import struct
 from collections.abc import Iterator, Sequence
 
 PNG = b"\x89PNG\r\n\x1a\n"
-# Channels by color type: grayscale, RGB, palette, grayscale with alpha, RGBA.
-_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 1, 6: 4}
-_PNG_ALPHA = (4, 6)
 JPEG = b"\xff\xd8"
-# Start-of-frame markers; C4, C8 and CC have other meanings.
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_APP1 = 0xE1
-_EXIF = b"Exif\0\0"
-_ORIENTATION = 0x0112
+_FORMATS = ("PNG", "JPEG", "GIF", "BMP")
+# The modes of grayscale images, of any depth, begin with one of these.
+_GRAY = ("1", "L", "I")
+# What Pillow raises for damaged files.
+_DAMAGED = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    KeyError,
+    IndexError,
+    TypeError,
+    struct.error,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,73 +55,39 @@ def read_header(head: bytes) -> ImageHeader:
 
     Raises ValueError if the format is another, or if the header is damaged or longer.
     """
+    from PIL import Image
+
     try:
-        if head.startswith(PNG):
-            return _read_png(head)
-        if head.startswith(JPEG):
-            return _read_jpeg(head)
-        if head[:6] in (b"GIF87a", b"GIF89a"):
-            width, height = struct.unpack_from("<HH", head, 6)
-            return ImageHeader(height, width, 3)
-        if head.startswith(b"BM"):
-            width, height = struct.unpack_from("<ii", head, 18)
-            return ImageHeader(abs(height), width, 3)  # Rows are stored from the top if negative.
-    except (struct.error, IndexError, KeyError):
-        raise ValueError("a corrupted image") from None
-    raise ValueError(f"bytes that start with 0x{head[:4].hex()}")
+        with Image.open(io.BytesIO(head), formats=_FORMATS) as image:
+            width, height = image.size
+            is_deep = image.format == "PNG" and "16" in str(image.tile[0][3])
+            # TensorFlow decodes GIF, BMP, palettes and CMYK to color.
+            is_gray = image.mode.startswith(_GRAY) and image.format in ("PNG", "JPEG")
+            is_transparent = image.format == "PNG" and image.mode in ("LA", "RGBA")
+            return ImageHeader(
+                height,
+                width,
+                1 if is_gray else 4 if is_transparent else 3,
+                has_alpha=is_transparent,
+                bits=16 if is_deep else 8,
+                orientation=_orientation(image.info.get("exif", b"")),
+            )
+    except (*_DAMAGED, Image.DecompressionBombError) as error:
+        raise ValueError(
+            f"no image, or a damaged one: bytes that start with 0x{head[:4].hex()}"
+        ) from error
 
 
-def _read_png(head: bytes) -> ImageHeader:
-    width, height, bits, color = struct.unpack_from(">IIBB", head, 16)
-    orientation = 1
-    place = len(PNG)
-    while place + 8 <= len(head):
-        length, kind = struct.unpack_from(">I4s", head, place)
-        if kind == b"eXIf":
-            orientation = _exif_orientation(head[place + 8 : place + 8 + length])
-        if kind in (b"eXIf", b"IDAT"):
-            break
-        place += 12 + length
-    return ImageHeader(
-        height,
-        width,
-        _PNG_CHANNELS[color],
-        has_alpha=color in _PNG_ALPHA,
-        bits=bits,
-        orientation=orientation,
-    )
+def _orientation(exif: bytes) -> int:
+    from PIL import ExifTags, Image
 
-
-def _read_jpeg(head: bytes) -> ImageHeader:
-    place = 2
-    orientation = 1
-    while True:
-        marker, length = struct.unpack_from(">xBH", head, place)
-        segment = place + 4
-        if marker == _APP1 and head.startswith(_EXIF, segment):
-            orientation = _exif_orientation(head[segment + len(_EXIF) : place + 2 + length])
-        if marker in _JPEG_FRAMES:
-            bits, height, width, channels = struct.unpack_from(">BHHB", head, segment)
-            # CMYK is decoded to RGB.
-            return ImageHeader(height, width, min(channels, 3), bits=bits, orientation=orientation)
-        place += 2 + length
-
-
-def _exif_orientation(exif: bytes) -> int:
-    """Returns the orientation in the first directory of an EXIF block, which is a TIFF file."""
-    order = {b"II": "<", b"MM": ">"}.get(exif[:2])
-    if order is None:
-        return 1
-    try:
-        (directory,) = struct.unpack_from(f"{order}I", exif, 4)
-        (entries,) = struct.unpack_from(f"{order}H", exif, directory)
-        for number in range(entries):
-            # Tag, type, number of values, and the value if it is short.
-            tag, _, _, value = struct.unpack_from(f"{order}HHIH", exif, directory + 2 + 12 * number)
-            if tag == _ORIENTATION:
-                return value if 1 <= value <= 8 else 1
-    except struct.error:
-        pass
+    block = Image.Exif()
+    # Otherwise, only the orientation is not known.
+    with contextlib.suppress(*_DAMAGED):
+        block.load(exif)
+        value = block.get(ExifTags.Base.Orientation, 1)
+        if value in range(1, 9):
+            return int(value)
     return 1
 
 
