@@ -25,9 +25,11 @@ from orbit_runner.determinism.numerics import (
 )
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
-from orbit_runner.distribute.parameter_server import local_strategy
+from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
+from orbit_runner.distribute.process_group import Workers
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.run_directory.remote_runs import training_scope
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote, local_run_directory
 from orbit_runner.tasks.build import build_task
@@ -166,11 +168,8 @@ def run_experiment(
     with contextlib.ExitStack() as held_scopes:
         model_dir = _expand_user(model_dir)
         if is_remote(model_dir):
-            # Few runs need it, and importing it takes 15 ms.
-            from orbit_runner.run_directory.remote_runs import remote_run_scope
-
-            remote = remote_run_scope(model_dir, mode, config, strategy)
-            model_dir = str(held_scopes.enter_context(remote))
+            _check_remote_run(model_dir, mode, strategy)
+            model_dir = str(held_scopes.enter_context(training_scope(model_dir)))
         exports = exports_at_end(config, task, mode)
         held_scopes.enter_context(run_scope(config, strategy, mode, model_dir))
         if mode == "continuous_eval":
@@ -212,6 +211,18 @@ def run_experiment(
             if exports and not run.stopped_by_time:
                 export_at_end(run, logs)
     return run.model, logs
+
+
+def _check_remote_run(url: str, mode: str, strategy: tf.distribute.Strategy) -> None:
+    if mode not in TRAINING:
+        advice = f"evaluate it with `runner evaluate {url}`, or copy the run to this machine"
+    elif Workers(strategy).count > 1 or is_asynchronous(strategy):
+        advice = "the processes of a cluster share one directory: use one that all of them mount"
+    else:
+        return
+    raise RunnerError(
+        f"got {url!r}, expected a local path\n{advice}", path="model_dir", code="bad-path"
+    )
 
 
 class OrbitExperimentRunner:

@@ -52,7 +52,7 @@ def test_mode_help_lists_every_mode_and_the_default(run_command: RunCommand) -> 
 )
 def test_docs_spell_flags_as_help_does(path: Path) -> None:
     flags = {
-        *("max_restarts", "gpus_per_worker"),
+        "gpus_per_worker",
         *(option.lstrip("-") for a in COMMAND.parser()._actions for option in a.option_strings),
     }
     dashed = re.findall(r"--([a-z]+(?:-[a-z]+)+)", path.read_text(encoding="utf-8"))

@@ -15,16 +15,12 @@ import pytest
 
 from orbit_runner.cli.commands import launch
 from orbit_runner.jobs.launch import LaunchPlan, _Specs
-from orbit_runner.launch.members import make_attempt
-from orbit_runner.launch.process import LogMultiplexer, Spec
-from orbit_runner.launch.supervisor import Job, Limits
-from orbit_runner.utils.signals import Signals
+from orbit_runner.launch.process import Output, Spec
 from tests.support.problems import fails, raises
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "launch"]
 MLP = "--experiment=digits_mlp"
 WORKERS = "--runtime.distribution_strategy=multi_worker_mirrored"
-FOUR = "--runtime.logical_replicas=4"
 SERVERS = "--runtime.distribution_strategy=parameter_server"
 
 
@@ -56,34 +52,7 @@ SERVERS = "--runtime.distribution_strategy=parameter_server"
             ["--workers=2", "--", MLP, WORKERS, "--model_dir=setup.cfg/a"],
             "not-writable", "--model_dir",
         ),
-        (
-            ["--workers=2", "--min-workers=1", "--", MLP, WORKERS],
-            "not-set", "--min_workers",
-        ),
-        (
-            ["--workers=2", "--min-workers=3", "--", MLP, WORKERS, FOUR],
-            "out-of-range", "--min_workers",
-        ),
-        (
-            ["--workers=2", "--min-workers=0", "--", MLP, WORKERS, FOUR],
-            "out-of-range", "--min_workers",
-        ),
-        (
-            ["--workers=3", "--min-workers=3", "--", MLP, WORKERS, FOUR],
-            "not-divisible", "--min_workers",
-        ),
-        (
-            ["--workers=2", "--min-workers=1", "--", MLP, SERVERS],
-            "not-supported", "--min_workers",
-        ),
-        (
-            ["--workers=2", "--min-workers=1", "--", MLP, WORKERS, FOUR, "--num_gpus=-1"],
-            "not-set", "--min_workers",
-        ),
-        (
-            ["--workers=2", "--rejoin-after=-1", "--", MLP, WORKERS],
-            "out-of-range", "--rejoin_after",
-        ),
+        (["--workers=2", "--restarts=-1", "--", MLP, WORKERS], "out-of-range", "--restarts"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
@@ -103,10 +72,9 @@ def plan_of(*arguments: str) -> LaunchPlan:
 def specs_of(plan: LaunchPlan, attempts: int = 1) -> list[Spec]:
     """Returns what the last of several attempts would start."""
     with open(os.devnull, "wb") as nowhere:
-        job = Job(LogMultiplexer(nowhere, nowhere), Signals(), Limits())
-        make = _Specs(plan, job)
-        for number in range(1, attempts + 1):
-            specs = [*make(make_attempt(number, plan.counts))]
+        make = _Specs(plan, Output(nowhere, nowhere))
+        for attempt in range(1, attempts + 1):
+            specs = make(attempt)
     return specs
 
 
@@ -165,13 +133,6 @@ def test_simultaneous_launches_write_separate_logs() -> None:
     flags = ("--workers=1", "--", MLP, WORKERS, "--model_dir=a")
     logs = [specs_of(plan)[0].log for plan in [plan_of(*flags), plan_of(*flags)]]
     assert logs == [Path(f"a/logs/attempt-{number}/worker-0.log") for number in (1, 2)]
-
-
-def test_grace_period_applies_to_launcher_and_members(in_folder: Path) -> None:
-    config = ("--", MLP, WORKERS, "--model_dir=a", "--runtime.grace_period=50")
-    given, own = plan_of("--workers=1", *config), plan_of("--workers=1", "--grace=7", *config)
-    assert (given.limits.grace, own.limits.grace) == (50.0, 7.0)
-    assert specs_of(own)[0].command[-1] == "--runtime.grace_period=7.0"
 
 
 @pytest.mark.parametrize(
@@ -258,91 +219,3 @@ def _kill_worker(launcher: int, checkpoints: Path) -> None:
 def test_killed_worker_does_not_change_the_final_weights(tmp_path: Path) -> None:
     killed, whole = (_fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole"))
     assert killed == whole
-
-
-_HANGS_ONCE = """
-import pathlib, time
-import orbit_runner
-
-class HangsOnce(orbit_runner.Callback):
-    def on_loop_end(self, run, logs):
-        marker = pathlib.Path("has_hung")
-        if run.step >= 500 and not run.is_chief and not marker.exists():
-            marker.touch()
-            time.sleep(3600)
-"""
-
-
-@pytest.mark.slow
-def test_worker_that_hangs_is_restarted_and_does_not_change_the_weights(tmp_path: Path) -> None:
-    (tmp_path / "hangs_once.py").write_text(_HANGS_ONCE)
-    flags = [MLP, WORKERS, "--mode=train", "--train_steps=1500", "--trainer.steps_per_loop=50",
-             "--trainer.checkpoint_interval=100", "--json",
-             "--params_override=callbacks=[hangs_once.HangsOnce]"]  # fmt: skip
-    fingerprints = []
-    for name, launch_flags in (("hung", ["--stall_timeout=20"]), ("whole", [])):
-        command = [*COMMAND, "--workers=2", *launch_flags, "--", *flags, f"--model_dir={name}"]
-        done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        fingerprints.append(json.loads(done.stdout)["fingerprint"])
-        stalled = re.search(r"finished no step for 20 s after about step \d+ ", done.stderr)
-        assert bool(stalled) == (name == "hung"), done.stderr
-    assert fingerprints[0] == fingerprints[1]
-    log = (tmp_path / "hung" / "logs" / "attempt-1" / "worker-1.log").read_text()
-    assert "in on_loop_end" in log  # the stack of the thread that hangs
-
-
-# Trains slowly while workers are left out, so that they join again before training ends.
-_SLOW_IF_FEWER = """
-import json, os, time
-import orbit_runner
-
-class SlowIfFewer(orbit_runner.Callback):
-    def on_loop_end(self, run, logs):
-        cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
-        if 0 < len(cluster.get("worker", ())) < WORKERS:
-            time.sleep(1)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("workers", "fewer"), [(2, 1), pytest.param(4, 2, marks=pytest.mark.matrix)]
-)
-def test_worker_that_is_left_out_and_joins_again_does_not_change_the_weights(
-    workers: int, fewer: int, tmp_path: Path
-) -> None:
-    callback = _SLOW_IF_FEWER.replace("WORKERS", str(workers))
-    (tmp_path / "slow_if_fewer.py").write_text(callback)
-    flags = [MLP, FOUR, "--mode=train", "--train_steps=9000", "--task.model.dropout_rate=0.3",
-             "--trainer.checkpoint_interval=200", "--trainer.steps_per_loop=50", "--json",
-             "--params_override=callbacks=[slow_if_fewer.SlowIfFewer]"]  # fmt: skip
-    elastic = [*COMMAND, f"--workers={workers}", "--min-workers=1", "--max-restarts=0"]
-    elastic.append("--rejoin-after=15")
-    process = subprocess.Popen(
-        [*elastic, "--", *flags, WORKERS, "--model_dir=elastic"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        _kill_worker(process.pid, tmp_path / "elastic" / "checkpoints")
-        out, err = process.communicate(timeout=600)
-    finally:
-        process.terminate()
-    assert process.returncode == 0, err
-    assert f"continuing with {fewer} from the last checkpoint" in err
-    assert f"trying {workers} workers again instead of {fewer}" in err
-    logs = tmp_path / "elastic" / "logs"
-    found = [len([*(logs / f"attempt-{number}").iterdir()]) for number in (1, 2, 3)]
-    assert found == [workers, fewer, workers]
-
-    one = [sys.executable, "-m", "orbit_runner", "run", *flags, "--model_dir=one"]
-    one.append("--runtime.distribution_strategy=one_device")
-    done = subprocess.run(
-        one, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=True
-    )
-    assert json.loads(out)["fingerprint"] == json.loads(done.stdout)["fingerprint"]

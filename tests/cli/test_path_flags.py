@@ -42,6 +42,8 @@ _LOCAL_ONLY = [
     (["branch", "gs://b/x", "--at=1", "--model_dir=b"], "RUN"),
     (["branch", "runs/a", "--at=1", "--model_dir=gs://b/x"], "--model_dir"),
     (["predict", "runs/a", "--checkpoint=gs://b/x", "a.png"], "--checkpoint"),
+    (["export", "runs/a", "--to=gs://b/x"], "--to"),
+    (["export", "gs://b/x"], "--to"),
     (["init", "gs://b/x"], "DIR"),
     (["data", "get", "mnist", "--dir=gs://b/x"], "--dir"),
     (["data", "get", "mnist", "--from=gs://b/x"], "--from"),

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import struct
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.distribute.cluster import heartbeat
+from orbit_runner.launch import LAUNCHED
 from tests.support.problems import check, error_of, fails, problems_of
 
 Refused = Callable[..., str]
@@ -194,13 +193,10 @@ def test_process_of_a_launcher_prints_no_error_as_json(
     launched: bool,
 ) -> None:
     """The launcher may start it again, and its standard output has the results of all starts."""
-    reading_end, writing_end = os.pipe()
     if launched:
-        monkeypatch.setenv(heartbeat.VARIABLE, json.dumps({"descriptor": writing_end}))
+        monkeypatch.setenv(LAUNCHED, "1")
 
     assert main(["run", *arguments, f"--model_dir={tmp_path}", "--json"]) == exit_code
 
     output = capsys.readouterr().out
-    for end in (reading_end, writing_end):
-        os.close(end)
     assert output == "" if launched else json.loads(output).keys() == {"errors"}

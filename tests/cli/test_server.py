@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.launch.members import free_ports
+from tests.clusters.members import free_ports
 from tests.support.problems import error_of, fails
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "server"]

@@ -40,7 +40,7 @@ class _Launch:
     def __init__(self, directory: Path, steps: int) -> None:
         self._directory, self._errors = directory, directory.with_suffix(".log")
         command = [sys.executable, "-m", "orbit_runner", "launch", "--workers=2"]
-        command += ["--max_restarts=1000", "--", *_RUN]
+        command += ["--restarts=1000", "--", *_RUN]
         command += [f"--train_steps={steps}", f"--model_dir={directory}"]
         with self._errors.open("w") as to:
             self._process = subprocess.Popen(

@@ -22,9 +22,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         plan: dict[str, list[str]],
         strategy: str = "multi_worker_mirrored",
         counts: dict[str, int] | None = None,
-        elastic: list[int] | None = None,
-        rejoin_after: float = 600.0,
-        stall_timeout: float = 0.0,
         **limits: float,
     ) -> Launch:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -35,9 +32,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
             "folder": str(tmp_path),
             "strategy": strategy,
             "counts": counts,
-            "elastic": elastic,
-            "rejoin_after": rejoin_after,
-            "stall_timeout": stall_timeout,
             "limits": {"restarts": 2, "grace": 60.0, "settle": 30.0, **limits},
         }
         launches.append(Launch(tmp_path, told))

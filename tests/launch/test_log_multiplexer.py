@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_runner.launch.process import LogMultiplexer, start_log_reader
+from orbit_runner.launch.process import start_reader
 from tests.support.launches import SECONDS, Launch
 
 Start = Callable[..., Launch]
@@ -54,20 +54,6 @@ def test_lines_of_several_processes_are_not_mixed(start: Start) -> None:
     assert all(line == f"{line[:8]} │ {line[:8]} " + "y" * 200 for line in lines)
 
 
-def test_member_names_are_aligned_and_colored() -> None:
-    err = io.BytesIO()
-    screen = LogMultiplexer(io.BytesIO(), err, color=True)
-    for name in ("worker 0", "evaluator 0"):
-        screen.add_name(name)
-        screen.write_line(name, b"hello\r\n")
-    screen.note("done")
-    assert err.getvalue().decode().splitlines() == [
-        "\x1b[36mworker 0 │\x1b[0m hello",
-        "\x1b[33mevaluator 0 │\x1b[0m hello",
-        "\x1b[1mlauncher    │\x1b[0m done",
-    ]
-
-
 def test_tensorflow_startup_messages_appear_only_in_the_logs(start: Start) -> None:
     lines = [
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
@@ -88,7 +74,7 @@ def test_endless_line_is_split(tmp_path: Path) -> None:
     )
     shown: list[int] = []
     assert child.stdout is not None
-    reader = start_log_reader(child.stdout, tmp_path / "log", lambda text: shown.append(len(text)))
+    reader = start_reader(child.stdout, tmp_path / "log", lambda text: shown.append(len(text)))
     reader.join(SECONDS)
     child.communicate()
     assert sum(shown) == 200000
@@ -98,7 +84,7 @@ def test_endless_line_is_split(tmp_path: Path) -> None:
 def test_unterminated_last_line_is_ended_in_a_shared_log(tmp_path: Path) -> None:
     shown: list[bytes] = []
     for text in (b"no newline", b"next stream\n"):
-        start_log_reader(io.BytesIO(text), tmp_path / "log", shown.append).join(SECONDS)
+        start_reader(io.BytesIO(text), tmp_path / "log", shown.append).join(SECONDS)
     assert (tmp_path / "log").read_bytes() == b"no newline\nnext stream\n"
     assert shown == [b"no newline", b"next stream\n"]
 

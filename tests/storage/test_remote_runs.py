@@ -6,21 +6,24 @@ import contextlib
 import io
 import json
 import re
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from orbit_runner.checkpoint.directory import CheckpointFolder, save_listeners
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.cli.main import main
-from orbit_runner.run_directory.remote_copy import committed_groups, groups_of
-from orbit_runner.storage.lease import Lease
-from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore
-from orbit_runner.storage.paths import local_run_directory
+from orbit_runner.run_directory.remote_runs import OWNER, training_scope
+from orbit_runner.storage.objects import ObjectStore
 from tests.support import warm_runner
+from tests.support.problems import raises
 
 from .conftest import Proxy
 
@@ -35,12 +38,35 @@ _DIGITS = (
     "--progress=plain",
     "--json",
 )
-_LEASE_DEFAULTS = Lease.__init__.__kwdefaults__
 
 
 def newest_step(store: ObjectStore) -> int:
-    groups = committed_groups(groups_of(store.list()))
-    return max((group.step for group in groups if group.series == "checkpoints/ckpt"), default=0)
+    matches = (re.fullmatch(r"checkpoints/ckpt-(\d+)\.index", name) for name in store.list())
+    return max((int(match[1]) for match in matches if match), default=0)
+
+
+def save(run: Path, step: int, content: str = "") -> None:
+    """Commits a checkpoint as a run does; its tensors are made up."""
+    folder = CheckpointFolder(run / "checkpoints", keep=1, run=run)
+    prefix = folder.begin_write(step)
+    for suffix in (".data-00000-of-00001", ".index"):
+        prefix.with_suffix(suffix).write_text(f"{content or step}{suffix}", encoding="utf-8")
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": step}) + "\n")
+    folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s"))
+    for listener in save_listeners:
+        listener()
+
+
+def changes(proxy: Proxy, store: ObjectStore) -> list[str]:
+    """Returns the PUTs and DELETEs of a run since the last call, in order."""
+    prefix = f"/bucket/{store.url.removeprefix('s3://bucket/')}/"
+    requests, proxy.requests = proxy.requests, []
+    return [
+        f"{method} {unquote(path).removeprefix(prefix).partition('?')[0]}"
+        for method, path in requests
+        if method in ("PUT", "DELETE")
+    ]
 
 
 def wait_for(event: Callable[[], Any], going: Callable[[], bool]) -> None:
@@ -138,20 +164,17 @@ def test_commands_read_a_run_in_a_store(
     assert "trainer.train_steps" in answer("show", f"--experiment={store.url}", "--diff=digits")
     assert "train_steps: 60" in answer("show", f"--experiment={store.url}")
     assert f"{store.url}: intact, 4 checkpoints read" in answer("verify", store.url)
-    one = f"{store.url}/checkpoints/ckpt-40"
-    assert f"{one}: intact, 1 checkpoint read" in answer("verify", one)
-    record = json.loads(answer("export", store.url, "--json"))
+    place = tmp_path / "exports"
+    record = json.loads(answer("export", store.url, f"--to={place}", "--json"))
     assert record["fingerprint"] == fingerprint
-    assert record["path"] == f"{store.url}/export/60"
-    assert "export/60/saved_model.pb" in store.list()
-    answer("export", store.url, code=2)
-    assert answer("--mode=eval", *arguments).count(fingerprint) == 1
-    assert "run.eval.json" in store.list()
+    assert (place / "60" / "saved_model.pb").is_file()
+    answer("report", store.url, f"--html={tmp_path}/page.html")
+    assert store.url in (tmp_path / "page.html").read_text(encoding="utf-8")
+    answer("--mode=eval", *arguments, code=2)
     results = json.loads(answer("evaluate", store.url, "--checkpoint=40", "--json"))
     written = json.loads(store.read(results["file"].removeprefix(f"{store.url}/")))
     assert results["step"] == 40
     assert written["metrics"] == results["metrics"]
-    assert not [*(tmp_path / "another" / "orbit_runner" / "evaluations").iterdir()]
 
     begun = [*_DIGITS, "--trainer.train_steps=3", f"--task.init_checkpoint={store.url}"]
     assert main([*begun, f"--model_dir={tmp_path}/begun"]) == 0
@@ -181,18 +204,16 @@ def test_temporary_store_failure_does_not_end_a_run(
     assert json.loads(capsys.readouterr().out)["fingerprint"] == undisturbed["fingerprint"]
     assert newest_step(store) == 200
     assert json.loads(store.read("run.json"))["attempts"][-1]["outcome"] == "done"
-    assert "released" in json.loads(store.read(".lock"))
+    assert OWNER not in store.list()
 
 
 @pytest.mark.slow
-def test_permanent_store_failure_is_one_error_that_names_the_working_copy(
+def test_permanent_store_failure_is_one_error_that_names_the_local_files(
     undisturbed: dict[str, Any],
     store: ObjectStore,
     proxy: Proxy,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv(RETRY_VARIABLE, "2")
     arguments = [*_DIGITS, f"--model_dir={store.url}"]
     with meanwhile(lambda: newest_step(store) >= 20, lambda: proxy.fail("down")):
         assert main(arguments) == 1
@@ -203,39 +224,98 @@ def test_permanent_store_failure_is_one_error_that_names_the_working_copy(
     assert store.url in last
     assert "Traceback" not in err
     assert "a-secret-of-the-tests" not in err
-    copy = local_run_directory(store.url)
-    assert f"all files of the run are in its working copy, {copy}" in err
-    assert (copy / "checkpoints" / "ckpt-200.index").exists()
+    match = re.search(r"all files of the run are in (.*)", err)
+    assert match is not None
+    assert (Path(match[1]) / "checkpoints" / "ckpt-200.index").exists()
 
-    # Back again: the same command uploads what is missing, and trains nothing.
+    # Back again: the same command continues from the store.
     proxy.mode = "up"
     assert newest_step(store) < 200
     assert main(arguments) == 0
     told = capfd.readouterr()
-    assert "the run is finished: step 200 of 200" in told.err
     assert json.loads(told.out)["fingerprint"] == undisturbed["fingerprint"]
     assert newest_step(store) == 200
     assert "a-secret-of-the-tests" not in store.read("run.json").decode()
 
 
-@pytest.mark.slow
-def test_run_taken_over_by_another_process_stops_uploading(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_checkpoint_is_uploaded_in_commit_order_before_the_old_one_is_deleted(
+    store: ObjectStore, proxy: Proxy
 ) -> None:
-    monkeypatch.setattr(Lease.__init__, "__kwdefaults__", {**_LEASE_DEFAULTS, "renewal": 0.2})
-    other = json.dumps({"owner": "f00", "process": 7, "host": "far", "machine": "another"})
+    ckpt = "checkpoints/ckpt"
+    with training_scope(store.url) as copy:
+        save(copy, 10)
+        (copy / "checkpoints" / ".writing-5").mkdir()
+        (copy / "checkpoints" / ".writing-5" / "ckpt-5.index").write_text("", encoding="utf-8")
+        changes(proxy, store)
+        save(copy, 20)
 
-    def take_over() -> None:
-        store.write(".lock", other.encode())
+        made = changes(proxy, store)
+        assert made[0] == "PUT metrics.jsonl"
+        assert made[1:3] == [f"PUT {ckpt}-20.data-00000-of-00001", f"PUT {ckpt}-20.json"]
+        assert made[3] == f"PUT {ckpt}-20.index"
+        assert sorted(made[4:6]) == ["PUT checkpoint", "PUT checkpoints/checkpoint"]
+        assert made[6] == f"DELETE {ckpt}-10.index"
+        assert len(made) == 9
+        # The same step with other weights, as after a rollback.
+        save(copy, 20, "another")
+        made = [one for one in changes(proxy, store) if ckpt in one]
+        assert made[0] == f"DELETE {ckpt}-20.index"
+        assert made[-1] == f"PUT {ckpt}-20.index"
+    assert [*store.list()] == [
+        "checkpoint",
+        "checkpoints/checkpoint",
+        f"{ckpt}-20.data-00000-of-00001",
+        f"{ckpt}-20.index",
+        f"{ckpt}-20.json",
+        "metrics.jsonl",
+    ]
 
-    arguments = [*_DIGITS, "--trainer.train_steps=100000", f"--model_dir={store.url}"]
-    with meanwhile(lambda: newest_step(store) >= 20, take_over):
-        assert main(arguments) == 2
 
-    told = capsys.readouterr().err
-    assert f"another process has taken over {store.url}" in told
-    assert "process 7 on far" in told
-    assert store.read(".lock").decode() == other
+def test_run_is_restored_from_the_store(store: ObjectStore) -> None:
+    with training_scope(store.url) as copy:
+        save(copy, 10)
+    (copy / "metrics.jsonl").write_text("of a process that was killed", encoding="utf-8")
+    store.write("checkpoints/ckpt-20.data-00000-of-00001", b"half a checkpoint")
+
+    with training_scope(store.url) as copy:
+        folder = CheckpointFolder(copy / "checkpoints")
+        assert folder.committed_steps() == [10]
+        assert folder.damage(10) == ""
+        assert (copy / "metrics.jsonl").read_text(encoding="utf-8") == '{"step": 10}\n'
+        assert folder.clear_leftovers() == [20]
+
+    assert not [name for name in store.list() if "-20" in name]
+
+
+def test_run_has_one_owner(store: ObjectStore) -> None:
+    with (
+        training_scope(store.url),
+        raises("run-locked", "--model_dir"),
+        training_scope(store.url),
+    ):
+        pass
+    # A process that has ended here is replaced, one on another machine is not.
+    ended = {"process": 2**22 + 1, "host": socket.gethostname()}
+    store.write(OWNER, json.dumps(ended).encode())
+    with training_scope(store.url):
+        pass
+    far = json.dumps({"process": 7, "host": "far"}).encode()
+    store.write(OWNER, far)
+    with raises("run-locked", "--model_dir") as raised, training_scope(store.url):
+        pass
+    assert "process 7 on far" in str(raised.value)
+    assert f"if it has ended, delete {store.url}/{OWNER}" in str(raised.value)
+    assert store.read(OWNER) == far
+
+
+def test_run_that_another_process_has_taken_over_is_not_uploaded(store: ObjectStore) -> None:
+    with raises("run-locked", "--model_dir"), training_scope(store.url) as copy:
+        save(copy, 10)
+        store.write(OWNER, b"{}")
+        save(copy, 20)
+
+    assert store.read(OWNER) == b"{}"
+    assert newest_step(store) == 10
 
 
 def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.members import Members
-from orbit_runner.launch.process import LogMultiplexer
-from orbit_runner.launch.supervisor import Elastic, Job, Limits, supervise
+from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
+from orbit_runner.launch.process import Output, Spec
+from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
 
 MEMBER = str(Path(__file__).with_name("member.py"))
@@ -15,24 +15,26 @@ MEMBER = str(Path(__file__).with_name("member.py"))
 
 def main() -> int:
     told = json.loads(sys.argv[1])
-    folder, output = Path(told["folder"]), LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer)
-    command = [sys.executable, "-S", MEMBER, str(folder)]
+    folder, strategy = Path(told["folder"]), told["strategy"]
 
-    def logs(attempt):
-        return folder / "logs" / f"attempt-{attempt.number}"
+    def make_specs(attempt):
+        return [
+            Spec(
+                name=str(cluster.me),
+                trains=cluster.me.role in TRAINERS[strategy],
+                serves=cluster.me.role in SERVERS[strategy],
+                command=(sys.executable, "-S", MEMBER, str(folder), str(cluster.me)),
+                environ=member_environ(cluster, number, strategy, 0),
+                log=folder / "logs" / f"attempt-{attempt}" / f"{cluster.me}.log".replace(" ", "-"),
+                results=cluster.is_chief,
+            )
+            for number, cluster in enumerate(make_clusters(told["counts"]))
+        ]
 
-    def command_of(cluster, attempt):
-        return [*command, str(cluster.me)]
-
-    members = Members(strategy=told["strategy"], command=command_of, logs=logs,
-                      stall_timeout=told["stall_timeout"])  # fmt: skip
     signals = Signals()
     with signals.handler_scope():
-        limits = Limits(**told["limits"])
-        sizes = told["elastic"]
-        elastic = Elastic(sizes, limits.restarts, told["rejoin_after"]) if sizes else None
-        job = Job(output, signals, limits, elastic)
-        return supervise(job, told["counts"], members.specs)
+        output = Output(sys.stdout.buffer, sys.stderr.buffer)
+        return supervise(make_specs, output, signals, Limits(**told["limits"]))
 
 
 try:

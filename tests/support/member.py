@@ -80,12 +80,6 @@ def serve() -> None:
     time.sleep(600)
 
 
-def beat(text: str) -> None:
-    """Sends a heartbeat to the launcher."""
-    told = json.loads(os.environ["ORBIT_RUNNER_HEARTBEAT"])
-    os.write(told["descriptor"], f"{text}\n".encode())
-
-
 def deaf() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

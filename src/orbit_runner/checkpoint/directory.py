@@ -88,6 +88,8 @@ def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
 
 
 _TEMPORARY = ".writing-"
+# Called when a checkpoint of a run is in place, maybe in another thread.
+save_listeners: list[Callable[[], None]] = []
 
 
 class CheckpointFolder:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule
+from orbit_runner.checkpoint.directory import CheckpointFolder, RetentionRule, save_listeners
 from orbit_runner.checkpoint.latest_checkpoint import (
     CheckpointLocation,
     list_checkpoints,
@@ -92,6 +92,7 @@ class Checkpoints:
             asynchronous=asynchronous,
             trail=trail,
             workers=workers,
+            listeners=save_listeners,
         )
         self._saved: int | None = None
         # Whether a checkpoint was unusable or missing in the last restore.

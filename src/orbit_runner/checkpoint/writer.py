@@ -7,7 +7,7 @@ import dataclasses
 import json
 import logging
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -38,7 +38,7 @@ class CheckpointWriter:
     An asynchronous save copies the values first, and training continues while they are written. If
     it fails, the next method call raises the error. `trail` is a file that the fingerprints of each
     checkpoint are appended to. `workers` train together, and only their chief writes; None if there
-    is one worker.
+    is one worker. `listeners` are called after each commit.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class CheckpointWriter:
         asynchronous: bool = False,
         trail: Path | None = None,
         workers: Workers | None = None,
+        listeners: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._checkpoint = checkpoint
         self._folder = directory
@@ -60,6 +61,7 @@ class CheckpointWriter:
         self._asynchronous = asynchronous and not self._joint
         self._trail = trail
         self._workers = workers
+        self._listeners = listeners
         self._device = io_device(checkpoint)
         self._failure: Exception | None = None
         self._size: int | None = None  # of the last checkpoint, in bytes
@@ -134,6 +136,8 @@ class CheckpointWriter:
         self._size = sum(path.stat().st_size for path in written.parent.iterdir())
         self._folder.commit(written, whole)
         self._append_to_trail(whole)
+        for listener in self._listeners:
+            listener()
 
     def sync(self) -> None:
         """Waits until the last checkpoint is in place.

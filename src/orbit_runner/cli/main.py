@@ -100,7 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from orbit_runner.errors import RunnerError, shorten
     from orbit_runner.utils.log import PlainMessages, log_scope
 
-    # Before the command runs, because a run removes the variable that names its launcher.
     as_json = "--json" in arguments and not _has_launcher()
     try:
         _check_encoding(arguments)
@@ -133,9 +132,9 @@ def _has_launcher() -> bool:
 
     Such a process may be lost and started again. It prints only results, no errors as JSON.
     """
-    from orbit_runner.distribute.cluster import heartbeat
+    from orbit_runner.launch import LAUNCHED
 
-    return heartbeat.VARIABLE in os.environ
+    return LAUNCHED in os.environ
 
 
 def _has_current_directory() -> bool:

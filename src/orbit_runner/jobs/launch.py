@@ -17,9 +17,9 @@ from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.distribute.cluster.tf_config import NAME
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
-from orbit_runner.launch.members import HOST, Attempt, Members, check_host
-from orbit_runner.launch.process import ROLE_TRAITS, LogMultiplexer, Spec
-from orbit_runner.launch.supervisor import Elastic, Job, Limits, possible_workers, supervise
+from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
+from orbit_runner.launch.process import Output, Spec
+from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
@@ -32,11 +32,7 @@ class LaunchOptions:
     workers: int | None  # None: `runtime.num_workers`
     ps: int | None  # parameter servers; None: `runtime.num_parameter_servers`
     evaluator: bool  # whether a separate process evaluates
-    min_workers: int | None  # None: the number of workers is fixed
-    rejoin_after: float  # seconds with fewer workers before all are tried again
-    max_restarts: int
-    grace: float | None  # seconds for members to save and exit; None: `runtime.grace_period`
-    stall_timeout: float
+    restarts: int  # how often all members are started again after one is lost
     logs: Path | None  # None: `MODEL_DIR/logs`
 
 
@@ -44,7 +40,6 @@ class LaunchOptions:
 class LaunchPlan:
     """What `runner launch` starts."""
 
-    options: LaunchOptions
     resolved: ResolvedConfig  # the config that the members will resolve
     mode: str
     resume: str
@@ -52,9 +47,7 @@ class LaunchPlan:
     counts: Mapping[str, int]  # role to number of processes
     model_dir: Path
     logs: Path
-    attempts: int  # number of earlier attempts, whose logs are kept
     limits: Limits
-    elastic: Elastic | None = None  # None if the number of workers is fixed
 
     @property
     def runtime(self) -> RuntimeConfig:
@@ -76,27 +69,15 @@ def plan_launch(
     _check_strategy(runtime)
     counts = _process_counts(options, runtime)
     _check_counts(runtime, counts)
-    elastic = _make_elastic(options, runtime, counts["worker"])
-    if elastic is not None:
-        counts["worker"] = elastic.workers
-    logs = options.logs or model_dir / "logs"
     return LaunchPlan(
-        options=options,
         resolved=resolved,
         mode=mode,
         resume=resume,
         run_arguments=tuple(run_arguments),
         counts={role: count for role, count in counts.items() if count},
         model_dir=model_dir,
-        logs=logs,
-        attempts=_count_attempts(logs),
-        elastic=elastic,
-        limits=Limits(
-            restarts=options.max_restarts,
-            grace=runtime.grace_period if options.grace is None else options.grace,
-            # One timeout until a member counts as lost, another until the last member has noticed.
-            settle=2.0 * runtime.heartbeat_timeout + 10.0,
-        ),
+        logs=options.logs or model_dir / "logs",
+        limits=Limits(restarts=options.restarts, grace=runtime.grace_period),
     )
 
 
@@ -111,10 +92,10 @@ def _process_counts(options: LaunchOptions, runtime: RuntimeConfig) -> dict[str,
 
 
 def _check_strategy(runtime: RuntimeConfig) -> None:
-    if runtime.distribution_strategy not in ROLE_TRAITS:
+    if runtime.distribution_strategy not in TRAINERS:
         raise RunnerError(
             f"got `{runtime.distribution_strategy}`, which runs in "
-            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(ROLE_TRAITS)}",
+            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(TRAINERS)}",
             path="runtime.distribution_strategy",
             code="not-supported",
         )
@@ -151,105 +132,48 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
             )
 
 
-def _make_elastic(options: LaunchOptions, runtime: RuntimeConfig, most: int) -> Elastic | None:
-    least = options.min_workers
-    if least is None:
-        return None
-    if not runtime.traits.synchronous_workers:
-        raise RunnerError(
-            f"is not supported with `{runtime.distribution_strategy}`, whose "
-            "workers are replaced one by one\nallowed: multi_worker_mirrored",
-            path="--min_workers",
-            code="not-supported",
-        )
-    logical = runtime.logical_replicas
-    if not logical:
-        raise RunnerError(
-            "requires runtime.logical_replicas, or the weights would depend on the "
-            f"number of workers\nset it, for example --runtime.logical_replicas={most}",
-            path="--min_workers",
-            code="not-set",
-        )
-    if runtime.uses_all_gpus:
-        raise RunnerError(
-            "runtime.num_gpus is -1, so the number of devices of a worker is not "
-            "known\nset runtime.num_gpus to the number of GPUs of a worker",
-            path="--min_workers",
-            code="not-set",
-        )
-    if not 1 <= least <= most:
-        raise RunnerError(
-            f"got {least}, allowed: 1 to {most}, the number of workers",
-            path="--min_workers",
-            code="out-of-range",
-        )
-    devices = max(runtime.num_gpus, 1)
-    sizes = possible_workers(logical, devices, least, most)
-    if not sizes:
-        each = f" with {devices} devices each" if devices > 1 else ""
-        alternatives = possible_workers(logical, devices, 1, logical)
-        allowed = ", ".join(map(str, alternatives)) or "none"
-        raise RunnerError(
-            f"no number of workers from {least} to {most}{each} divides "
-            f"runtime.logical_replicas, which is {logical}\nallowed numbers of workers: {allowed}",
-            path="--min_workers",
-            code="not-divisible",
-        )
-    return Elastic(sizes, options.max_restarts, options.rejoin_after)
-
-
-def _count_attempts(logs: Path) -> int:
-    matches = [_ATTEMPT.fullmatch(path.name) for path in logs.glob("attempt-*")]
-    return max((int(match[1]) for match in matches if match), default=0)
-
-
-def launch(plan: LaunchPlan, output: LogMultiplexer) -> int:
+def launch(plan: LaunchPlan, output: Output) -> int:
     """Runs the cluster until it ends. Returns the exit code."""
-    check_host(HOST)
     signals = Signals()
     with signals.handler_scope():
-        job = Job(output, signals, plan.limits, plan.elastic)
-        return supervise(job, plan.counts, _Specs(plan, job))
+        return supervise(_Specs(plan, output), output, signals, plan.limits)
 
 
 class _Specs:
     """Returns the processes of each attempt; before the first, runs the checks of the members."""
 
-    def __init__(self, plan: LaunchPlan, job: Job) -> None:
+    def __init__(self, plan: LaunchPlan, output: Output) -> None:
         self._plan = plan
-        self._job = job
-        self._has_started = False
-        self._skipped = 0
+        self._output = output
+        matches = [_ATTEMPT.fullmatch(path.name) for path in plan.logs.glob("attempt-*")]
+        self._last = max((int(match[1]) for match in matches if match), default=0)
 
-    def __call__(self, attempt: Attempt) -> Sequence[Spec]:
+    def __call__(self, attempt: int) -> list[Spec]:
         plan = self._plan
-        if not self._has_started:
-            _check_members(plan, attempt)
-        while not _create_directory(self._logs(attempt)):
-            self._skipped += 1  # Another launch uses the same directory.
-        if not self._has_started:
-            self._job.output.note(f"logs: {self._logs(attempt)}")
-            self._has_started = True
-        members = Members(
-            strategy=plan.runtime.distribution_strategy,
-            command=self._command,
-            logs=self._logs,
-            gpus=plan.runtime.num_gpus,
-            stall_timeout=plan.options.stall_timeout,
+        clusters = [*make_clusters(plan.counts)]
+        if attempt == 1:
+            _check_members(plan, clusters[0])
+        self._last += 1
+        while not _create_directory(logs := plan.logs / f"attempt-{self._last}"):
+            self._last += 1  # Another launch uses the same directory.
+        if attempt == 1:
+            self._output.note(f"logs: {logs}")
+        return [self._spec(cluster, number, logs) for number, cluster in enumerate(clusters)]
+
+    def _spec(self, cluster: Cluster, number: int, logs: Path) -> Spec:
+        runtime = self._plan.runtime
+        strategy = runtime.distribution_strategy
+        me = cluster.me
+        run = [sys.executable, "-m", "orbit_runner", "run", *self._plan.run_arguments]
+        return Spec(
+            name=str(me),
+            trains=me.role in TRAINERS[strategy],
+            serves=me.role in SERVERS[strategy],
+            command=(*run, *_member_flags(runtime, cluster)),
+            environ=member_environ(cluster, number, strategy, runtime.num_gpus),
+            log=logs / f"{me.role}-{me.index}.log",
+            results=cluster.is_chief,
         )
-        return members.specs(attempt)
-
-    def _logs(self, attempt: Attempt) -> Path:
-        return self._plan.logs / f"attempt-{self._plan.attempts + attempt.number + self._skipped}"
-
-    def _command(self, cluster: Cluster, attempt: Attempt) -> list[str]:
-        plan = self._plan
-        added = [
-            *_member_flags(plan.runtime, cluster),
-            # Members keep their loops short enough to stop within it.
-            *([f"--runtime.grace_period={plan.options.grace}"] if plan.options.grace else []),
-        ]
-        return [sys.executable, "-m", "orbit_runner", "run", *plan.run_arguments, *added]
 
 
 def _create_directory(directory: Path) -> bool:
@@ -279,9 +203,8 @@ def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
     ]
 
 
-def _check_members(plan: LaunchPlan, attempt: Attempt) -> None:
+def _check_members(plan: LaunchPlan, first: Cluster) -> None:
     """Runs the checks of the members, so that a mistake is reported once and before any starts."""
-    first = next(attempt.clusters())
     runtime = plan.runtime.replace(
         worker_hosts=None,
         num_workers=0,

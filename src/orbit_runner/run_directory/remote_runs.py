@@ -1,274 +1,219 @@
-"""Runs an experiment whose run directory is in an object store."""
+"""Runs whose directory is in an object store: training in a local copy, and commands that read."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import re
 import shutil
-import signal
-import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from orbit_runner.checkpoint.directory import Retention
-from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.remote_copy import (
-    CheckpointFiles,
-    Mirror,
-    WorkingCopy,
-    committed_groups,
-    groups_of,
-    is_best,
-    optional_files,
+from orbit_runner.storage.paths import (
+    PathError,
+    is_remote,
+    local_run_directory,
+    redact,
+    strip_file_scheme,
 )
-from orbit_runner.storage.lease import Lease
-from orbit_runner.storage.objects import (
-    ObjectInfo,
-    ObjectStore,
-    StorageError,
-    blame_scope,
-    open_store,
-)
-from orbit_runner.storage.paths import PathError, cache_directory, path_problem
-from orbit_runner.storage.staging import stage
+from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    from orbit_runner.storage.objects import ObjectStore
 
+OWNER = ".owner"
 _WHAT = "--model_dir"
-_POLL_SECONDS = 5.0
+_ATTEMPTS = 3
+# The runs that this process trains.
+_own_runs: set[str] = set()
 
 
 @contextlib.contextmanager
-def training_scope(url: str, *, keep: int | Retention | None) -> Iterator[Path]:
-    """Yields a local working copy of a run directory, and uploads its changes.
+def local_run_scope(text: str, what: str) -> Iterator[Path]:
+    """Yields the local directory of a run; first downloads a run that is in an object store.
 
-    At the end of the block, everything in the working copy is in the store. `keep` is the number of
-    checkpoints that the run keeps, or its rule; None keeps all. Raises `PathError` if the URL
-    cannot be used as a run directory or is not writable, `RunnerError` if another process trains
-    there or has taken over the run, and `StorageError` if an upload fails.
+    Error messages name the URL instead of the copy. `what` is the name of the argument in messages.
     """
-    store = _open_store(url)
-    training = threading.Event()
-    lease = Lease(store, on_lost=lambda: _interrupt(training))
-    with blame_scope(_WHAT):
-        lease.acquire()
-    try:
-        with blame_scope(_WHAT):
-            copy = WorkingCopy(store)
-            copy.prepare(lease.owner, lease.previous)
-        print(f"{store.url}: the working copy of this run is {copy.path}", file=sys.stderr)
-        with _mirror_scope(copy, lease, training, keep):
-            yield copy.path
-    finally:
-        lease.release()
-
-
-@contextlib.contextmanager
-def _mirror_scope(
-    copy: WorkingCopy, lease: Lease, training: threading.Event, keep: int | Retention | None
-) -> Iterator[None]:
-    mirror = Mirror(copy, lease.is_held, keep=keep)
-    mirror.start()
-    training.set()
-    try:
-        yield
-    except BaseException as error:
-        training.clear()
-        try:
-            _finish(mirror, copy, lease)
-        except StorageError as failure:
-            # The error that ended the run decides the exit code; the failed upload is only printed.
-            print(f"runner: {failure}", file=sys.stderr)
-        except RunnerError as taken:
-            raise taken from error
-        raise
-    training.clear()
-    _finish(mirror, copy, lease)
-
-
-def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
-    """Uploads what is left, unless another process has taken over the run."""
-    try:
-        if lease.lost is None:
-            mirror.finish()
-    except StorageError as failure:
-        if lease.lost is None:
-            message = _explain(failure, copy)
-            raise StorageError(message, permanent=failure.permanent) from failure
-    if lease.lost is not None:
-        mirror.stop()
-        raise RunnerError(lease.takeover_message(), code="run-locked")
-
-
-def _explain(failure: StorageError, copy: WorkingCopy) -> str:
-    return (
-        f"{_WHAT}: {failure}\nall files of the run are in its working copy, {copy.path}\n"
-        "run the same command again on this machine to upload what is missing"
-    )
-
-
-def _interrupt(training: threading.Event) -> None:
-    """Stops training after the current loop, as Ctrl-C does: another process has taken over."""
-    if training.is_set():
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-
-@contextlib.contextmanager
-def evaluation_scope(url: str, *, summaries: str, follows: bool) -> Iterator[Path]:
-    """Yields a local directory with the newest checkpoint of a run, which may still be training.
-
-    Only the record of the evaluation and its summaries are uploaded; files that training writes are
-    not changed. `summaries` is the subdirectory of the evaluation summaries. If `follows`, new
-    checkpoints are downloaded as they appear. Raises `PathError` if the run does not exist or
-    cannot be read, and `StorageError` if the store does not respond.
-    """
-    store = _open_store(url)
-    above = cache_directory("evaluations")
-    above.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(dir=above)) / Path(store.url).name
-    try:
-        shutil.copytree(stage(store.url, _WHAT, newest_checkpoints), directory)
-        before = {path: path.stat().st_mtime_ns for path in _records(directory, summaries)}
-        with _following_scope(store, directory) if follows else contextlib.nullcontext():
-            try:
-                yield directory
-            except RunnerError as error:
-                error.args = (str(error).replace(str(directory), store.url), *error.args[1:])
-                raise
-        with blame_scope(_WHAT):
-            for path in _records(directory, summaries):
-                if before.get(path) != path.stat().st_mtime_ns:
-                    store.upload(path, path.relative_to(directory).as_posix())
-    finally:
-        shutil.rmtree(directory.parent, ignore_errors=True)
-
-
-def _records(directory: Path, summaries: str) -> list[Path]:
-    events = (directory / summaries).rglob("events.out.tfevents*")
-    return [*directory.glob("run.*.json"), *events]
-
-
-@contextlib.contextmanager
-def _following_scope(store: ObjectStore, directory: Path) -> Iterator[None]:
-    stop = threading.Event()
-
-    def follow() -> None:
-        while not stop.wait(_POLL_SECONDS):
-            # Objects that do not exist yet, or no longer exist, are tried again at the next poll.
-            with contextlib.suppress(StorageError, OSError):
-                _fetch_newest(store, directory)
-
-    thread = threading.Thread(target=follow, name="run-follow", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _fetch_newest(store: ObjectStore, directory: Path) -> None:
-    objects = store.list()
-    chosen = newest_checkpoints(objects)
-    groups = groups_of(chosen)
-    for group, names in groups.items():
-        if not (directory / group.index).exists():
-            for name in names:  # The index comes last.
-                store.download(name, directory / name)
-    for group, names in groups_of(
-        path.relative_to(directory).as_posix() for path in directory.rglob("*-*.*")
-    ).items():
-        newer = [
-            candidate
-            for candidate in groups
-            if candidate.series == group.series and candidate > group
-        ]
-        if newer and group not in groups:
-            for name in reversed(names):
-                (directory / name).unlink(missing_ok=True)
-
-
-def newest_checkpoints(objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    """Returns the small files of a run, the newest checkpoint of each series, and all best ones."""
-    groups = committed_groups(groups_of(objects))
-    newest: dict[str, CheckpointFiles] = {}
-    for group in groups:
-        newest[group.series] = max(group, newest.get(group.series, group))
-    wanted = {
-        name
-        for group, names in groups.items()
-        if group in newest.values() or is_best(group)
-        for name in names
-    }
-    return _add_small_files(wanted, objects)
-
-
-def checkpoint_of_step(step: int, objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    """Returns the small files of a run and the checkpoints of one step."""
-    groups = committed_groups(groups_of(objects))
-    wanted = {name for group, names in groups.items() if group.step == step for name in names}
-    return _add_small_files(wanted, objects)
-
-
-def all_checkpoints(objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    """Returns the small files of a run and all files of checkpoints except damaged ones."""
-    in_groups = {name for names in groups_of(objects).values() for name in names}
-    damaged = "checkpoints/damaged/"
-    wanted = {name for name in in_groups if not name.startswith(damaged)}
-    return _add_small_files(wanted, objects)
-
-
-def _add_small_files(wanted: set[str], objects: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    in_groups = {name for names in groups_of(objects).values() for name in names}
-    records = optional_files(objects)
-    return {
-        name: info
-        for name, info in objects.items()
-        if name in wanted or not (name in in_groups or name in records or name.startswith("."))
-    }
-
-
-def _open_store(url: str) -> ObjectStore:
-    problem = path_problem(url, remote=True)
-    if problem:
-        raise PathError(problem, path=_WHAT)
-    return open_store(url, _WHAT)
-
-
-@contextlib.contextmanager
-def remote_run_scope(
-    url: str, mode: str, params: Any, strategy: tf.distribute.Strategy | None
-) -> Iterator[Path]:
-    """Yields the local copy of a run directory in an object store, and uploads what the run writes.
-
-    `params` is an experiment of Model Garden or of this package. If `strategy` is None, the current
-    strategy is used. Raises `RunnerError` if the processes of a cluster would share the directory
-    or another process trains in it, and `StorageError` if the store cannot be read or written.
-    """
-    import tensorflow as tf
-
-    from orbit_runner.checkpoint.directory import retention_of
-    from orbit_runner.distribute.parameter_server import is_asynchronous
-    from orbit_runner.distribute.process_group import Workers
-
-    strategy = strategy or tf.distribute.get_strategy()
-    if Workers(strategy).count > 1 or is_asynchronous(strategy):
-        raise RunnerError(
-            f"got {url!r}, expected a local path\n"
-            "the processes of a cluster share one directory: use one that all of them mount",
-            path="model_dir",
-            code="bad-path",
-        )
-    trainer = params.trainer
-    if mode in TRAINING:
-        with training_scope(url, keep=retention_of(trainer)) as directory:
-            yield directory
+    if not is_remote(text):
+        yield Path(strip_file_scheme(text))
         return
-    follows = mode == "continuous_eval"
-    subdir = trainer.validation_summary_subdir
-    with evaluation_scope(url, summaries=subdir, follows=follows) as directory:
-        yield directory
+    path = _fetch(text, what)
+    try:
+        yield path
+    except RunnerError as error:
+        error.args = (str(error).replace(str(path), text), *error.args[1:])
+        raise
+
+
+def _fetch(url: str, what: str, attempts: int = _ATTEMPTS) -> Path:
+    from orbit_runner.storage.staging import stage
+
+    try:
+        return stage(url, what)
+    except PathError as error:
+        # A run that is training may delete a checkpoint while it is downloaded.
+        if attempts > 1 and isinstance(error.__cause__, FileNotFoundError):
+            return _fetch(url, what, attempts - 1)
+        raise
+
+
+@contextlib.contextmanager
+def training_scope(url: str) -> Iterator[Path]:
+    """Yields a local copy of a run directory, and uploads its changes after each save.
+
+    At the end of the block, everything in the copy is in the store. Raises `PathError` if the URL
+    cannot be used as a run directory or is not writable, `RunnerError` if another process trains
+    there, and `StorageError` if the last upload fails.
+    """
+    from orbit_runner.checkpoint.directory import save_listeners
+    from orbit_runner.storage.objects import ObjectStore, StorageError
+    from orbit_runner.storage.staging import copy_objects
+
+    store = ObjectStore(url, _WHAT)
+    path = local_run_directory(url)
+    owner = _acquire(store, path.parent)
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        objects = {name: info for name, info in store.list().items() if name != OWNER}
+        note(f"{store.url}: the local copy of this run is {copy_objects(store, objects, path)}")
+        upload = _Upload(store, path, owner)
+        save_listeners.append(upload.try_run)
+        try:
+            yield path
+        finally:
+            save_listeners.remove(upload.try_run)
+            try:
+                upload.run()
+            except StorageError as error:
+                kept = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+                path.rename(kept)
+                message = f"{error.reason}\nall files of the run are in {kept}"
+                advice = "the same command continues from the last checkpoint in the store"
+                raise StorageError(f"{message}\n{advice}", path=_WHAT) from error
+    finally:
+        _own_runs.discard(store.url)
+        with contextlib.suppress(PathError, StorageError):
+            if store.read(OWNER) == owner:
+                store.delete(OWNER)
+
+
+def _acquire(store: ObjectStore, lock: Path) -> bytes:
+    """Writes the owner file, unless another process owns the run. Returns its content."""
+    from orbit_runner.run_directory.run_lock import describe_process, may_hold, refusal
+    from orbit_runner.storage.staging import lock_scope
+
+    content = redact(json.dumps(describe_process())).encode()
+    with lock_scope(lock):
+        if not store.create(OWNER, content):
+            holder = json.loads(store.read(OWNER))
+            # A process in a container that was restarted has the ID of the one before.
+            is_own = holder.get("process") == os.getpid() and store.url not in _own_runs
+            if may_hold(holder) and not is_own:
+                raise refusal(store.url, holder, f"{store.url}/{OWNER}")
+            store.write(OWNER, content)
+        _own_runs.add(store.url)
+    return content
+
+
+class _Upload:
+    """Makes the objects of a run equal to its local copy.
+
+    Uploads files of no checkpoint, then the data of checkpoints and their records, then their
+    index files, which complete them, then the files that name the newest ones. Then it deletes the
+    objects of removed files. So a process that is killed leaves the previous checkpoint.
+    """
+
+    def __init__(self, store: ObjectStore, path: Path, owner: bytes) -> None:
+        self._store = store
+        self._path = path
+        self._owner = owner
+        self._sent = _list_files(path)
+        self._guard = threading.Lock()
+        self._is_failing = False
+
+    def try_run(self) -> None:
+        """Uploads the changes; if that fails, training continues, and the next save tries again."""
+        from orbit_runner.storage.objects import StorageError
+
+        try:
+            self.run()
+            self._is_failing = False
+        except StorageError as error:
+            if not self._is_failing:
+                note(f"warning: {error}\n  training continues; the next save uploads again")
+            self._is_failing = True
+
+    def run(self) -> None:
+        """Uploads the changes. Raises `StorageError`, or `RunnerError` for another owner."""
+        with self._guard:
+            if self._store.read(OWNER) != self._owner:
+                raise RunnerError(
+                    f"another process has taken over {self._store.url}, and this one has stopped "
+                    "uploading",
+                    path=_WHAT,
+                    code="run-locked",
+                )
+            # Checkpoints may change during a listing: the second one has all that the files of the
+            # first one name.
+            first = _list_files(self._path)
+            files = _list_files(self._path)
+            files |= {name: stat for name, stat in first.items() if _order(name) == _POINTER}
+            changed = [name for name in files if self._sent.get(name) != files[name]]
+            for name in changed:
+                if _order(name) == _INDEX and name in self._sent:
+                    self._store.delete(name)  # Its data are replaced.
+            for name in sorted(changed, key=lambda name: (_order(name), name)):
+                self._send(name, files[name])
+            gone = self._sent.keys() - first.keys() - files.keys()
+            for name in sorted(gone, key=_order, reverse=True):
+                self._store.delete(name)
+                del self._sent[name]
+
+    def _send(self, name: str, stat: tuple[int, int]) -> None:
+        path = self._path / name
+        try:
+            if _order(name) < _POINTER or _stat(path) == stat:
+                self._store.upload(path, name)
+                self._sent[name] = stat
+        except (FileNotFoundError, PathError):
+            if path.exists():
+                raise
+            # It has just been removed.
+
+
+_CHECKPOINT_FILE = re.compile(r".*-\d+\.(index|json|data-\d+-of-\d+)")
+_INDEX, _POINTER = 2, 3
+
+
+def _order(name: str) -> int:
+    """Returns the order of uploads."""
+    if name.rpartition("/")[2] == "checkpoint":
+        return _POINTER
+    if not _CHECKPOINT_FILE.fullmatch(name):
+        return 0
+    return _INDEX if name.endswith(".index") else 1
+
+
+def _list_files(directory: Path) -> dict[str, tuple[int, int]]:
+    """Returns the size and time of each file of a run."""
+    files = {}
+    for above, directories, names in os.walk(directory):
+        # Names that begin with a dot are local to this machine: locks, temporary files.
+        directories[:] = [name for name in directories if not name.startswith(".")]
+        for name in names:
+            path = Path(above, name)
+            if not name.startswith(".") and ".tempstate" not in name:
+                with contextlib.suppress(FileNotFoundError):
+                    files[path.relative_to(directory).as_posix()] = _stat(path)
+    return files
+
+
+def _stat(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -102,7 +102,7 @@ class RunLock:
             del _held[self._folder]
             directories_in_use.difference_update(self._paths)
         with contextlib.suppress(OSError):  # The lock counts, not the text.
-            _write_record(held.file, {**_describe_process(), "released": _timestamp()})
+            _write_record(held.file, {**describe_process(), "released": _timestamp()})
         # Closing alone would not release the lock if native code has forked a child.
         with contextlib.suppress(OSError):
             fcntl.flock(held.file, fcntl.LOCK_UN)
@@ -165,7 +165,7 @@ class RunLock:
         except BaseException:
             os.close(file)
             raise
-        _write_record(file, _describe_process())
+        _write_record(file, describe_process())
         return _Held(file, directory)
 
     def _lock(self, file: int) -> None:
@@ -184,8 +184,8 @@ class RunLock:
                 )
                 return
             holder = _read_record(file)
-            if last or _may_hold(holder):
-                raise _refusal(self._shown, holder)
+            if last or may_hold(holder):
+                raise refusal(self._shown, holder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +212,7 @@ def read_holder(model_dir: Path) -> LockHolder | None:
         return None
     try:
         holder = _read_record(file)
-        if not _may_hold(holder):
+        if not may_hold(holder):
             return None
         since = str(holder.get("since"))
         if holder.get("host") != socket.gethostname():
@@ -252,7 +252,8 @@ def _lock_attempts() -> Iterator[bool]:
     yield True
 
 
-def _may_hold(holder: dict[str, object]) -> bool:
+def may_hold(holder: Mapping[str, object]) -> bool:
+    """Returns whether a process may still have a lock. On another machine, that is not known."""
     if not holder or "released" in holder:
         return False
     process = holder.get("process")
@@ -267,24 +268,28 @@ def _may_hold(holder: dict[str, object]) -> bool:
     return True
 
 
-def _refusal(directory: str, holder: dict[str, object]) -> RunnerError:
+def refusal(directory: str, holder: Mapping[str, object], owner: str = "") -> RunnerError:
+    """Returns the error for a directory that another process has; `owner` is its owner file."""
     who = "an unknown process"
     if holder:
         who = (
             f"process {holder.get('process')} on {holder.get('host')}, since "
             f"{holder.get('since')}\n  {holder.get('command')}"
         )
+    more = " (evaluation-only modes can run at the same time)"
+    if owner:
+        more = f"\nif it has ended, delete {owner}"
     return RunnerError(
         f"another process is training in {directory}\n"
         f"  {who}\n"
-        "wait for it to finish, stop it, or use another --model_dir (evaluation-only modes can run "
-        "at the same time)",
+        f"wait for it to finish, stop it, or use another --model_dir{more}",
         path="--model_dir",
         code="run-locked",
     )
 
 
-def _describe_process() -> dict[str, object]:
+def describe_process() -> dict[str, object]:
+    """Returns what a lock says of this process."""
     command = shlex.join(sys.orig_argv)
     return {
         "process": os.getpid(),

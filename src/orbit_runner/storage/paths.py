@@ -192,7 +192,7 @@ def url_cache_directory(kind: str, url: str) -> Path:
 
 
 def local_run_directory(path: str | os.PathLike[str]) -> Path:
-    """Returns the local run directory, or the working copy of a run in an object store.
+    """Returns the local run directory, or the local copy of a run in an object store.
 
     Raises PathError if the URL is not supported.
     """

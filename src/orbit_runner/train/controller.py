@@ -65,7 +65,6 @@ def build_controller(
 
 
 def _call_after_loop(run: Run, logs: Logs) -> None:
-    run.stops.heartbeat.beat(lambda: run.step)
     run.callbacks.on_loop_end(run, logs)
     if run.plan.is_record(run.step):
         run.callbacks.on_log(run, logs)

@@ -20,7 +20,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.numerics_record import KERAS_3, describe_numerics
-from orbit_runner.distribute.cluster.heartbeat import Heartbeat
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
@@ -166,10 +165,6 @@ def build_run(
     def read_step() -> int:
         return int(state.global_step.numpy())
 
-    def next_piece_length(steps: int) -> int:
-        stops.heartbeat.beat(read_step)
-        return stops.next_piece_length(steps)
-
     profiler = None
     if config.trainer.profile_steps and workers.is_chief:
         first, last = config.trainer.profile_steps
@@ -178,7 +173,7 @@ def build_run(
     # checkpoint must detect divergence at the same step each time.
     cuts_at_records = workers.count > 1 or config.trainer.rolls_back
     loop = LoopParts(
-        LoopPieces(config.runtime.grace_period, next_piece_length),
+        LoopPieces(config.runtime.grace_period, stops.next_piece_length),
         profiler,
         workers,
         records_in_graph=records_in_graph
@@ -276,7 +271,6 @@ def _build_stop_requests(
         note,
         at_step=at_step,
         limits=limits,
-        heartbeat=Heartbeat.from_environment(),
     )
 
 

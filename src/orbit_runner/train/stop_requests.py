@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.distribute.cluster.heartbeat import Heartbeat
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Interrupted
@@ -85,9 +84,6 @@ class StopRequests:
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
         limits: TimeLimits | None = None,
-        # Tells the launcher, if there is one, the last step that this process finished. A launcher
-        # that hears of none for too long ends the process.
-        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._workers = workers
         self._note = note
@@ -95,7 +91,6 @@ class StopRequests:
         self.signals = signals
         self.servers = servers
         self.limits = limits or TimeLimits()
-        self.heartbeat = heartbeat or Heartbeat()
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
         self._pause: int | None = None  # a step at which a loop must end

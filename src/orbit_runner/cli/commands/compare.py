@@ -20,10 +20,10 @@ from orbit_runner.compare.paired import PairedComparison, PairedMetric, compare_
 from orbit_runner.compare.runs import RunComparison, compare, short_names
 from orbit_runner.compare.statistics import Estimate, verdict
 from orbit_runner.errors import RunnerError, nearest_name_hint
-from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.reporting.comparison import comparison_section, paired_sections
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.run_directory.run_data import read_run
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
 from orbit_runner.storage.paths import is_remote
@@ -120,7 +120,7 @@ def _add_flags(parser: Parser) -> None:
 
 def _find_run_paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
     if is_remote(name):
-        return [stack.enter_context(local_run_scope(name, "RUN", None))]
+        return [stack.enter_context(local_run_scope(name, "RUN"))]
     path = stack.enter_context(local_run_scope(name, "RUN"))
     run_paths = list(find_runs(path))
     if run_paths:

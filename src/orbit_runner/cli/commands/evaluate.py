@@ -33,11 +33,11 @@ from orbit_runner.errors import first_line
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import check_evaluation, setting_error_scope
 from orbit_runner.jobs.reference_run import convert_to_single_process
-from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.reporting.evaluation import evaluation_sections
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.log import note
@@ -70,7 +70,7 @@ _SETTINGS = (
 
 def main(flags: argparse.Namespace) -> int:
     """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
-    with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
+    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
         selected = _select(run, flags)
         selected = dataclasses.replace(selected, resolved=_convert(selected))
         check_evaluation(selected.resolved, run)
@@ -203,12 +203,12 @@ def _write(place: str, selected: SelectedModel, values: JsonObject) -> str:
     step = selected.choice.place.step
     if not is_remote(place):
         return str(write_evaluation(Path(strip_file_scheme(place)), step, values))
-    from orbit_runner.storage.objects import blame_scope, open_store
+    from orbit_runner.storage.objects import ObjectStore
 
-    with tempfile.TemporaryDirectory() as directory, blame_scope("RUN"):
+    with tempfile.TemporaryDirectory() as directory:
         path = write_evaluation(Path(directory), step, values)
         name = path.relative_to(directory).as_posix()
-        open_store(place, "RUN").upload(path, name)
+        ObjectStore(place, "RUN").upload(path, name)
     return f"{place.rstrip('/')}/{name}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -18,12 +17,11 @@ from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.exports import export_table
 from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
-from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import network_formats
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 
@@ -36,7 +34,6 @@ TensorFlow Serving expects, or the network alone in other formats to DIR/STEP-FO
 rebuilt in this process and restored from the checkpoint, whatever strategy it was trained with. A
 network in another format is compared with the model on validation examples. The run is not changed,
 and may still be in progress."""
-_EXPORT_DIRECTORY = dataclasses.replace(OUTPUT_DIRECTORY, remote=True)
 _MAX_EXAMPLES = 1_000_000
 _DEFAULTS = ExportOptions()
 
@@ -45,10 +42,16 @@ def main(flags: argparse.Namespace) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
     formats = parse_formats(flags.format)
     _check_flags(flags)
-    with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
+    if is_remote(flags.run) and not flags.to:
+        raise RunnerError(
+            f"{flags.run} is in an object store; specify a local directory",
+            path="--to",
+            code="bad-path",
+        )
+    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
         selected = select_model(run, flags)
-        place = flags.to or f"{flags.run.rstrip('/')}/export"
-        records = _export_formats(place, selected, formats, flags)
+        directory = Path(strip_file_scheme(flags.to)) if flags.to else run / "export"
+        records = _export_formats(directory, selected, formats, flags)
     if flags.json:
         print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
     else:
@@ -63,7 +66,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("run", type=RUN, help="run directory")
     parser.add_argument(
         "--to",
-        type=_EXPORT_DIRECTORY,
+        type=OUTPUT_DIRECTORY,
         help="directory of the export (default: RUN/export)",
     )
     parser.add_argument(
@@ -118,29 +121,11 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 
 def _export_formats(
-    place: str, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
+    directory: Path, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
 ) -> list[JsonObject]:
     names = [export_name(selected.choice.place.step, name) for name in formats]
-    if not is_remote(place):
-        directory = Path(strip_file_scheme(place))
-        _check_not_existing(directory, names, selected)
-        return _export_to_directory(selected, directory, formats, flags)
-    from orbit_runner.storage.objects import blame_scope, open_store
-    from orbit_runner.storage.staging import upload_scope
-
-    for name in names:
-        with blame_scope("--to"):
-            if open_store(f"{place}/{name}", "--to").list():
-                raise RunnerError(
-                    _exists_message(f"{place}/{name}", f"{place}-{selected.weights}"),
-                    path="--to",
-                    code="already-exists",
-                )
-    with upload_scope(place, "--to", last=saved_model.FORMAT.file) as directory:
-        records = _export_to_directory(selected, directory, formats, flags)
-    return [
-        {**record, "path": f"{place}/{name}"} for record, name in zip(records, names, strict=True)
-    ]
+    _check_not_existing(directory, names, selected)
+    return _export_to_directory(selected, directory, formats, flags)
 
 
 def _check_not_existing(directory: Path, names: Sequence[str], selected: SelectedModel) -> None:
@@ -148,7 +133,8 @@ def _check_not_existing(directory: Path, names: Sequence[str], selected: Selecte
         if (directory / name).exists():
             alternative = directory.with_name(f"{directory.name}-{selected.weights}")
             raise RunnerError(
-                _exists_message(str(directory / name), str(alternative)),
+                f"{directory / name} already exists\n"
+                f"use another directory, such as --to={alternative}, or delete the existing export",
                 path="--to",
                 code="already-exists",
             )
@@ -156,13 +142,6 @@ def _check_not_existing(directory: Path, names: Sequence[str], selected: Selecte
         raise RunnerError(
             f"{directory} is a file, expected a directory", path="--to", code="wrong-file-type"
         )
-
-
-def _exists_message(place: str, alternative: str) -> str:
-    return (
-        f"{place} already exists\n"
-        f"use another directory, such as --to={alternative}, or delete the existing export"
-    )
 
 
 def _export_to_directory(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,36 +16,28 @@ from orbit_runner.cli.flags.values import MODEL_DIR, OUTPUT_DIRECTORY, SHARED
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.launch import LaunchOptions, LaunchPlan, launch, plan_launch
-from orbit_runner.launch.process import LogMultiplexer
+from orbit_runner.launch.process import Output
 
 _DESCRIPTION = """\
-Start the members of a cluster on this machine, and supervise them until training ends.
+Start the members of a cluster on this machine, and restart them if one is lost.
 
   runner launch --workers=2 -- --experiment=digits \\
          --distribution_strategy=multi_worker_mirrored --model_dir=runs/a
 
 The flags after `--` are those of `runner run`, the same for all members. The output of the members
 is written to stderr, prefixed with their names, and to MODEL_DIR/logs; the results are written to
-stdout, as by `runner run`. If a member is lost or stalls, it is replaced, and training resumes from
-the last checkpoint; if a member fails, all are stopped. Ctrl-C saves a checkpoint and exits; a
-second Ctrl-C exits at once.
+stdout, as by `runner run`. If a member is lost, all are restarted, up to --restarts times, and
+training resumes from the last checkpoint; if a member fails, all are stopped. Ctrl-C saves a
+checkpoint and exits; a second Ctrl-C exits at once.
 
 To run on several machines, use Slurm, Kubernetes or Vertex AI: see the files in configs/clusters/.
 
-exit codes: 0: success; 2: wrong usage or config; 138: more members were lost than --max_restarts
+exit codes: 0: success; 2: wrong usage or config; 138: more members were lost than --restarts
 allows; 130 and 143: stopped by SIGINT or SIGTERM; 128 + n: a member was killed by signal n;
 otherwise the exit code of the first member that failed"""
 
-# Upper limits: numbers of processes and restarts, and seconds.
-_LIMITS = {
-    "workers": 1024,
-    "min_workers": 1024,
-    "ps": 1024,
-    "max_restarts": 10**6,
-    "grace": 10**6,
-    "rejoin_after": 10**6,
-    "stall_timeout": 10**6,
-}
+# Upper limits.
+_LIMITS = {"workers": 1024, "ps": 1024, "restarts": 10**6}
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -57,10 +48,8 @@ def main(flags: argparse.Namespace) -> int:
             "the flags of `runner run` come after `--`; see `runner launch --help`",
             code="wrong-usage",
         )
-    color = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    output = LogMultiplexer(sys.stdout.buffer, sys.stderr.buffer, color=color)
     plan = make_plan(flags)
-    code = launch(plan, output)
+    code = launch(plan, Output(sys.stdout.buffer, sys.stderr.buffer))
     if code:
         _print_continuation(plan, flags.run_arguments, code)
     return code
@@ -86,11 +75,7 @@ def make_plan(flags: argparse.Namespace) -> LaunchPlan:
         workers=flags.workers,
         ps=flags.ps,
         evaluator=flags.evaluator,
-        min_workers=flags.min_workers,
-        rejoin_after=flags.rejoin_after,
-        max_restarts=flags.max_restarts,
-        grace=flags.grace,
-        stall_timeout=flags.stall_timeout,
+        restarts=flags.restarts,
         logs=Path(flags.logs) if flags.logs else None,
     )
     return plan_launch(
@@ -137,20 +122,6 @@ def _add_flags(parser: Parser) -> None:
         help="number of workers (default: runtime.num_workers)",
     )
     add(
-        "--min_workers",
-        type=int,
-        metavar="N",
-        help="continue with fewer workers, at least N, if workers are lost repeatedly (default: "
-        "never); requires runtime.logical_replicas",
-    )
-    add(
-        "--rejoin_after",
-        type=float,
-        default=600.0,
-        metavar="SECONDS",
-        help="seconds with fewer workers before all are tried again (with --min_workers)",
-    )
-    add(
         "--ps",
         type=int,
         metavar="N",
@@ -158,25 +129,11 @@ def _add_flags(parser: Parser) -> None:
     )
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
     add(
-        "--max_restarts",
+        "--restarts",
         type=int,
         default=3,
-        metavar="K",
-        help="maximum number of restarts after a member is lost (with --min_workers: for each "
-        "number of workers)",
-    )
-    add(
-        "--grace",
-        type=float,
-        metavar="SECONDS",
-        help="seconds for members to save and exit (default: runtime.grace_period)",
-    )
-    add(
-        "--stall_timeout",
-        type=float,
-        default=1800.0,
-        metavar="SECONDS",
-        help="restart the members if one that trains completes no step in this time; 0: never",
+        metavar="N",
+        help="how often all members are restarted after one is lost",
     )
     logs = dataclasses.replace(OUTPUT_DIRECTORY, use=SHARED)
     add("--logs", type=logs,
@@ -186,7 +143,7 @@ def _add_flags(parser: Parser) -> None:
 def _check_limits(flags: argparse.Namespace) -> None:
     for name, most in _LIMITS.items():
         value = getattr(flags, name)
-        if value is not None and not 0 <= value <= most:  # also rejects NaN
+        if value is not None and not 0 <= value <= most:
             raise RunnerError(
                 f"got {value}, allowed: 0 to {most}", path=f"--{name}", code="out-of-range"
             )

@@ -21,8 +21,8 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import (
     config_of_export,
     find_export,
@@ -71,7 +71,7 @@ def main(flags: argparse.Namespace) -> int:
     given = flags.where
     with (
         messages_scope(flags),
-        local_run_scope(given, "WHERE", flags.checkpoint) as where,
+        local_run_scope(given, "WHERE") as where,
         _predictor_scope(where, flags) as predictor,
     ):
         failed = print_predictions(

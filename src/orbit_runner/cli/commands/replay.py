@@ -26,8 +26,8 @@ from orbit_runner.cli.flags.config_flags import (
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
-from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, replay
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.step.results import Examination
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def main(flags: argparse.Namespace) -> int:
         if flags.pdb:
             _debug(flags, run, examination)
 
-    with messages_scope(flags), local_run_scope(flags.run, "RUN", "all") as run:
+    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
         plan = plan_replay(
             run,
             flags.step,

@@ -8,9 +8,9 @@ from pathlib import Path
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.reporting.report_writer import make_report
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import output_target, write_atomically, write_output
 
@@ -27,7 +27,7 @@ def main(flags: argparse.Namespace) -> int:
             path="--html",
             code="bad-path",
         )
-    with local_run_scope(flags.run, "RUN", None) as path:
+    with local_run_scope(flags.run, "RUN") as path:
         directory = RunDirectory(path)
         directory.require_config()
         target = Path(flags.html) if flags.html else directory.report

@@ -26,7 +26,6 @@ from orbit_runner.jobs.reference_run import (
     check_outside,
     read_original_run,
 )
-from orbit_runner.jobs.remote_runs import local_run_scope
 from orbit_runner.jobs.reproduce import (
     PublishedReproduction,
     names_published_run,
@@ -34,6 +33,7 @@ from orbit_runner.jobs.reproduce import (
     reproduce_run,
 )
 from orbit_runner.reporting.reproduction import Reproduction, print_reproduction
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.storage.paths import is_remote
 
 _DESCRIPTION = """\
@@ -57,8 +57,7 @@ def main(flags: argparse.Namespace) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
     if names_published_run(flags.run):
         return _reproduce_published(flags)
-    needed = None if flags.last is None else "all"
-    with messages_scope(flags), local_run_scope(flags.run, "RUN", needed) as run:
+    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
         result = _reproduce(flags, run)
     return 0 if result.equal else exit_codes.DIFFERENT
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint.directory import retention_of
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
 from orbit_runner.cli.command import Command, Parser, with_underscores
 from orbit_runner.cli.continuation import continuation, continuing_command
@@ -48,6 +47,7 @@ from orbit_runner.jobs.train_job import (
     run_job,
     serve,
 )
+from orbit_runner.run_directory.remote_runs import training_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
@@ -175,26 +175,22 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
     if not is_remote(flags.model_dir or ""):
         yield choose_model_dir(flags, resolved)
         return
-    from orbit_runner.run_directory.remote_runs import evaluation_scope, training_scope
-
     url = flags.model_dir
-    trainer = resolved.config.trainer
     if resolve_cluster(resolved.config.runtime, os.environ) is not None:
         raise RunnerError(
             f"got {url!r}, expected a local path\n{SHARED}", path="--model_dir", code="bad-path"
         )
     if flags.mode not in TRAINING:
         check_mode(flags.mode)
-        with evaluation_scope(
-            url,
-            summaries=trainer.validation_summary_subdir,
-            follows=flags.mode == "continuous_eval",
-        ) as directory:
-            yield directory
-        return
+        raise RunnerError(
+            f"got {url!r}, expected a local path with --mode={flags.mode}\n"
+            f"use `runner evaluate {url}`, or copy the run to this machine",
+            path="--model_dir",
+            code="bad-path",
+        )
     # Check before anything is downloaded.
     check_before_start(resolved, flags.mode, local_run_directory(url))
-    with training_scope(url, keep=retention_of(trainer)) as directory:
+    with training_scope(url) as directory:
         yield directory
 
 

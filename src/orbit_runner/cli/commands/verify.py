@@ -14,7 +14,7 @@ from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_sco
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_count, format_list
-from orbit_runner.jobs.remote_runs import local_run_scope
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.run_directory.verification import (
     DataVerification,
     Verdict,

@@ -19,7 +19,7 @@ from orbit_runner.cli.flags.values import RUN
 from orbit_runner.compare.explanation import Explanation
 from orbit_runner.compare.records import compare_recorded, read_recorded_run
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.remote_runs import local_run_scope
+from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\

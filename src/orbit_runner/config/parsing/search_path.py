@@ -155,14 +155,12 @@ def remote_file(name: str, including_dir: Path | None) -> Path | None:
     above = origin_of(including_dir) if including_dir is not None else None
     try:
         if is_remote(name):
-            return stage_file(name, "")
+            return stage_file(name)
         if above is not None:
-            return stage_file(f"{above}/{name}", "")
+            return stage_file(f"{above}/{name}")
     except PathError as error:
         if is_remote(name):
-            raise ConfigError(
-                [Problem("", str(error).removeprefix(": "), code=error.code)]
-            ) from None
+            raise ConfigError([Problem("", str(error), code=error.code)]) from None
     return None
 
 
