@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import io
 import struct
+import warnings
 from collections.abc import Iterator, Sequence
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -16,17 +17,12 @@ JPEG = b"\xff\xd8"
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP")
 # The modes of grayscale images, of any depth, begin with one of these.
 _GRAY = ("1", "L", "I")
-# What Pillow raises for damaged files.
+# What Pillow raises for damaged files. It only warns of a damaged EXIF block.
 _DAMAGED = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    KeyError,
-    IndexError,
-    TypeError,
-    struct.error,
+    *(OSError, ValueError, SyntaxError, EOFError, KeyError, IndexError, TypeError),
+    *(struct.error, UserWarning),
 )
+warnings.filterwarnings("ignore", "Corrupt EXIF data", UserWarning)
 
 
 @dataclasses.dataclass(frozen=True)
