@@ -55,7 +55,7 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
         ("list", "argparse"),
         ("show --experiment=digits", "yaml"),
         ("validate experiments/digits.yaml", "orbit_runner.config.resolve"),
-        ("data get mnist", "orbit_runner.datasets.install"),
+        ("data get mnist", "orbit_runner.datasets.download"),
         (
             "server --role=ps --cluster=worker=127.0.0.1:5000;ps=127.0.0.1:5001",
             "orbit_runner.distribute.tf_environment",

@@ -1,15 +1,18 @@
 """Malformed data files: one message with the name of the file, and no traceback."""
 
 import gzip
+import io
 import json
 import os
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.images.dataset import as_images
@@ -24,8 +27,11 @@ from tests.support.problems import raises
 from tests.support.tfds import IMAGE, class_label, features_json
 
 INFO: dict[str, Any] = {
-    "name": "some", "fileFormat": "tfrecord", "splits": [{"name": "train", "shardLengths": ["1"]}]
-}  # fmt: skip
+    "name": "some",
+    "version": "1.0.0",
+    "fileFormat": "tfrecord",
+    "splits": [{"name": "train", "shardLengths": ["1"]}],
+}
 FEATURES = features_json({"image": IMAGE, "label": class_label(2)})
 
 
@@ -102,13 +108,15 @@ def test_synthetic_data_larger_than_memory_is_rejected() -> None:
     assert caught.value.field == "source"
 
 
-@pytest.mark.parametrize(
-    ("size", "shown"), [((60_000, 60_000), "60000 × 60000"), ((0, 8), "0 × 8"), ((2**31,) * 2, "")]
-)
-def test_image_header_with_impossible_size_is_rejected(size: tuple[int, int], shown: str) -> None:
-    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", *size, 8, 2, 0, 0, 0)
-    with pytest.raises(ValueError, match=f"an image of {shown}.* pixels, which cannot be decoded"):
-        image_shape(head)
+@pytest.mark.parametrize("size", [(60_000, 60_000), (0, 8), (2**31, 2**31)])
+def test_image_header_with_impossible_size_is_rejected(size: tuple[int, int]) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "PNG")
+    content = file.getvalue()
+    header = struct.pack(">4sIIBBBBB", b"IHDR", *size, 8, 2, 0, 0, 0)
+    checksum = struct.pack(">I", zlib.crc32(header))
+    with pytest.raises(ValueError, match="too large"):
+        image_shape(content[:12] + header + checksum + content[33:])
 
 
 _IMAGES = np.zeros((3, 2, 2, 1), np.uint8)

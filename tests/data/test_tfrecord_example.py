@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape
 from tests.support.tfrecords import example
@@ -46,8 +49,9 @@ def test_jpeg_shape_matches_the_decoded_image(shape, progressive):
 
 
 def test_cmyk_jpeg_has_three_channels():
-    frame = b"\xff\xd8" + b"\xff\xe0\0\4ab" + b"\xff\xc2\0\x14\x08\0\x07\1\x2c\4"
-    assert image_shape(frame) == (7, 300, 3)
+    file = io.BytesIO()
+    Image.new("CMYK", (300, 7)).save(file, "JPEG")
+    assert image_shape(file.getvalue()) == (7, 300, 3)
 
 
 def test_grayscale_png_with_transparency_has_one_channel():

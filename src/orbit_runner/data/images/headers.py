@@ -70,7 +70,7 @@ def read_header(head: bytes) -> ImageHeader:
             )
     except (*_DAMAGED, Image.DecompressionBombError) as error:
         raise ValueError(
-            f"no image, or a damaged one: bytes that start with 0x{head[:4].hex()}"
+            f"no image, or a damaged or too large one: bytes that start with 0x{head[:4].hex()}"
         ) from error
 
 

@@ -50,12 +50,26 @@ class PreparedSplit:
             )
 
     def class_names(self, name: str) -> tuple[str, ...] | None:
-        """Returns the names of the classes of a feature, or None if they are unknown."""
+        """Returns the names of the classes of a feature, or None if they are unknown.
+
+        Raises `DataError` if their file is damaged, which the package ignores.
+        """
         feature = self.features[name]
         if kind_of_feature(feature) != "ClassLabel":
             return None
-        has_names = os.path.isfile(feature.get_names_filepath(os.fspath(self.folder), name))
-        return tuple(feature.names) if has_names else None
+        path = Path(feature.get_names_filepath(os.fspath(self.folder), name))
+        if not path.is_file():
+            return None
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        names = tuple(line.strip() for line in lines if line.strip())
+        if len(names) != feature.num_classes or names != tuple(feature.names):
+            raise DataError(
+                f"{path}: expected the names of {feature.num_classes:,} classes, one on each line, "
+                "according to features.json",
+                field="tfds_data_dir",
+                code="damaged-file",
+            )
+        return names
 
 
 def kind_of_feature(feature: object) -> str:
