@@ -1,7 +1,5 @@
-"""Which checkpoints are kept: the newest, by step, by time, and the best."""
+"""Which checkpoints are kept: the newest, by step, and the best."""
 
-import json
-import os
 from pathlib import Path
 
 import pytest
@@ -33,14 +31,6 @@ def _higher(value: float, than: float) -> bool:
     return value > than
 
 
-def _kept_over_time(rule: Retention, times: dict[int, float | None]) -> list[int]:
-    """Returns the steps that are left if a checkpoint of each step is saved, one after another."""
-    left: list[int] = []
-    for step in times:
-        left = rule.steps_to_keep([*left, step], lambda at: times[at])
-    return left
-
-
 @pytest.mark.parametrize(
     ("rule", "kept"),
     [
@@ -48,59 +38,18 @@ def _kept_over_time(rule: Retention, times: dict[int, float | None]) -> list[int
         (Retention(max_to_keep=None), [*range(0, 101, 10)]),
         (Retention(max_to_keep=1, step_interval=30), [30, 60, 90, 100]),
         (Retention(max_to_keep=2, step_interval=30), [30, 60, 80, 90, 100]),
-        # One checkpoint takes 10 seconds.
-        (Retention(max_to_keep=2, time_interval=30.0), [0, 30, 60, 90, 100]),
-        (Retention(max_to_keep=2, time_interval=25.0), [0, 30, 60, 90, 100]),
-        (Retention(max_to_keep=1, time_interval=1e9), [0, 100]),
-        (Retention(max_to_keep=1, step_interval=50, time_interval=40.0), [0, 40, 50, 80, 90, 100]),
     ],
 )
 def test_kept_checkpoints_follow_the_rule(rule: Retention, kept: list[int]) -> None:
-    assert _kept_over_time(rule, {step: float(step) for step in range(0, 101, 10)}) == kept
-
-
-@pytest.mark.parametrize(
-    ("times", "kept"),
-    [
-        ({1: 0.0, 2: None, 3: 5.0, 4: 6.0}, [1, 2, 4]),  # One of an unknown time is kept.
-        ({1: 100.0, 2: 0.0, 3: 50.0, 4: 200.0}, [1, 4]),  # The clock was set back.
-        ({1: None, 2: 1.0, 3: 2.0, 4: 3.0}, [1, 2, 4]),
-    ],
-)
-def test_times_may_be_unknown_or_go_back(times: dict[int, float | None], kept: list[int]) -> None:
-    assert _kept_over_time(Retention(max_to_keep=1, time_interval=10.0), times) == kept
-
-
-def test_time_of_saving_is_recorded_and_survives_restarts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rule = Retention(max_to_keep=1, time_interval=100.0)
-    for step in range(1, 8):
-        monkeypatch.setattr("time.time", lambda now=step: 1e9 + 40.0 * now)
-        # A new object, as in a new process.
-        _write(CheckpointFolder(tmp_path, keep=rule), step)
-        os.utime(tmp_path / f"ckpt-{step}.index", (5, 5))  # As after a copy of the run.
-    assert CheckpointFolder(tmp_path).steps() == [1, 4, 7]
-    assert json.loads((tmp_path / "ckpt-4.json").read_text())["saved"] == 1e9 + 160.0
-
-
-def test_time_of_a_checkpoint_without_a_record_is_that_of_its_index(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    _write(folder, 1)
-    (tmp_path / "ckpt-1.json").unlink()
-    os.utime(tmp_path / "ckpt-1.index", (5, 77))
-    assert folder.save_time(1) == 77
-    assert folder.save_time(2) is None
+    left: list[int] = []
+    for step in range(0, 101, 10):  # Each step is saved, one after another.
+        left = rule.steps_to_keep([*left, step])
+    assert left == kept
 
 
 def test_retention_is_that_of_the_trainer_section() -> None:
-    config = toy_config(
-        trainer__max_to_keep=3,
-        trainer__keep_checkpoint_interval=10,
-        trainer__keep_checkpoint_time_interval="2h",
-    )
-    expected = Retention(max_to_keep=3, step_interval=10, time_interval=7200.0)
-    assert retention_of(config.trainer) == expected
+    config = toy_config(trainer__max_to_keep=3, trainer__keep_checkpoint_interval=10)
+    assert retention_of(config.trainer) == Retention(max_to_keep=3, step_interval=10)
 
 
 @pytest.mark.parametrize(

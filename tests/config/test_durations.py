@@ -100,9 +100,7 @@ def test_show_prints_a_duration_as_given(
         ("[3h]", "wrong-type"),
     ],
 )
-@pytest.mark.parametrize(
-    "name", ["max_time", "checkpoint_time_interval", "keep_checkpoint_time_interval"]
-)
+@pytest.mark.parametrize("name", ["max_time", "checkpoint_time_interval"])
 def test_wrong_duration_in_a_file_is_reported_with_its_line(
     name: str, text: str, code: str, tmp_path: Path
 ) -> None:
@@ -144,8 +142,8 @@ def test_wrong_duration_in_a_file_is_reported_with_its_line(
             "conflict",
         ),
         (
-            ["keep_checkpoint_time_interval=5m", "max_to_keep=null"],
-            "keep_checkpoint_time_interval",
+            ["keep_checkpoint_interval=1000", "max_to_keep=null"],
+            "keep_checkpoint_interval",
             "no-effect",
         ),
         (

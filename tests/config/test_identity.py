@@ -48,7 +48,6 @@ HARMLESS = {
     "trainer.validation_steps": 7,
     "trainer.max_to_keep": 7,
     "trainer.keep_checkpoint_interval": 7,
-    "trainer.keep_checkpoint_time_interval": "7h",
     "trainer.best_checkpoints_to_keep": 7,
     "trainer.checkpoint_time_interval": "7h",
     "trainer.max_time": "7h",

@@ -7,18 +7,15 @@ because TensorFlow and this runner recognize a checkpoint by its index. Next to 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from orbit_runner.checkpoint.record import CheckpointRecord, mark_files, read_record
-from orbit_runner.config.durations import duration_seconds
 from orbit_runner.utils.files import create_directory, read_file, write_atomically
 
 if TYPE_CHECKING:
@@ -27,63 +24,38 @@ if TYPE_CHECKING:
     from orbit_runner.config.schema.trainer import TrainerConfig
 
 
-# Returns when a checkpoint was saved, in seconds since 1970; None if that is not known.
-SaveTime = Callable[[int], float | None]
-
-
 class RetentionRule(Protocol):
     """The interface of an object that decides which checkpoints of a directory are kept."""
 
-    def steps_to_keep(self, steps: Sequence[int], save_time: SaveTime) -> list[int]:
+    def steps_to_keep(self, steps: Sequence[int]) -> list[int]:
         """Returns the steps to keep; the `checkpoint` file names the last one first."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Retention:
-    """Keeps the newest checkpoints, and older ones by step and by time.
-
-    The result depends only on the checkpoints themselves, so it survives restarts: once an older
-    checkpoint was kept, it is kept again.
-    """
+    """Keeps the newest checkpoints, and those at multiples of a step."""
 
     max_to_keep: int | None = 5  # None: all.
     step_interval: int = 0  # Checkpoints at its multiples are kept in addition; 0: none.
-    # One of the older checkpoints is kept for each such time, in seconds; None: none.
-    time_interval: float | None = None
 
-    def steps_to_keep(self, steps: Sequence[int], save_time: SaveTime) -> list[int]:
+    def steps_to_keep(self, steps: Sequence[int]) -> list[int]:
         """Returns the steps to keep, in ascending order like `steps`."""
         if self.max_to_keep is None:
             return list(steps)
         by_step = {step for step in steps if self._is_multiple(step)}
         others = [step for step in steps if step not in by_step]
-        newest, older = others[-self.max_to_keep :], others[: -self.max_to_keep]
-        kept = {*by_step, *newest, *self._select_spaced(older, save_time)}
+        kept = {*by_step, *others[-self.max_to_keep :]}
         return [step for step in steps if step in kept]
 
     def _is_multiple(self, step: int) -> bool:
         return self.step_interval > 0 and step > 0 and step % self.step_interval == 0
 
-    def _select_spaced(self, older: Sequence[int], save_time: SaveTime) -> Iterator[int]:
-        """Yields the first step, and each that was saved long enough after the one before it."""
-        if self.time_interval is None:
-            return
-        last: float | None = None
-        for step in older:
-            when = save_time(step)
-            # Better one too many than the wrong one deleted.
-            if when is None or last is None or when - last >= self.time_interval:
-                last = last if when is None else when
-                yield step
-
 
 def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
     """Returns the retention that a trainer section sets; it may be of Model Garden's class."""
-    period = getattr(trainer, "keep_checkpoint_time_interval", None)
     return Retention(
         max_to_keep=trainer.max_to_keep,
         step_interval=getattr(trainer, "keep_checkpoint_interval", 0),
-        time_interval=None if period is None else duration_seconds(period),
     )
 
 
@@ -196,20 +168,6 @@ class CheckpointFolder:
         # The first line names that checkpoint, the others list all of them.
         return self._read_listed_steps()[1:]
 
-    def save_time(self, step: int) -> float | None:
-        """Returns when a checkpoint was saved, in seconds since 1970; None if not known.
-
-        If it has no record of that, this is when its index was written.
-        """
-        with contextlib.suppress(OSError, ValueError):
-            record = self.record(step)
-            if record is not None and record.saved is not None:
-                return record.saved
-        try:
-            return self.prefix(step).with_suffix(".index").stat().st_mtime
-        except OSError:
-            return None
-
     def begin_write(self, step: int) -> Path:
         """Creates a temporary directory; returns the path in it, without suffix, to write to."""
         temporary = self.path / f"{_TEMPORARY}{step}"
@@ -230,8 +188,8 @@ class CheckpointFolder:
     def commit(self, written: Path, record: CheckpointRecord) -> None:
         """Moves a checkpoint from its temporary directory into place, then removes old ones.
 
-        `written` is the path that `begin_write` returned. `files` and `saved` of the record are
-        filled in.
+        `written` is the path that `begin_write` returned. `files` of the record is filled
+        in.
         """
         files = [path for path in written.parent.iterdir() if self._file.fullmatch(path.name)]
         marks = mark_files(files)
@@ -240,7 +198,7 @@ class CheckpointFolder:
         # The index is moved last, because a checkpoint with an index counts as complete.
         for path in sorted(files, key=lambda path: path.suffix == ".index"):
             if path.suffix == ".index":
-                whole = dataclasses.replace(record, files=marks, saved=round(time.time(), 3))
+                whole = dataclasses.replace(record, files=marks)
                 whole.write(self._record_path(record.step))
             path.replace(self.path / path.name)
         _flush_to_disk(self.path)
@@ -251,7 +209,7 @@ class CheckpointFolder:
         """Removes checkpoints after the step `newest`, and those that the rule does not keep."""
         # Later steps were abandoned when training rolled back to an earlier checkpoint.
         steps = [step for step in self.steps() if step <= newest]
-        self.remove_others(self._rule.steps_to_keep(steps, self.save_time))
+        self.remove_others(self._rule.steps_to_keep(steps))
 
     def remove_others(self, kept: list[int]) -> None:
         """Removes all checkpoints but some. TensorFlow's list names the last one of `kept`."""

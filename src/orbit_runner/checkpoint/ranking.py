@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from orbit_runner.checkpoint.directory import CheckpointFolder, SaveTime
+from orbit_runner.checkpoint.directory import CheckpointFolder
 
 
 class Entry(NamedTuple):
@@ -51,7 +51,7 @@ class KeepRanked:
         self.ranking: Ranking = ()
         self.needed: frozenset[int] = frozenset()  # Further steps to keep.
 
-    def steps_to_keep(self, steps: Sequence[int], save_time: SaveTime) -> list[int]:
+    def steps_to_keep(self, steps: Sequence[int]) -> list[int]:
         """Returns the steps to keep, the best one last."""
         ranked = [entry.step for entry in reversed(self.ranking) if entry.step in steps]
         return [step for step in steps if step in self.needed and step not in ranked] + ranked

@@ -60,7 +60,6 @@ class CheckpointRecord:
     stopped: str = ""  # Why a callback ended training at this step, or "".
     # Steps that were skipped because they were not finite. Those of the config are not repeated.
     skipped: Sequence[int] = ()
-    saved: float | None = None  # When it was saved, in seconds since 1970; None if not recorded.
     # The metrics of the evaluation, if it is a best checkpoint.
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)  # By file name.

@@ -233,15 +233,6 @@ class TrainerConfig(Config):
         help="checkpoints at multiples of this step, a multiple of checkpoint_interval, are kept "
         "in addition to max_to_keep; 0: none",
     )
-    keep_checkpoint_time_interval: float | str | None = field(
-        None,
-        gt=0.0,
-        le=_LONGEST_SECONDS,
-        duration=True,
-        weights=NEVER,
-        help="one checkpoint for each such time is kept in addition to max_to_keep, such as 2h; "
-        "null: none",
-    )
     continuous_eval_timeout: int | None = field(
         3600,
         ge=0,
@@ -444,14 +435,13 @@ class TrainerConfig(Config):
                 f"got {self.max_skipped_steps}, which has no effect without on_nonfinite: skip",
                 code="no-effect",
             )
-        for name in ("keep_checkpoint_interval", "keep_checkpoint_time_interval"):
-            if getattr(self, name) and self.max_to_keep is None:
-                yield Problem(
-                    name,
-                    f"got {getattr(self, name)!r}, which has no effect, because max_to_keep is "
-                    "null, which keeps all checkpoints",
-                    code="no-effect",
-                )
+        if self.keep_checkpoint_interval and self.max_to_keep is None:
+            yield Problem(
+                "keep_checkpoint_interval",
+                f"got {self.keep_checkpoint_interval}, which has no effect, because max_to_keep is "
+                "null, which keeps all checkpoints",
+                code="no-effect",
+            )
 
     @property
     def has_length(self) -> bool:
