@@ -76,7 +76,8 @@ class ObjectStore:
                 if scheme_of(self.url) != "memory":
                     raise  # The bucket does not exist.
                 found = {}
-        root = f"{self._fs._strip_protocol(self.url).strip('/')}/"
+        strip_protocol = importlib.import_module("fsspec.core").strip_protocol
+        root = f"{strip_protocol(self.url).strip('/')}/"
         keys = {key.lstrip("/"): info for key, info in sorted(found.items())}
         return {
             key.removeprefix(root): _object_info(info)
