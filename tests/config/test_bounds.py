@@ -282,8 +282,8 @@ def test_zero_train_steps_is_rejected_and_error_names_the_flag(
     ("arguments", "flag"),
     [
         (["launch", "--workers=100000", "--", "--experiment=digits"], "--workers"),
-        (["launch", "--grace=nan", "--", "--experiment=digits"], "--grace"),
-        (["launch", "--grace=inf", "--", "--experiment=digits"], "--grace"),
+        (["launch", "--restarts=-1", "--", "--experiment=digits"], "--restarts"),
+        (["launch", "--restarts=10000000", "--", "--experiment=digits"], "--restarts"),
         (["predict", "x", "y", "--batch_size=100000000000000000000"], "--batch_size"),
         (["predict", "x", "y", "--top_k=-1"], "--top_k"),
         (["run", "--experiment=digits", "--mode=continuous_train_and_eval", "--pretrain_steps=0"], "--pretrain_steps"),

@@ -47,14 +47,14 @@ def _words(before: Sequence[str], word: str) -> Iterable[str]:
     command = load_command(name) if name in COMMANDS else None
     if isinstance(command, CommandGroup) and not rest:
         return command.names()
-    found = command.find(rest) if command is not None and word.startswith("-") else None
-    if found is None:
+    completed = command.find(rest) if command is not None and word.startswith("-") else None
+    if completed is None:
         return ()
-    chosen, words = found
+    chosen, words = completed
     if chosen.after_dashes and "--" in words:
         chosen = load_command(chosen.after_dashes).commands[0]
-    shown = (action for action in chosen.parser().arguments if action.help != argparse.SUPPRESS)
-    return (name for action in shown for name in action.option_strings if name.startswith("--"))
+    actions = (action for action in chosen.parser().arguments if action.help != argparse.SUPPRESS)
+    return (name for action in actions for name in action.option_strings if name.startswith("--"))
 
 
 def _add_flags(parser: Parser) -> None:

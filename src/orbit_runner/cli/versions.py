@@ -32,8 +32,8 @@ def _add_flags(parser: Parser) -> None:
 
 def _print(environment: Mapping[str, object]) -> None:
     for name, value in environment.items():
-        shown = ", ".join(value) or "none" if isinstance(value, list) else value
-        print(f"{name:<20} {shown}", flush=True)
+        text = ", ".join(value) or "none" if isinstance(value, list) else value
+        print(f"{name:<20} {text}", flush=True)
 
 
 def _describe_code() -> dict[str, object]:

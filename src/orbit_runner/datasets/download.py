@@ -180,8 +180,8 @@ def _is_there(file: RemoteFile, directory: Path, replace: bool) -> bool:
     """Returns whether the result of a file exists; raises an error if it is a different file."""
     target = directory / file.name
     if file.is_archive:
-        kept = _read_manifest(directory).get(file.sha256) or {}
-        is_present = bool(kept) and all(_has(directory / name, kept[name]) for name in kept)
+        digests = _read_manifest(directory).get(file.sha256) or {}
+        is_present = bool(digests) and all(_has(directory / n, digests[n]) for n in digests)
     else:
         is_present = _has(target, file.sha256)
         if not is_present and target.exists() and not replace:
@@ -201,18 +201,18 @@ def _has(path: Path, sha256: str) -> bool:
 
 def _read_manifest(directory: Path) -> JsonObject:
     try:
-        kept = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def _remember_unpacked(directory: Path, file: RemoteFile, names: Sequence[str]) -> None:
     """Records the files that were unpacked from an archive, and their SHA-256."""
-    kept = _read_manifest(directory)
-    kept[file.sha256] = {name: sha256_of(directory / name) for name in names}
+    manifest = _read_manifest(directory)
+    manifest[file.sha256] = {name: sha256_of(directory / name) for name in names}
     aside = directory / f"{_MANIFEST}.new"
-    aside.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    aside.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
     os.replace(aside, directory / _MANIFEST)
 
 

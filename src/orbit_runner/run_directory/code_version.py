@@ -90,16 +90,16 @@ def read_code_version(run: Path | None = None) -> CodeVersion:
     changed = {_shown(name): hashlib.sha256(text).hexdigest()[:16] for name, text in parts.items()}
     left_out = {name: reason for name, text in parts.items() if (reason := _reason(name, text))}
     notes = [f"not in the patch: {_shown(name)}, {reason}" for name, reason in left_out.items()]
-    kept = [text for name, text in parts.items() if name not in left_out]
-    if sum(map(len, kept)) > _MAX_PATCH:
+    patches = [text for name, text in parts.items() if name not in left_out]
+    if sum(map(len, patches)) > _MAX_PATCH:
         notes = [f"no patch: the changes are larger than {_MAX_PATCH // 2**20} MiB"]
-        kept = []
+        patches = []
     title = f"Uncommitted changes to revision {revision}, for git apply\n\n".encode()
     return CodeVersion(
         revision=revision,
         changed=changed,
         notes=tuple(notes),
-        patch=title + b"".join(kept) if kept else b"",
+        patch=title + b"".join(patches) if patches else b"",
     )
 
 

@@ -91,9 +91,9 @@ def training_scope(url: str) -> Iterator[Path]:
             try:
                 upload.run()
             except StorageError as error:
-                kept = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
-                path.rename(kept)
-                message = f"{error.reason}\nall files of the run are in {kept}"
+                backup = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+                path.rename(backup)
+                message = f"{error.reason}\nall files of the run are in {backup}"
                 advice = "the same command continues from the last checkpoint in the store"
                 raise StorageError(f"{message}\n{advice}", path=_WHAT) from error
     finally:

@@ -71,14 +71,14 @@ class ObjectStore:
         """Returns all objects."""
         with self._error_scope("list"):
             try:
-                found = self._fs.find(self.url, detail=True)
+                objects = self._fs.find(self.url, detail=True)
             except FileNotFoundError:
                 if scheme_of(self.url) != "memory":
                     raise  # The bucket does not exist.
-                found = {}
+                objects = {}
         strip_protocol = importlib.import_module("fsspec.core").strip_protocol
         root = f"{strip_protocol(self.url).strip('/')}/"
-        keys = {key.lstrip("/"): info for key, info in sorted(found.items())}
+        keys = {key.lstrip("/"): info for key, info in sorted(objects.items())}
         return {
             key.removeprefix(root): _object_info(info)
             for key, info in keys.items()
