@@ -94,7 +94,6 @@ CASES = [
     ("TranslationDataConfig", "task.train_data={batch_shapes: 4, batch_tokens: 0, global_batch_size: 8}", "task.train_data.batch_shapes", "conflict"),
     ("TranslationDataConfig", "task.validation_data.batch_shapes=4", "task.validation_data.batch_shapes", "not-supported"),
     ("TranslationDataConfig", "task.train_data.synthetic.features={}", "task.train_data.synthetic.features", "not-supported"),
-    ("TranslationDataConfig", "task.train_data={source: token_records, max_bad_records: 1}", "task.train_data.max_bad_records", "no-effect"),
     ("TranslationConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("TranslationConfig", "task.train_data.source=txt", "task.train_data.source", "not-allowed"),
     ("TranslationConfig", "task.model={padded_decode: true, decode_max_length: 8},task.validation_data.static_batch=false", "task.validation_data.static_batch", "conflict"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 
 import numpy as np
@@ -131,53 +130,6 @@ def test_offsets_of_records_are_cached_beside_those_of_blocks(tmp_path, scans):
             )
     _same(index_file(paths[0]), blocks[0])
     assert sorted(scans) == ["a", "a", "b", "b"]
-
-
-@pytest.mark.parametrize("change", ["longer", "touched", "elsewhere"])
-def test_changed_file_is_scanned_again(tmp_path, scans, change):
-    path = write_file(tmp_path / "some", _some(100))
-    index_file(path)
-    if change == "longer":
-        write_file(path, _some(130))
-    elif change == "touched":
-        os.utime(path, ns=(1, 1))
-    else:
-        path = write_file(tmp_path / "other", _some(100))
-    _same(index_file(path), framing.scan(path))
-    assert len(scans) == 2
-
-
-@pytest.mark.parametrize(
-    "mangle",
-    [
-        lambda content: b"",
-        lambda content: content[:-8],
-        lambda content: content[:-1] + b"\7",
-        lambda content: content[: len(content) // 3],
-        lambda content: b"[1, 2]\n",
-        lambda content: b"null\n",
-        lambda content: b"{}\n",
-        lambda content: b"\xff\xfe" + content,
-    ],
-)
-def test_corrupt_cache_entry_is_rebuilt(tmp_path, cache_home, scans, mangle):
-    path = write_file(tmp_path / "some", _some(100))
-    first = index_file(path)
-    (entry,) = (cache_home / "orbit_runner" / "tfrecord").iterdir()
-    good = entry.read_bytes()
-    entry.write_bytes(mangle(good))
-    _same(index_file(path), first)
-    assert len(scans) == 2
-    assert entry.read_bytes() == good
-    assert list(entry.parent.iterdir()) == [entry]
-
-
-def test_unwritable_cache_is_ignored(tmp_path, cache_home, scans):
-    cache_home.write_text("a file where the folder should be")
-    path = write_file(tmp_path / "some", _some(100))
-    for _ in range(2):
-        assert index_file(path).records == 100
-    assert len(scans) == 2
 
 
 def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):

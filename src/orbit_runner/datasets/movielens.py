@@ -7,12 +7,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.bad_records.report import check_bad_records
+from orbit_runner.data.bad_records import check_bad_records
 from orbit_runner.data.dataset import Reader
+from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
-from orbit_runner.data.ratings.parsing import Layout, load_or_parse, parse_ratings
+from orbit_runner.data.ratings.parsing import Layout, parse_ratings
 from orbit_runner.errors import DataError, format_choices, format_count
 
 # The README of each dataset describes the format of its lines.
@@ -48,22 +51,27 @@ def load(
     layout = _FILES[variant][1]
     name = f"movielens {variant}"
     bad = dict[int, str]()
-    try:
-        if max_bad_records:  # Not cached, because the cache only has numbers.
-            users, items, times = parse_ratings(path, layout, field=field, bad=bad)
-        else:
-            users, items, times = load_or_parse(
-                path, lambda: parse_ratings(path, layout, field=field), f"ratings of {variant}"
-            )
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror}", field=field, code="unreadable-file"
-        ) from None
+    if max_bad_records:  # Not cached, because the cache only has numbers.
+        users, items, times = parse_ratings(path, layout, field=field, bad=bad)
+    else:
+        users, items, times = _load_or_parse(path, layout, field)
     first = 2 if layout.header else 1
     check_bad_records(name, bad, max_bad_records, len(users) + len(bad), "lines")
     return Interactions(
         name, users, items, times, files=(path,), first_line=first, bad_lines=tuple(sorted(bad))
     )
+
+
+def _load_or_parse(path: Path, layout: Layout, field: str) -> np.ndarray:
+    """Returns the ratings of `parse_ratings`, from the cache if the file has not changed."""
+
+    def parse() -> Values:
+        numbers = parse_ratings(path, layout, field=field)
+        return {"numbers": numbers.astype(np.int32) if numbers.max() < 2**31 else numbers}
+
+    key = [layout.separator.decode(), layout.header.decode()]
+    values = cached("ratings", key, parse, [file_status(path, field)])
+    return np.asarray(values["numbers"], np.int64)
 
 
 def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:

@@ -171,7 +171,7 @@ def _convert_row(
     return values
 
 
-def _convert_value(features: Mapping[str, bytes], name: str, convert: _Converter) -> object:
+def _convert_value(features: Mapping[str, Any], name: str, convert: _Converter) -> object:
     if name not in features:
         raise ValueError("is missing")
     value = value_of(features[name])

@@ -136,29 +136,6 @@ def has_valid_checksum(path: Path, offset: int) -> bool:
     return masked == int.from_bytes(stored, "little")
 
 
-def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
-    """Returns the index of the first record whose data do not match their checksum, or None.
-
-    `content` is a whole file. `starts` are the first byte of each record, and the end of the last.
-    The checksums of all records are computed at once.
-    """
-    edges = np.array(starts, np.int64)
-    lengths = np.diff(edges) - _FRAME
-    order = np.argsort(-lengths, kind="stable")
-    rows = np.frombuffer(content, np.uint8)
-    firsts = edges[:-1][order] + HEAD_BYTES
-    longest = lengths[order]
-    crc = np.full(len(order), 0xFFFFFFFF, np.uint32)
-    left = len(order)
-    for place in range(int(lengths.max(initial=0))):
-        left = int(np.searchsorted(-longest[:left], -place, side="left"))
-        crc[:left] = _TABLE[(crc[:left] ^ rows[firsts[:left] + place]) & 0xFF] ^ (crc[:left] >> 8)
-    tails = (edges[1:] - TAIL_BYTES)[order, np.newaxis] + np.arange(TAIL_BYTES)
-    stored = np.ascontiguousarray(rows[tails]).view("<u4")[:, 0]
-    wrong = order[_mask_crc(~crc) != stored]
-    return int(wrong.min()) if len(wrong) else None
-
-
 def unreadable_error(path: Path, error: OSError) -> DataError:
     """Returns the error for a file that cannot be read."""
     return DataError(

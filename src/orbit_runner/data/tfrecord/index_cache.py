@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import functools
-import hashlib
-import json
-import os
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, scan, unreadable_error
-from orbit_runner.utils.cache import cache_directory, write_shared_file
+from orbit_runner.data.disk_cache import Values, cached, file_status
+from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, scan
 from orbit_runner.utils.log import detail
 
 _THREADS = 16
@@ -65,46 +61,11 @@ def index_file(path: Path, *, per_record: bool = False) -> FileIndex:
 
     Raises DataError if the file cannot be read or is damaged.
     """
-    path = path.absolute()
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise unreadable_error(path, error) from None
-    key = {
-        "path": os.fspath(path),
-        "bytes": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-        "block_records": 1 if per_record else BLOCK_RECORDS,
-    }
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    entry = cache_directory("tfrecord") / f"{name}.{'records' if per_record else 'index'}"
-    index = _read(entry, key)
-    if index is None:
-        index = scan(path, per_record=per_record)
-        # If the cache cannot be written, the next run only takes longer.
-        with contextlib.suppress(OSError):
-            _write(entry, key, index)
-    return index
+    file = file_status(path, "input_path")
 
+    def scan_file() -> Values:
+        return dataclasses.asdict(scan(Path(file.path), per_record=per_record))
 
-def _read(entry: Path, key: dict[str, object]) -> FileIndex | None:
-    try:
-        head, _, payload = entry.read_bytes().partition(b"\n")
-        header = json.loads(head)
-        if header["key"] != key or header["crc32"] != zlib.crc32(payload):
-            return None
-        offsets = np.frombuffer(payload, "<i8").astype(np.int64)
-        return FileIndex(header["records"], offsets, header["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _write(entry: Path, key: dict[str, object], index: FileIndex) -> None:
-    payload = index.offsets.astype("<i8").tobytes()
-    header = {
-        "key": key,
-        "records": index.records,
-        "crc32": zlib.crc32(payload),
-        "digest": index.digest,
-    }
-    write_shared_file(entry, json.dumps(header).encode() + b"\n" + payload)
+    # Always kept, because there may be a thousand files.
+    key = "records" if per_record else f"blocks of {BLOCK_RECORDS}"
+    return FileIndex(**cached("tfrecord", key, scan_file, [file], kept_seconds=0.0))

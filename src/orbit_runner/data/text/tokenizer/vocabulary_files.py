@@ -9,10 +9,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from orbit_runner.data.text.lines import count_lines, read_files
-from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.errors import DataError, format_choices
-from orbit_runner.utils.cache import write_shared_file
+from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.log import note
 
 # Increase this if a change makes the same text give another vocabulary.
@@ -52,7 +51,7 @@ def load_or_build_vocabulary(
         lines -= len(excluded)
     name = f"vocabulary-{size}-{_digest(settings)}.model"
     # Next to the data, so that all machines with access to the data use the same vocabulary.
-    directories = [files[0].absolute().parent, text_cache()]
+    directories = [files[0].absolute().parent, cache_directory("text")]
     kept = next(
         (directory / name for directory in directories if (directory / name).is_file()), None
     )
