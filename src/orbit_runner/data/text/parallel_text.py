@@ -19,9 +19,8 @@ from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import FileLines, PairDataset
-from orbit_runner.data.text.limits import limit_lengths
 from orbit_runner.data.text.lines import count_lines, find_bad_lines, lines_digest, read_files
-from orbit_runner.data.text.source import PairSource, Ragged
+from orbit_runner.data.text.source import PairSource, Ragged, limit_lengths
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError, format_count
 from orbit_runner.utils.log import Progress

@@ -116,9 +116,7 @@ def make_order(
     multiple = data.batch_rows_multiple
     tokens = data.batch_tokens
     if tokens and not data.static_batch:
-        plan = plan_batches(
-            pairs, batch_tokens=tokens, rows_multiple=multiple, batch_shapes=data.batch_shapes
-        )
+        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
         return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
     rows = data.global_batch_size
     if tokens:

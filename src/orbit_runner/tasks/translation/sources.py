@@ -20,8 +20,7 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.parallel_text import count_pairs
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, load_or_build_vocabulary
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
 
