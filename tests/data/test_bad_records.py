@@ -11,8 +11,7 @@ import tensorflow as tf
 from orbit_runner.cli.main import main
 from orbit_runner.data.tfrecord.bad_record import add_offset, find_damaged_record
 from orbit_runner.data.tfrecord.example import example_problem
-from orbit_runner.data.tfrecord.framing import has_valid_checksum, record_starts
-from orbit_runner.data.tfrecord.index_cache import index_file
+from orbit_runner.data.tfrecord.framing import has_valid_checksum, index_file, record_starts
 from tests.support.tfrecords import example, ints, pixels, write_file
 
 SHAPE, BAD = (4, 4, 3), 37

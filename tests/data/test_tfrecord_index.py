@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.tfrecord import framing, index_cache
-from orbit_runner.data.tfrecord.framing import masked_crc32c, scan
-from orbit_runner.data.tfrecord.index_cache import index_file, index_files
+from orbit_runner.data.tfrecord import framing
+from orbit_runner.data.tfrecord.framing import index_file, index_files, masked_crc32c, scan
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.utils.cache import cache_directory
 from orbit_runner.utils.log import PlainMessages, log_scope
@@ -96,9 +95,9 @@ def scans(monkeypatch):
 
     def counted(path, *, per_record):
         scanned.append(path.name)
-        return framing.scan(path, per_record=per_record)
+        return scan(path, per_record=per_record)
 
-    monkeypatch.setattr(index_cache, "scan", counted)
+    monkeypatch.setattr(framing, "scan", counted)
     return scanned
 
 
@@ -121,7 +120,7 @@ def test_offsets_of_records_are_cached_beside_those_of_blocks(tmp_path, scans):
     paths = [write_file(tmp_path / name, _some(size)) for name, size in (("a", 100), ("b", 0))]
     blocks = [index_file(path) for path in paths]
     for _ in range(2):
-        found = index_cache.record_offsets(paths)
+        found = framing.record_offsets(paths)
         assert [len(offsets) for offsets in found] == [101, 1]
         for offsets, index in zip(found, blocks, strict=True):
             # The offsets of the blocks are those of each 64th record, and the end.
@@ -142,7 +141,7 @@ def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])
 def test_slow_counting_of_many_files_reports_progress(tmp_path, monkeypatch, patience, lines):
-    monkeypatch.setattr(index_cache, "_PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(framing, "_PATIENCE_SECONDS", patience)
     paths = [write_file(tmp_path / str(size), _some(size)) for size in (3, 0, 70)]
     told = []
     with log_scope(PlainMessages(told.append)):

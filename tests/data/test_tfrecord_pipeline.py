@@ -8,17 +8,27 @@ import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.images.pipeline import decode_at_once
+from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.records import BlockOrder, WindowShuffle
 from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
-from orbit_runner.data.tfrecord.pipeline import Decoder, select_own_positions, train_records
+from orbit_runner.data.tfrecord.pipeline import select_own_positions
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from tests.support.batches import assert_equal_batches, global_batches
 from tests.support.problems import raises
-from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
+from tests.support.tfrecords import (
+    SHAPE,
+    SIZES,
+    example,
+    pixels,
+    train_records,
+    write_file,
+    write_set,
+)
 
 _SEED, _SIZE, _BATCH = 11, sum(SIZES), 16
 _BUFFERS = [1, 7, 100, 1000]
@@ -272,7 +282,13 @@ def test_batch_size_not_divisible_by_replicas_is_rejected(source, batch, replica
 
 def test_decoding_graph_has_no_stateful_ops(source):
     # Op determinism would decode one batch at a time.
-    decode = tf.function(Decoder(source, 4)).get_concrete_function(
+    reader = make_reader(source)
+
+    def decode_batch(records, ids):
+        batch = reader.look_up({"record": records, "id": ids}, 4)
+        return decode_at_once(reader, batch, SHAPE)
+
+    decode = tf.function(decode_batch).get_concrete_function(
         tf.TensorSpec([3], tf.string), tf.TensorSpec([3], tf.int64)
     )
     types = {op.type for op in decode.graph.get_operations() if op.op_def.is_stateful}

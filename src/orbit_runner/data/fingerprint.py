@@ -21,6 +21,7 @@ import numpy as np
 from orbit_runner.data.arrays import RepeatedArray, leaves
 from orbit_runner.data.disk_cache import FileStatus, cached, file_status
 from orbit_runner.errors import DataError, format_count
+from orbit_runner.utils.files import sha256_of
 
 _THREADS = 8
 
@@ -178,11 +179,7 @@ def _content_digest(file: FileStatus) -> str:
 
 def compute_digest(path: Path) -> str:
     """Returns the SHA-256 digest of a file, as `sha256:<hex>`, without using the cache."""
-    sha = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            sha.update(block)
-    return f"sha256:{sha.hexdigest()}"
+    return f"sha256:{sha256_of(path)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.ratings.pipeline import eval_users
-from orbit_runner.data.ratings.step_batches import Candidates, draw_distinct
+from orbit_runner.data.ratings.pipeline import Candidates, draw_distinct, eval_users
 from tests.support.choices import batches_of, chosen_pairs, make_choices
 from tests.support.problems import raises
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from orbit_runner.data import disk_cache
-from orbit_runner.data.ratings import parsing
 from orbit_runner.datasets import movielens
 from orbit_runner.errors import DataError
 from tests.support.problems import raises
@@ -65,7 +64,7 @@ def test_chunk_size_does_not_change_the_parsed_rows(tmp_path, variant, monkeypat
     ]
     _write(tmp_path, variant, _text(variant, rows))
     for size in (1, 7, 64, 4096):
-        monkeypatch.setattr(parsing, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(movielens, "_CHUNK_BYTES", size)
         _assert_rows(movielens.load(data_dir=str(tmp_path)), rows)
 
 
@@ -108,7 +107,7 @@ BAD = [
 def test_malformed_line_is_reported_with_its_number(
     tmp_path, variant, line, chunk_bytes, monkeypatch
 ):
-    monkeypatch.setattr(parsing, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(movielens, "_CHUNK_BYTES", chunk_bytes)
     lines = _text(variant).splitlines()
     path = _write(tmp_path, variant, "\n".join([*lines, line, lines[-1]]) + "\n")
     with pytest.raises(DataError) as caught:
@@ -182,7 +181,7 @@ def test_large_file_is_parsed_once(tmp_path, monkeypatch):
         (folder / "ratings.dat").write_text(_text("1m", rows))
         _assert_rows(movielens.load(data_dir=str(folder)), rows)
         with monkeypatch.context() as patch:
-            patch.setattr(movielens, "parse_ratings", None)
+            patch.setattr(movielens, "_parse_ratings", None)
             _assert_rows(movielens.load(data_dir=str(folder)), rows)
 
 

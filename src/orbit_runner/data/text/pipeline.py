@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.options import PipelineOptions, apply_on_services
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
-from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.order import (

@@ -24,8 +24,7 @@ from orbit_runner.data.tfds.description import (
     version_folder,
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
-from orbit_runner.data.tfrecord.framing import records_of
-from orbit_runner.data.tfrecord.index_cache import index_files
+from orbit_runner.data.tfrecord.framing import index_files, records_of
 from orbit_runner.errors import DataError, shorten
 
 if TYPE_CHECKING:

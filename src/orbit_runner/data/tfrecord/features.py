@@ -10,8 +10,7 @@ import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.tfrecord.example import features_of, values_of
-from orbit_runner.data.tfrecord.framing import record_data
-from orbit_runner.data.tfrecord.index_cache import record_offsets
+from orbit_runner.data.tfrecord.framing import record_data, record_offsets
 from orbit_runner.errors import DataError
 
 ARRAY_RECORD = ".array_record"
