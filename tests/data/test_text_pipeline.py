@@ -229,13 +229,6 @@ def test_invalid_batch_settings_are_rejected(settings, replicas, field, code):
     assert caught.value.field == field
 
 
-def test_element_function_changes_the_batch_structure():
-    settings = {"seed": _SEED, "max_length": _LONGEST, "batch_tokens": _TOKENS}
-    dataset = train_pairs(_source(), element=lambda b: (b["inputs"], b["targets"]), **settings)
-    inputs, _ = next(iter(dataset))
-    np.testing.assert_array_equal(inputs, _alone("buckets")[0]["inputs"])
-
-
 def _grouped(rows, size):
     return list(zip(*[iter(rows)] * size, strict=True))
 
