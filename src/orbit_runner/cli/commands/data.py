@@ -20,7 +20,7 @@ from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _USAGE = """\
 usage: runner data list [--json]
-       runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace]
+       runner data get NAME [--dir=DIR] [--from=URL|DIR]
                        [--progress=KIND] [--quiet]"""
 
 
@@ -80,7 +80,7 @@ def _get(flags: argparse.Namespace) -> int:
         note(f"terms: {data.terms}")
     try:
         with progress_of(flags, f"data get {data.name}", str(directory)).shown_scope():
-            new = download_dataset(data, directory, base=base, replace=flags.replace)
+            new = download_dataset(data, directory, base=base)
     except DownloadError as error:
         raise DownloadError(f"{data.name}: {error}\n{_download_advice(data, base)}") from None
     except OSError as error:
@@ -104,9 +104,6 @@ def _add_get_flags(parser: Parser) -> None:
         dest="origin",
         type=dataclasses.replace(DIRECTORY, metavar="URL|DIR", kind="any URL"),
         help="URL of a mirror, or a directory, that has the files under their published names",
-    )
-    parser.add_argument(
-        "--replace", action="store_true", help="overwrite different files of the same names"
     )
     add_progress_flags(parser)
 
