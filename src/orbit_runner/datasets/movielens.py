@@ -37,7 +37,7 @@ class _Layout:
     def pattern(self) -> re.Pattern[bytes]:
         """The pattern of a valid line; `_parse_fields` accepts these lines."""
         number = rb"\d{1,%d}" % _MOST_DIGITS
-        fields = (number, number, rb"\d+(?:\.\d+)?", number)
+        fields = (number, number, rb"\d{1,9}(?:\.\d{1,9})?", number)
         return re.compile(re.escape(self.separator).join(fields))
 
 
