@@ -49,9 +49,9 @@ class PairDataset(abc.ABC):
         """
         return _read(type(self).reader, tuple(self.options(vocab_size, vocabulary).items()))
 
-    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+    @abc.abstractmethod
+    def check(self) -> None:
         """Raises `DataError` if a file is missing, empty or cannot be read."""
-        self.read(vocab_size, vocabulary)
 
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files."""

@@ -51,7 +51,7 @@ class ParallelText(PairDataset):
             "max_bad_records": self.section.max_bad_records,
         }
 
-    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+    def check(self) -> None:
         """Raises `DataError` if a file is missing, empty, not UTF-8, or has other lines."""
         limit = self.section.max_bad_records
         sources, targets = self.text_files()

@@ -45,11 +45,9 @@ def check_files(config: TranslationConfig, section: str) -> None:
 
     Also raises it if the two languages have different numbers of lines.
     """
-    vocabulary = None
     if config.sentencepiece_model_path and needs_vocabulary(config):
-        vocabulary = _read_vocabulary(config.sentencepiece_model_path)
-    vocab_size = vocabulary.size if vocabulary else config.vocab_size
-    open_pairs(getattr(config, section)).check(vocab_size, vocabulary)
+        _read_vocabulary(config.sentencepiece_model_path)
+    open_pairs(getattr(config, section)).check()
 
 
 def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
