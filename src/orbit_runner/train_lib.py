@@ -35,11 +35,10 @@ from orbit_runner.storage.paths import is_remote, local_run_directory
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run_builder import build_run
-from orbit_runner.train.run_scope import run_scope
+from orbit_runner.train.run_scope import run_scope, tracking_scope
 
 if TYPE_CHECKING:
     from official.core import base_task

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orbit_runner.cli.commands import batch, replay
+from orbit_runner.cli.commands import batch
 from orbit_runner.cli.flags.values import write_flag_output
 from orbit_runner.cli.main import main
 from orbit_runner.utils import files
@@ -71,9 +71,8 @@ def test_device_is_written_to_and_stays_a_device(run: Path, null: Path) -> None:
     assert {path.name for path in run.parent.iterdir()} == {"run", "null"}
 
 
-def test_pictures_pages_and_arrays_are_written_to_a_device(null: Path) -> None:
+def test_pictures_and_pages_are_written_to_a_device(null: Path) -> None:
     write_flag_output("--html", str(null), b"page")
-    replay._save_arrays(str(null), {"a": np.ones(3)})
     picture = np.zeros((1, 8, 8, 3), np.uint8)
     batch._write_picture_sheet(argparse.Namespace(images=str(null), all=False), picture)
 
@@ -151,7 +150,6 @@ def test_socket_is_refused(run: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         ["inspect", "digits", "--html={}"],
         ["inspect", "digits", "--images={}"],
         ["batch", "digits", "--step=1", "--images={}"],
-        ["replay", "run", "--step=1", "--out={}"],
         ["compare", "run", "run", "--html={}"],
         ["report", "run", "--html={}"],
     ],

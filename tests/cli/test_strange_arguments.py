@@ -91,7 +91,6 @@ CASES = [
     (["inspect", "digits", "--images=."], "bad-path", "--images"),
     (["inspect", "digits", "--html="], "bad-path", "--html"),
     (["batch", "digits", "--step=1", "--images="], "bad-path", "--images"),
-    (["replay", "run", "--step=1", "--layer=a", "--out=run"], "bad-path", "--out"),
     (["replay", "run", "--step=1", "--verify", "--no_verify"], "wrong-usage", ""),
     (["export", "run", "--to=plain.txt/a"], "bad-path", "--to"),
     (["runs", ".", "--json", "--csv"], "wrong-usage", ""),

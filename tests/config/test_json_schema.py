@@ -118,7 +118,7 @@ def test_schema_and_reader_agree_about_every_setting(validator: Any) -> None:
         ("trainer: {train_steps: -1}", ["$.trainer.train_steps"]),
         ("trainer: {train_steps: '100'}", ["$.trainer.train_steps"]),
         ("trainer: {train_steps: '${task.x}'}", ["$.trainer.train_steps"]),
-        ("trainer: {train_tf_function: 'true'}", ["$.trainer.train_tf_function"]),
+        ("trainer: {system_metrics: 'true'}", ["$.trainer.system_metrics"]),
         ("task: {name: image_classification, model: {name: cnn, filters: [0, 8]}}",
          ["$.task.model.filters[0]"]),
         ("task: {name: image_classification, model: {name: cnn, input_size: [0, 8, 3]}}",

@@ -36,9 +36,6 @@ CHANGED: dict[str, tuple[Any, Any, str]] = {
     "trainer.steps_per_loop": (
         1000, "auto", "a loop takes about a second, whatever the model and the machine",
     ),
-    "trainer.eval_tf_while_loop": (
-        False, None, "an evaluation is one graph where the task allows it",
-    ),
 }  # fmt: skip
 # Sections that are null by default: Model Garden's class and ours.
 OPTIONAL = {

@@ -24,7 +24,7 @@ from orbit_runner.config.schema.partitioning import (
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.jobs.preflight import check_before_start
-from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.distribute import Partition
 from tests.support.problems import check, raises
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"

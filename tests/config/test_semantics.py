@@ -43,8 +43,6 @@ CASES = [
     ("TrainerConfig", "trainer.steps_per_loop=always", "trainer.steps_per_loop", "wrong-type"),
     ("Schedule", f"{LR}.cosine.decay_steps=always", f"{LR}.cosine.decay_steps", "wrong-type"),
     ("TrainerConfig", "trainer.train_steps=5,trainer.train_epochs=2", "trainer.train_epochs", "conflict"),
-    ("TrainerConfig", "trainer.train_tf_function=false", "trainer.train_tf_function", "conflict"),
-    ("TrainerConfig", "trainer.eval_tf_function=false,trainer.eval_tf_while_loop=true", "trainer.eval_tf_function", "conflict"),
     ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_eval_metric", "no-effect"),
     ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_export_subdir", "no-effect"),
     ("FineTuning", "trainer.fine_tuning={unfreeze: [{step: 3, layers: [dense]}]}", "trainer.fine_tuning.unfreeze", "not-set"),
@@ -253,12 +251,6 @@ def test_only_the_batches_of_the_mode_are_checked(
             "task.train_data.enable_tf_data_service=true",
             "task.train_data.enable_tf_data_service",
             "no-effect",
-        ),
-        (
-            "runtime.distribution_strategy=parameter_server,trainer.train_tf_function=false,"
-            "trainer.train_tf_while_loop=false",
-            "trainer.train_tf_function",
-            "not-supported",
         ),
         (
             "runtime.distribution_strategy=parameter_server,task.train_data.source=image_folder,"

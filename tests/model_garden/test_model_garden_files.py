@@ -191,7 +191,6 @@ def test_written_config_loads_back_to_the_same_tree(
         ("trainer.train_steps='10'", "trainer.train_steps", 10),
         ("task.model.input_size=['32', 32, 3]", "task.model.input_size", (32, 32, 3)),
         ("task.train_data.tfds_split=2017", "task.train_data.tfds_split", "2017"),
-        ("trainer.validation_summary_subdir=7", "trainer.validation_summary_subdir", "7"),
         ("trainer.max_to_keep=null", "trainer.max_to_keep", None),
     ],
 )

@@ -193,17 +193,10 @@ class _FiniteTask(LineTask):
         return super().build_inputs(params, input_context).take(self.task_config.size)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("in_one_graph", [True, False])
-def test_training_data_that_runs_out_is_an_error(in_one_graph: bool, tmp_path: Path) -> None:
-    params = _lines({"train_tf_while_loop": in_one_graph}, size=4)
+def test_training_data_that_runs_out_is_an_error(tmp_path: Path) -> None:
+    params = _lines(size=4)
     with raises("empty-data", "task.train_data"):
         run_official(params, tmp_path, mode="train", task_class=_FiniteTask)
-
-
-def test_unknown_activation_error_names_the_setting(tmp_path: Path) -> None:
-    with raises("unknown-name", "task.activation"):
-        run_official(_lines(activation="relo"), tmp_path)
 
 
 def test_an_empty_validation_set_is_an_error(tmp_path: Path) -> None:

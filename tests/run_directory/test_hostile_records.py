@@ -24,9 +24,9 @@ from orbit_runner.run_directory.data_record import DataRecord, has_record
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import (
     read_curves,
+    read_divergence,
     read_last_records,
     read_recoveries,
-    read_skipped_steps,
 )
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import read_summary
@@ -61,7 +61,7 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(LINES) + "\n")
     assert read_curves(path)[("train", "loss")][5] == 0.5
-    assert read_skipped_steps(path) == ()
+    assert read_divergence(path) is None
     assert read_recoveries(path) == [(1, 0)]
     assert {step for step, _ in recorded_steps(path)} == {3, 4, 5}
     assert [*read_history(tmp_path).losses] == []
@@ -155,7 +155,7 @@ def _read_everything(run: Path) -> None:
     assert read_curves(metrics) == {}
     assert read_last_records(metrics) == {}
     assert recorded_steps(metrics) == set()
-    assert read_skipped_steps(metrics) == ()
+    assert read_divergence(metrics) is None
     assert read_recoveries(metrics) == [(1, 0)]
     assert read_history(run).ends == []
     assert read_summary(run).metrics == {}

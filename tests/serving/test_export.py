@@ -192,8 +192,7 @@ def test_export_of_the_best_checkpoint_uses_the_average(tmp_path: Path) -> None:
     "changes",
     [
         {},
-        {"runtime__run_eagerly": True, "trainer__train_tf_while_loop": False,
-         "trainer__train_tf_function": False},
+        {"runtime__run_eagerly": True},
         {"trainer__export_checkpoint": "best", **BEST},
         {"trainer__export_weights": "plain", **EMA},
     ],

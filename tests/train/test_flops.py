@@ -104,7 +104,6 @@ _DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
     [
         {},
         {"task__train_data__on_device": False},
-        {"trainer__train_tf_while_loop": False},
         {"trainer__gradient_accumulation_steps": 4},
         {"runtime__enable_xla": True},
     ],

@@ -25,7 +25,6 @@ _WAYS: dict[str, dict[str, Any]] = {
     "pieces": {"trainer__gradient_accumulation_steps": 2},
     "xla": {"runtime__enable_xla": True},
     "xla on a pipeline": {"runtime__enable_xla": True, **_FED},
-    "step by step": {"trainer__train_tf_while_loop": False, "trainer__eval_tf_while_loop": False},
 }
 
 

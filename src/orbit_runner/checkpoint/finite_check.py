@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.distribute.sharded_variables import name_of
-from orbit_runner.errors import Diverged
 
 if TYPE_CHECKING:
     from orbit_runner.distribute.sharded_variables import Variable
@@ -70,12 +69,3 @@ def describe_non_finite(tensors: Sequence[NonFiniteTensor]) -> str:
         return ""
     more = len(tensors) - 1
     return f"{tensors[0]}" + (f", and {more} more tensor{'s' * (more > 1)}" if more else "")
-
-
-def non_finite_error(step: int, tensors: Sequence[NonFiniteTensor]) -> Diverged:
-    """Returns the error for weights, slots or averages that are not finite."""
-    return Diverged(
-        f"the weights of step {step} are not finite, and no checkpoint was saved "
-        f"({describe_non_finite(tensors)})",
-        non_finite=True,
-    )

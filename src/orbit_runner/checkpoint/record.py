@@ -58,8 +58,6 @@ class CheckpointRecord:
     # The state of the callbacks by name.
     callbacks: Mapping[str, object] = dataclasses.field(default_factory=dict)
     stopped: str = ""  # Why a callback ended training at this step, or "".
-    # Steps that were skipped because they were not finite. Those of the config are not repeated.
-    skipped: Sequence[int] = ()
     # The metrics of the evaluation, if it is a best checkpoint.
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)  # By file name.

@@ -67,7 +67,6 @@ def list_run_files(run: Path) -> RunFiles:
 
 def _pattern(run: Path) -> re.Pattern[str]:
     best = re.escape(best_directory(run))
-    summaries = str(read_setting(run, "trainer.validation_summary_subdir") or "validation")
     alternatives = [
         # A file that could not be read was renamed, and a killed process leaves temporary files.
         rf"({_FILES})(\.damaged(-\d+)?)?|\.({_FILES})\.\d+",
@@ -76,7 +75,7 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"{CHECKPOINTS}/(configs|damaged|\.writing-\d+)/.+",
         rf"{best}/(best{_CHECKPOINT}|checkpoint|info\.json(\.damaged(-\d+)?)?|\.writing-\d+/.+)",
         rf"ema_checkpoints/(average_weights{_CHECKPOINT}|checkpoint|\.writing-\d+/.+)",
-        rf"(train|{re.escape(summaries)}){_EVENTS}",
+        rf"(train|validation){_EVENTS}",
         r"train/plugins/profile/[^/]+/[^/]+\.xplane\.pb",
         r"\.assets-\d+/[^/]+",
         r"logs/(.+/)?[^/]+\.log|\.cluster/.+",

@@ -69,10 +69,10 @@ _HIGHER = frozenset((
 Record = Mapping[str, Any]
 # (split, metric) to the values by step, in ascending order of steps.
 Curves = dict[tuple[str, str], dict[int, float]]
-# Events: the run returned to a checkpoint after divergence, was resumed, or skipped a step.
+# Events: training diverged, the run returned to a checkpoint after that, or was resumed.
+DIVERGED = "diverged"
 RECOVERED = "recovered"
 RESUMED = "resumed"
-SKIPPED = "skipped"
 
 
 def read_records(path: Path) -> Iterator[Record]:
@@ -296,21 +296,41 @@ def _recovery_events(path: Path) -> Iterator[tuple[int, int]]:
             continue  # A process was killed while it wrote the line.
 
 
-def read_skipped_steps(metrics: Path) -> tuple[int, ...]:
-    """Returns the steps that a run skips because they were not finite, in ascending order.
+@dataclasses.dataclass(frozen=True)
+class Divergence:
+    """How training diverged.
 
-    Each event has all steps that were skipped until then, so the last one counts. The steps of
-    `trainer.skip_steps` are not among them.
+    Attributes:
+        step: The step at which it was detected.
+        first_above: The first step of the mean loss that was above its bound; None if something is
+            NaN or infinite.
+        recoveries: How often the run had returned to a checkpoint before.
     """
+
+    step: int
+    first_above: int | None
+    recoveries: int
+
+
+def read_divergence(metrics: Path) -> Divergence | None:
+    """Returns the last divergence of a run; None if its records have none."""
     try:
         lines = read_file(metrics).splitlines()
     except OSError:
-        return ()
-    for line in reversed(lines):
-        if b'"skipped"' not in line:
+        return None
+    found = None
+    recoveries = 0
+    for line in lines:
+        if b'"event"' not in line:
             continue
         try:
-            return tuple(int(step) for step in parse_json(line)[SKIPPED])
-        except (ValueError, KeyError, TypeError, OverflowError):
+            event = parse_json(line)
+            if event["event"] == DIVERGED:
+                first = event.get("first_above")
+                found = Divergence(
+                    int(event["step"]), None if first is None else int(first), recoveries
+                )
+            recoveries = int(event.get("recoveries", recoveries))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
             continue  # A process was killed while it wrote the line.
-    return ()
+    return found

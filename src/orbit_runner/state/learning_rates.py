@@ -55,7 +55,23 @@ def _rate(optimizer: Optimizer) -> tf.Tensor:
     return tf.convert_to_tensor(rate(optimizer.iterations) if callable(rate) else rate)
 
 
-class LayerRateOptimizer:
+class OptimizerProxy:
+    """Behaves like an optimizer. Subclasses change how it applies gradients."""
+
+    def __init__(self, optimizer: AppliesGradients) -> None:
+        self._optimizer = optimizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
+        cls: type = self._optimizer.__class__  # Not `type()`: it may itself be a proxy.
+        return cls
+
+
+class LayerRateOptimizer(OptimizerProxy):
     """Behaves like an optimizer, and scales its updates of some variables.
 
     Each update of a variable, including weight decay, is proportional to the learning rate. The
@@ -65,7 +81,7 @@ class LayerRateOptimizer:
     """
 
     def __init__(self, optimizer: AppliesGradients, factors: Mapping[int, float]) -> None:
-        self._optimizer = optimizer
+        super().__init__(optimizer)
         self._factors = factors
 
     def apply_gradients(
@@ -98,15 +114,6 @@ class LayerRateOptimizer:
             update(tf.distribute.get_strategy(), before)
         else:
             tf.distribute.get_replica_context().merge_call(update, args=(before,))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._optimizer, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        cls: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
-        return cls
 
 
 def _move(variable: tf.Variable, before: tf.Tensor, factor: float) -> tf.Operation:

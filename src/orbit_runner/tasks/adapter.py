@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
@@ -107,11 +107,6 @@ class TaskAdapter:
         """Returns how much the loss depends on each column, or None if the task has no columns."""
         own = getattr(self.task, "column_importance", None)
         return own(model, batches, seed=seed, seconds=seconds) if callable(own) else None
-
-    def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
-        """Returns where an example of the validation data comes from, {} if it is not known."""
-        describe = getattr(self.task, "describe_example", None)
-        return describe(inputs, index) if callable(describe) else {}
 
     def num_examples(self, data: DataSection) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""

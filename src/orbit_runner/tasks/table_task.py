@@ -18,7 +18,7 @@ from orbit_runner.tasks.tabular.prepared_table import PreparedTable
 from orbit_runner.tasks.tabular.sources import target_classes
 
 if TYPE_CHECKING:
-    from orbit_runner.utils.types import Tensors
+    pass
 
 
 class TableTask(Task):
@@ -37,13 +37,6 @@ class TableTask(Task):
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""
         raise NotImplementedError
-
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, str]:
-        """Returns file, row and targets of a row of the validation data."""
-        part = self.table.part(self.table.config.validation_data)
-        columns = [target.column for target in self.table.config.targets]
-        targets = {name: part.column(name).text(index) for name in columns}
-        return {"place": part.row_location(index), **targets}
 
     def build_inputs(
         self,

@@ -15,7 +15,7 @@ import tf_keras
 from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.numerics import reseed, seed_everything
+from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter import optimizer_of, section_of
@@ -51,22 +51,8 @@ def build_state(
     Sets the global seeds of this process, and enters the strategy's scope itself.
     """
     seed_everything(config.runtime.seed, keep_objects=config.is_official)
-    return _build(config, adapter, strategy)
-
-
-def build_state_again(
-    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
-) -> TrainState:
-    """Returns another state with the values that `build_state` returned in this process."""
-    reseed(config.runtime.seed)
-    return _build(config, adapter, strategy)
-
-
-def _build(
-    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
-) -> TrainState:
     task = adapter.task
-    with strategy.scope(), model_error_scope(config):
+    with strategy.scope(), model_error_scope():
         model = adapter.build_model()
         optimizer, average = optimizer_of(config, task, model)
         build_missing_variables(config, adapter, model, optimizer, strategy)

@@ -11,9 +11,8 @@ import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.train.divergence import can_roll_back, handle_divergence, record_resume
 from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
-from orbit_runner.train.nonfinite.handling import handle_divergence
-from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
@@ -44,7 +43,7 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
         if mode == "train_and_post_eval" and not run.stopped_by_time:
             logs = evaluate(run, controller)
     if not run.stopped_by_time:
-        run.callbacks.on_train_end(run)
+        run.callbacks.call("on_train_end", run)
     return logs
 
 
@@ -56,7 +55,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     result of the last evaluation, {} if nothing was evaluated.
     """
     logs = Logs()
-    run.callbacks.on_train_begin(run)
+    run.callbacks.call("on_train_begin", run)
     if run.step >= run.train_steps or run.stops.reason:
         reason = run.stops.reason or f"step {run.step} of {run.train_steps}"
         note(f"the run is finished: {reason}")
@@ -104,8 +103,8 @@ def _train_to_next_stop(
     if stops.agree_on_stop():
         note(f"stopped early at step {run.step}: {stops.reason}")
     if stops.reason or run.step >= run.train_steps:
-        changed = run.callbacks.on_last_step(run)
-        if changed and evaluates:
+        changes = run.callbacks.call("on_last_step", run)
+        if any(changes) and evaluates:
             run.records.recorded_step = run.step  # The curves have one evaluation of each step.
             logs = evaluate(run, controller)
     # A run that is out of time does not evaluate before it saves: the best checkpoint and early
@@ -120,7 +119,7 @@ def _train_to_next_stop(
 def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
-    run.callbacks.on_evaluate_begin(run)
+    run.callbacks.call("on_evaluate_begin", run)
     with error_message_scope(run.config, VALIDATION_DATA, step=lambda: run.step):
         return controller.evaluate(run.validation_steps)
 

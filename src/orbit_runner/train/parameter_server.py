@@ -19,7 +19,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.evaluator import Evaluator, as_scalar
 from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.loops.stage import Loop
+from orbit_runner.train.loops.loop_pieces import Loop
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import LoopParts, Trainer
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from official.core import base_task
 
     from orbit_runner.train.inputs.distribute import DataSection, Dataset
-    from orbit_runner.train.loops.stage import BatchSource, Results
+    from orbit_runner.train.loops.loop_pieces import BatchSource, Results
     from orbit_runner.utils.types import Tensors
 
 

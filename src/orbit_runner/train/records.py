@@ -9,7 +9,6 @@ import psutil
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.run_directory.config_values import read_setting
 from orbit_runner.run_directory.evaluations import OtherData
 from orbit_runner.run_directory.metric_records import AVERAGED_STEPS, SYSTEM
 from orbit_runner.run_directory.paths import RunDirectory
@@ -80,14 +79,11 @@ class Records:
 
     def _build_evaluation_summaries(self) -> Summaries:
         """Returns the writer of evaluations. Those of other data are no part of the curves."""
-        subdir = self._config.trainer.validation_summary_subdir
         is_new = self._is_new_evaluation
         if not self.other_data:
-            return self._build_summaries(subdir, "validation", is_new)
+            return self._build_summaries("validation", "validation", is_new)
         about = {"data": self.other_data.as_dict()}
-        own_subdir = read_setting(self._directory.path, "trainer.validation_summary_subdir")
-        subdir = "" if subdir == own_subdir else subdir
-        return self._build_summaries(subdir, "evaluation", is_new, lambda step: about)
+        return self._build_summaries("", "evaluation", is_new, lambda step: about)
 
     def _build_summaries(
         self,

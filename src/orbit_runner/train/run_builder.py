@@ -40,31 +40,33 @@ from orbit_runner.train.callbacks.best_checkpoint import (
     Comparison,
     require_metric,
 )
-from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.own_callbacks import (
     AverageCheckpoints,
     DirectoryCheck,
-    DivergenceGuard,
     EarlyStop,
     Pruning,
     RecordWriter,
     SaveErrors,
 )
+from orbit_runner.train.divergence import DivergenceGuard, EvaluationCheck
 from orbit_runner.train.evaluator import Evaluator
-from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.distribute import Partition, distribute
 from orbit_runner.train.inputs.resident_batches import resident_batches
 from orbit_runner.train.logical_replicas import LogicalEvaluator, LogicalTrainer, ShardEvaluator
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator, TaskEvaluator
-from orbit_runner.train.nonfinite.evaluation import NonFiniteEvaluations
 from orbit_runner.train.parameter_server import AsyncTrainer, ChiefEvaluator
 from orbit_runner.train.records import Records
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import class_warnings, run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
 from orbit_runner.train.step_profiler import StepProfiler
-from orbit_runner.train.stop_requests import StopRequests, TimeLimits, build_time_limits
+from orbit_runner.train.stop_requests import (
+    SignalGuard,
+    StopRequests,
+    TimeLimits,
+    build_time_limits,
+)
 from orbit_runner.train.trainer import LoopParts, Trainer
 from orbit_runner.utils.log import note, phase
 
@@ -143,7 +145,6 @@ def build_run(
         # These are built later than the checkpoints and callbacks that need the conditions.
         callbacks=(lambda: all_callbacks.get_state()) if trains else dict,
         stopped=lambda: stops.reason,
-        skipped=lambda: trainer.skipped.found if trainer is not None else (),
     )
     checkpoints = Checkpoints(
         state,
@@ -175,7 +176,6 @@ def build_run(
     loop = LoopParts(
         LoopPieces(config.runtime.grace_period, stops.next_piece_length),
         profiler,
-        workers,
         records_in_graph=records_in_graph
         and not cuts_at_records
         and not other_callbacks.needs_every_record,
@@ -323,7 +323,7 @@ def _loop_callbacks(
         if config.trainer.checks_divergence:
             callbacks.append(DivergenceGuard(config.trainer))
     if evaluator is not None:
-        callbacks.append(NonFiniteEvaluations())
+        callbacks.append(EvaluationCheck())
     return callbacks
 
 
@@ -481,8 +481,6 @@ class RunBuilder:
             strategy,
             make_dataset,
             seed=config.runtime.seed,
-            use_tf_function=config.trainer.eval_tf_function,
-            use_tf_while_loop=_evaluates_in_one_graph(config, gathers=task.gathers_outputs),
             counted=task.num_examples(data) is not None,
             full_batches=task.full_batches(data),
             gathers_outputs=task.gathers_outputs,
@@ -549,19 +547,6 @@ class RunBuilder:
                 "parameter_server supports only one task; use another strategy",
                 code="not-supported",
             )
-
-
-def _evaluates_in_one_graph(config: ExperimentConfig, *, gathers: bool) -> bool:
-    trainer = config.trainer
-    if trainer.eval_tf_while_loop and gathers:
-        raise SettingError(
-            "trainer.eval_tf_while_loop",
-            "is not supported: this task gathers the outputs of its steps on the host",
-            code="not-supported",
-        )
-    if trainer.eval_tf_while_loop is not None:
-        return trainer.eval_tf_while_loop
-    return trainer.eval_tf_function and not gathers
 
 
 def _check_metric(evaluator: Evaluator | MultiEvaluator, metric: str, setting: str) -> None:

@@ -398,12 +398,6 @@ def _asynchronous_problems(config: ExperimentConfig) -> Problems:
     trainer = config.trainer
     if not config.runtime.traits.is_asynchronous:
         return
-    if not trainer.train_tf_function:
-        yield Problem(
-            "trainer.train_tf_function",
-            "workers run only graphs; allowed: true under `parameter_server`",
-            code="not-supported",
-        )
     if getattr(config.task.train_data, "max_bad_images", 0):
         yield Problem(
             "task.train_data.max_bad_images",
@@ -438,20 +432,6 @@ def _asynchronous_problems(config: ExperimentConfig) -> Problems:
             "trainer.profile_steps",
             "the chief writes the trace, but other processes run the steps"
             "\nallowed: [] under `parameter_server`",
-            code="not-supported",
-        )
-    if trainer.on_nonfinite == "skip":
-        yield Problem(
-            "trainer.on_nonfinite",
-            "got 'skip', but the workers of `parameter_server` do not train the same steps again\n"
-            "allowed: null, 'stop', 'rollback'",
-            code="not-supported",
-        )
-    if trainer.skip_steps:
-        yield Problem(
-            "trainer.skip_steps",
-            "the workers of `parameter_server` do not wait for each other, so steps have no order\n"
-            "allowed: [] under `parameter_server`",
             code="not-supported",
         )
     if trainer.fine_tuning is not None:

@@ -92,17 +92,6 @@ def _share_problems(config: ExperimentConfig, devices: int, mode: str) -> Proble
             f"nearest: {nearest_multiples(rows, logical)}",
             code="not-divisible",
         )
-    for path, is_set, modes in (
-        ("trainer.train_tf_function", config.trainer.train_tf_function, TRAINING),
-        ("trainer.eval_tf_function", config.trainer.eval_tf_function, EVALUATING),
-    ):
-        if mode in modes and not is_set:
-            yield Problem(
-                path,
-                f"got false, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\n"
-                "allowed: true",
-                code="conflict",
-            )
 
 
 def unequal_shares_message(logical: int, devices: int) -> str:

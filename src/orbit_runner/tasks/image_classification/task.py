@@ -18,7 +18,6 @@ from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.image_classification.pretrained import (
     SETTING,
@@ -47,7 +46,7 @@ from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
 
 
 class ImageClassificationTask(Task):
@@ -98,12 +97,6 @@ class ImageClassificationTask(Task):
         if path.suffix in KERAS_SUFFIXES:
             return load_keras_weights(model.get_layer(BACKBONE), path, SETTING)
         return load_weights(model, str(path), may_be_new=["logits"], setting=SETTING)
-
-    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
-        """Returns file, record and class of an image of the validation data."""
-        return ImageExamples.of_section(self.task_config, self.task_config.validation_data).place(
-            index
-        )
 
     def build_inputs(
         self,

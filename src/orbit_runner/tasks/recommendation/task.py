@@ -48,11 +48,6 @@ class RecommendationTask(Task):
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
 
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, int]:
-        """Returns the published id of a user of the validation data."""
-        source = load_source(self.task_config.validation_data)
-        return {"user": int(source.user_ids[int(inputs[0]["user"][0])])}
-
     def build_inputs(
         self,
         params: RatingTrainData | RatingEvalData,

@@ -50,11 +50,6 @@ class PairExamples:
         """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
         return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
 
-    def place(self, pair: int) -> JsonObject:
-        """Returns the files and lines of a pair by its number."""
-        places = self._describe(pair, text=False)
-        return {name: place for name, place in places.items() if name != "tokens"}
-
     def find(self, text: str) -> int:
         """Returns the index of the pair with a line, in a file of either language."""
         index = index_of(text, self._pairs.size)

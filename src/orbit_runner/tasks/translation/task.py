@@ -25,7 +25,6 @@ from orbit_runner.tasks.translation.config import (
     TranslationDataConfig,
 )
 from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
-from orbit_runner.tasks.translation.examples import PairExamples
 from orbit_runner.tasks.translation.inputs import (
     batches_per_epoch,
     eval_inputs,
@@ -43,7 +42,7 @@ from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
 
 
 class TranslationTask(Task):
@@ -62,12 +61,6 @@ class TranslationTask(Task):
         del options["label_smoothing"]
         build = TEXT_MODELS.get(options.pop("name")).load()
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
-
-    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
-        """Returns the lines of a pair of the validation data."""
-        config = self.task_config
-        pair = int(inputs[1]["id"][0])
-        return PairExamples(config, config.validation_data, self.logging_dir).place(pair)
 
     def build_inputs(
         self,

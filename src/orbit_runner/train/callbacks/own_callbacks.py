@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import tensorflow as tf
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter
-from orbit_runner.config.schema.trainer import EarlyStopping, TrainerConfig
+from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import Diverged
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
@@ -82,41 +80,6 @@ class Pruning(Callback):
     def on_loop_end(self, run: RunView, logs: Logs) -> None:
         """Calls the action."""
         self._action(logs)
-
-
-class DivergenceGuard(Callback):
-    """Raises `Diverged` if the training loss is NaN, infinite or above its bound."""
-
-    def __init__(self, trainer: TrainerConfig) -> None:
-        self._trainer = trainer
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Checks the loss of the loop, and of the records that ended within it."""
-        assert run.trainer is not None
-        for step, earlier in run.trainer.earlier_records:
-            self._check(run, step, earlier)
-        self._check(run, run.step, logs)
-
-    def _check(self, run: RunView, step: int, logs: Logs) -> None:
-        loss = float(logs["training_loss"])
-        bound = self._trainer.loss_upper_bound
-        above = loss > bound and step >= self._trainer.recovery_begin_steps
-        if math.isfinite(loss) and not above:
-            return
-        trials = int(run.state.recoveries.numpy())
-        reason = f"the loss is {loss:g} at step {step}, allowed: at most {bound:g}"
-        reason += f"; recoveries so far: {trials}" if trials else ""
-        if not math.isfinite(loss):
-            raise Diverged(reason, non_finite=True)
-        raise Diverged(
-            reason,
-            advice=(
-                f"`runner replay {shlex.quote(str(run.model_dir))} --step={step}` shows the layers "
-                "and the examples of the step\n"
-                "lower the learning rate, check the data, raise trainer.loss_upper_bound, or set "
-                "trainer.recovery_max_trials to roll back to the last checkpoint"
-            ),
-        )
 
 
 class EarlyStop(Callback):
