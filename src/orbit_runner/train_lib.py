@@ -172,8 +172,6 @@ def run_experiment(
             model_dir = str(held_scopes.enter_context(training_scope(model_dir)))
         exports = exports_at_end(config, task, mode)
         held_scopes.enter_context(run_scope(config, strategy, mode, model_dir))
-        if mode == "continuous_eval":
-            loop.wait_for_run(Path(model_dir), config.trainer.continuous_eval_timeout)
         run = build_run(
             config,
             task,
@@ -181,6 +179,7 @@ def run_experiment(
             Path(model_dir),
             trains=mode in TRAINING,
             evaluates=mode in EVALUATING or run_post_eval,
+            follows=mode == "continuous_eval",
             asynchronous=enable_async_checkpointing,
             callbacks=callbacks,
             save_summary=save_summary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 
@@ -55,13 +55,6 @@ class KeepRanked:
         """Returns the steps to keep, the best one last."""
         ranked = [entry.step for entry in reversed(self.ranking) if entry.step in steps]
         return [step for step in steps if step in self.needed and step not in ranked] + ranked
-
-
-def read_ranking(state: Any) -> list[Entry]:
-    """Returns the ranking in the state of a callback, [] if there is none."""
-    with contextlib.suppress(TypeError, ValueError):
-        return [Entry(float(value), int(step)) for value, step in state]
-    return []
 
 
 def ranking_on_disk(

@@ -27,7 +27,7 @@ from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.sharded_variables import cache_sharded_slots
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
-from orbit_runner.state.ema import OWN_ITEMS
+from orbit_runner.state.ema import RECOVERIES
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.log import note
 
@@ -106,7 +106,7 @@ class Restorer:
             )
         items = self._state.items(ema_in_optimizer=has_inner_optimizer(content))
         if is_model_gardens(content):
-            items = {name: item for name, item in items.items() if name not in OWN_ITEMS}
+            del items[RECOVERIES]
         return items
 
     def _other_optimizer(self, content: CheckpointContent, record: CheckpointRecord | None) -> str:

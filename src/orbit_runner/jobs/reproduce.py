@@ -29,7 +29,6 @@ from orbit_runner.jobs.reference_run import (
     check_data,
     copy_checkpoint,
     difference_reasons,
-    leave_best_out,
     limit_steps,
 )
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
@@ -60,7 +59,6 @@ def reproduce_run(
     if original.start is not None:
         with _source_scope(original) as source:
             copy_checkpoint(checkpoints_of(source), original.start, directory)
-        leave_best_out(directory, original.resolved.config.trainer)
     differences = [*difference_reasons(original), *data.notes()]
     with progress.shown_scope():
         if differences:

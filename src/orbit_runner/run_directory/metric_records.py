@@ -21,7 +21,6 @@ from orbit_runner.utils.files import (
     open_file,
     parse_json,
     read_file,
-    recorded_steps,
     remove_leftovers,
     repair_records,
 )
@@ -253,11 +252,6 @@ def prepare_records(
         note(f"the records of later steps are kept in {kept}")
     for path in (records, directory.fingerprints):
         cut_records(path, after=step)
-
-
-def has_evaluation(directory: RunDirectory, step: int) -> bool:
-    """Returns whether the result of an evaluation at a global step is recorded."""
-    return (step, "validation") in recorded_steps(directory.metrics)
 
 
 def read_recoveries(metrics: Path) -> list[tuple[int, int]]:

@@ -294,4 +294,4 @@ def restart(run: Run) -> None:
         for path in (run.directory.metrics, run.directory.fingerprints):
             cut_records(path, after=run.step)
         if run.best is not None:
-            run.best.check_files()
+            run.best.check_files(reports=True)
