@@ -13,7 +13,7 @@ from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.config.schema.trainer import EarlyStopping, TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Diverged
-from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.run_directory.run_lock import RunDirectoryRemoved, RunLock
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.train.callbacks.best_checkpoint import Comparison
@@ -27,6 +27,7 @@ class DirectoryCheck(Callback):
     """
 
     def __init__(self, model_dir: Path) -> None:
+        self._model_dir = model_dir
         self._lock = RunLock(model_dir)
 
     def on_loop_end(self, run: RunView, logs: Logs) -> None:
@@ -39,7 +40,7 @@ class DirectoryCheck(Callback):
 
     def _check(self) -> None:
         if self._lock.is_removed():
-            raise self._lock.removal_error()
+            raise RunDirectoryRemoved(self._model_dir)
 
 
 class RecordWriter(Callback):
