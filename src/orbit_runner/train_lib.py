@@ -260,7 +260,7 @@ def _to_runner_config(params: ExperimentConfig | base_config.Config) -> Experime
     """
     if isinstance(params, ExperimentConfig):
         return params
-    from orbit_runner.model_garden.provider import from_model_garden
+    from orbit_runner.model_garden.loading import from_model_garden
 
     config = from_model_garden(params)
     seed, _ = tf.compat.v1.get_seed(None)

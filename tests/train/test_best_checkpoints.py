@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.ranking import steps_by_rank
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.best_checkpoint import _STATE
 from tests.support.toy import Notes, run, toy_config

@@ -18,8 +18,7 @@ from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
-from orbit_runner.determinism.portable import SETTING
-from orbit_runner.determinism.published_fingerprints import PublishedRun, read_published
+from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.branch import branch_point_scope

@@ -22,7 +22,7 @@ from orbit_runner.config.schema.task_data import declares_data
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.fingerprint import compare
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.config_values import parse_settings, read_settings
+from orbit_runner.run_directory.config import parse_settings, read_settings
 from orbit_runner.run_directory.data_record import fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staging import localize

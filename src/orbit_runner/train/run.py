@@ -20,10 +20,10 @@ from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import check_same_config, keep_config
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.evaluations import changed_data_settings
-from orbit_runner.run_directory.metric_records import prepare_records
+from orbit_runner.run_directory.metric_records import prepare_records, read_records
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.state.trained_layers import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
@@ -40,7 +40,6 @@ from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.train.trainer import Trainer
-from orbit_runner.utils.files import recorded_steps
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -193,7 +192,10 @@ class Run:
         if restored and self.trainer is not None and self.evaluator is not None:
             is_other = self._forget_results_of_other_data()
             # The curves have one evaluation of each step.
-            if not is_other and (self.step, "validation") in recorded_steps(self.directory.metrics):
+            if not is_other and any(
+                (record["step"], record["split"]) == (self.step, "validation")
+                for record in read_records(self.directory.metrics)
+            ):
                 self.records.recorded_step = self.step
         if self.trainer is not None and self.is_chief and self.best is not None:
             # A copy of one checkpoint lacks the trail, and leaves the best ones with the original.

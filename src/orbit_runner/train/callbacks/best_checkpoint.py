@@ -10,10 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import (
+    CheckpointFolder,
+    Entry,
+    KeepRanked,
+    insert_entry,
+    ranking_on_disk,
+)
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.checkpoint.manager import RunConditions, record_of
-from orbit_runner.checkpoint.ranking import Entry, KeepRanked, insert_entry, ranking_on_disk
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
