@@ -171,8 +171,6 @@ def run_experiment(
             model_dir = str(held_scopes.enter_context(training_scope(model_dir)))
         exports = exports_at_end(config, task, mode)
         held_scopes.enter_context(run_scope(config, strategy, mode, model_dir))
-        if mode == "continuous_eval":
-            loop.wait_for_run(Path(model_dir), config.trainer.continuous_eval_timeout)
         run = build_run(
             config,
             task,
@@ -180,6 +178,7 @@ def run_experiment(
             Path(model_dir),
             trains=mode in TRAINING,
             evaluates=mode in EVALUATING or run_post_eval,
+            follows=mode == "continuous_eval",
             asynchronous=enable_async_checkpointing,
             callbacks=callbacks,
             save_summary=save_summary,
@@ -260,7 +259,7 @@ def _to_runner_config(params: ExperimentConfig | base_config.Config) -> Experime
     """
     if isinstance(params, ExperimentConfig):
         return params
-    from orbit_runner.model_garden.provider import from_model_garden
+    from orbit_runner.model_garden.loading import from_model_garden
 
     config = from_model_garden(params)
     seed, _ = tf.compat.v1.get_seed(None)

@@ -20,7 +20,6 @@ import pytest
 from orbit_runner.cli.commands import batch
 from orbit_runner.cli.flags.values import write_flag_output
 from orbit_runner.cli.main import main
-from orbit_runner.utils import files
 from orbit_runner.utils.files import write_output
 from tests.support.problems import error_of, fails
 
@@ -104,16 +103,6 @@ def test_large_content_is_written_to_a_pipe_as_a_whole(
     while not content:
         pass
     assert len(content[0]) == 1_000_000
-
-
-def test_pipe_that_nobody_reads_is_an_error(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_PIPE_SECONDS", 0.2)
-    os.mkfifo(tmp_path / "pipe")
-
-    fails(["report", str(run), f"--html={tmp_path / 'pipe'}"], "not-writable")
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 @pytest.mark.parametrize("there", [True, False])

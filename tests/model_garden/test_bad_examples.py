@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.errors import SettingError
-from orbit_runner.model_garden.provider import from_model_garden
+from orbit_runner.model_garden.loading import from_model_garden
 from orbit_runner.train.error_messages import error_message_scope
 from tests.support.digits import digits_config
 from tests.support.official_photos import SmallPhotoTask, photos

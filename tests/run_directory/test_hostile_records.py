@@ -18,8 +18,7 @@ from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.jobs.finetune import newest_checkpoint
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.config import written_settings
-from orbit_runner.run_directory.config_values import read_setting, read_settings
+from orbit_runner.run_directory.config import read_setting, read_settings, written_settings
 from orbit_runner.run_directory.data_record import DataRecord, has_record
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import (
@@ -31,7 +30,7 @@ from orbit_runner.run_directory.metric_records import (
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.sweep.results import read_results
-from orbit_runner.utils.files import cut_records, recorded_steps, repair_records
+from orbit_runner.utils.files import cut_records, read_lines, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.damage import change_record
 from tests.support.problems import raises
@@ -63,7 +62,7 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     assert read_curves(path)[("train", "loss")][5] == 0.5
     assert read_divergence(path) is None
     assert read_recoveries(path) == [(1, 0)]
-    assert {step for step, _ in recorded_steps(path)} == {3, 4, 5}
+    assert {record["step"] for record in read_lines(path)} == {3, 4, 5}
     assert [*read_history(tmp_path).losses] == []
     assert read_summary(tmp_path).metrics["loss"] == 0.5
     repair_records(path, lambda note: None)
@@ -154,7 +153,7 @@ def _read_everything(run: Path) -> None:
     metrics, checkpoints = run / "metrics.jsonl", CheckpointFolder(run / "checkpoints")
     assert read_curves(metrics) == {}
     assert read_last_records(metrics) == {}
-    assert recorded_steps(metrics) == set()
+    assert [*read_lines(metrics)] == []
     assert read_divergence(metrics) is None
     assert read_recoveries(metrics) == [(1, 0)]
     assert read_history(run).ends == []

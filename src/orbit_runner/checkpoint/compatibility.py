@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.distribute.sharded_variables import is_variable, name_of
-from orbit_runner.state.ema import INNER_OPTIMIZER, OWN_ITEMS, AveragingOptimizer
+from orbit_runner.state.ema import INNER_OPTIMIZER, RECOVERIES, AveragingOptimizer
 from orbit_runner.tf_internals import is_legacy_optimizer, optimizer_name
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _IGNORED = {"save_counter"}
 # are ignored.
 _COMPLETE = ("model", "optimizer")
 # Parts of a run that consist of one variable each.
-_SINGLE = ("global_step", *OWN_ITEMS)
+_SINGLE = ("global_step", RECOVERIES)
 # Variables of optimizers that hold a learning rate. The config determines it, and whether it is a
 # variable: a schedule has none.
 _LEARNING_RATES = ("learning_rate", "_learning_rate", "_current_learning_rate")
@@ -239,7 +239,7 @@ def has_inner_optimizer(content: CheckpointContent) -> bool:
 
 def is_model_gardens(content: CheckpointContent) -> bool:
     """Returns whether a checkpoint lacks the state that only this runner saves."""
-    return not any(name in _children(content, 0) for name in OWN_ITEMS)
+    return RECOVERIES not in _children(content, 0)
 
 
 def kind_of(optimizer: Optimizer) -> OptimizerKind:

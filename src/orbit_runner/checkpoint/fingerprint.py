@@ -52,11 +52,6 @@ def weights_fingerprint(model: tf.Module) -> str:
     )
 
 
-def has_object_graph(prefix: str | Path) -> bool:
-    """Returns whether a checkpoint has an object graph, unlike those of TensorFlow 1."""
-    return bool(tf.train.load_checkpoint(str(prefix)).has_tensor(_GRAPH))
-
-
 @dataclasses.dataclass(frozen=True)
 class ContentSummary:
     """The fingerprints and the non-finite tensors of a checkpoint."""
@@ -106,16 +101,6 @@ class CheckpointContent:
             seen.update(new)
             queue += new
 
-    def weights_fingerprint(self) -> str:
-        """Returns the fingerprint of the weights, equal to that of the model in memory."""
-        return fingerprint(
-            tensor_line(name, self.tensor(key)) for key, name in self.weights().items()
-        )
-
-    def state_fingerprint(self) -> str:
-        """Returns the fingerprint of all tensors, by checkpoint keys."""
-        return self.summary().state
-
     def summary(self) -> ContentSummary:
         """Reads each tensor once; returns the fingerprints and the non-finite tensors."""
         weights = self.weights()
@@ -132,16 +117,6 @@ class CheckpointContent:
             fingerprint(f"{key} {digest}" for key, digest in digests.items()),
             tuple(non_finite),
         )
-
-    def find_non_finite(self) -> list[NonFiniteTensor]:
-        """Reads each tensor; returns the weights, slots and averages that are not finite."""
-        tensors = []
-        for key in self.state_keys():
-            value = np.asarray(self.tensor(key))  # TensorFlow verifies its own checksums.
-            if is_trained(key) and (count := count_non_finite(value)):
-                tensors.append(NonFiniteTensor(self.variable_name(key), count, value.size))
-        weights = set(self.weights().values())
-        return sorted(tensors, key=lambda tensor: tensor.name not in weights)
 
     def variable_name(self, key: str) -> str:
         """Returns the name of the variable that was saved under a checkpoint key."""

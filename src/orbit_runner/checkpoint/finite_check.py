@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from orbit_runner.distribute.sharded_variables import Variable
 
 
-# The run's best results start as NaN, a loss scale may overflow, and the learning rate in an
-# optimizer is a copy of its schedule's.
-_NOT_TRAINED = frozenset({"best", "early_stopping", "recoveries", "global_step"})
+# A loss scale may overflow, and the learning rate in an optimizer is a copy of its schedule's.
 _NOT_TRAINED_PART = frozenset({"loss_scale", "_current_learning_rate"})
 
 
@@ -35,8 +33,7 @@ class NonFiniteTensor:
 
 def is_trained(key: str) -> bool:
     """Returns whether a checkpoint key belongs to a weight, a slot or an average."""
-    parts = key.partition("/.ATTRIBUTES/")[0].split("/")
-    return parts[0] not in _NOT_TRAINED and not _NOT_TRAINED_PART.intersection(parts)
+    return _NOT_TRAINED_PART.isdisjoint(key.partition("/.ATTRIBUTES/")[0].split("/"))
 
 
 def count_non_finite(value: np.ndarray) -> int:

@@ -26,7 +26,7 @@ from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.code_version import diffs_by_file
-from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.data_record import read_record
 from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
 from orbit_runner.run_directory.metric_records import read_recoveries

@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
-from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.errors import RunnerError, first_line, format_count
-from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import RunSummary, read_summary, tracker_directories

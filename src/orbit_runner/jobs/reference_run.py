@@ -12,7 +12,6 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import setting_error_scope
@@ -29,7 +28,6 @@ from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
-from orbit_runner.utils.files import write_atomically
 
 # Settings that may have to differ on another machine. `enable_xla` is one of them because the
 # comparison of numerics suggests it if config.yaml no longer matches the run.
@@ -183,15 +181,6 @@ def difference_reasons(original: OriginalRun) -> list[str]:
         original.history.attempts, record.step, read_code_version(original.history.folder)
     )
     return reasons + describe_changes(record.numerics, describe_numerics(config.runtime))
-
-
-def leave_best_out(directory: Path, trainer: TrainerConfig) -> None:
-    """Prepares the copy of a run whose best checkpoint stays with the original.
-
-    With an empty `info.json`, the copied run does not warn that it is missing.
-    """
-    if trainer.best_checkpoint_export_subdir:
-        write_atomically(directory / trainer.best_checkpoint_export_subdir / "info.json", "{}\n")
 
 
 def copy_checkpoint(

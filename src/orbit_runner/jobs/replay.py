@@ -25,7 +25,6 @@ from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.jobs.reference_run import (
     convert_to_single_process,
     copy_checkpoint,
-    leave_best_out,
     limit_steps,
     resolve_saved_config,
 )
@@ -242,7 +241,6 @@ def replay(plan: ReplayPlan, directory: Path, progress: Progress) -> Replay:
     check_before_start(limit_steps(plan.resolved, plan.last), plan.history.mode, directory)
     if plan.start is not None:
         copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
-        leave_best_out(directory, plan.resolved.config.trainer)
     with progress.shown_scope():
         if plan.notes:
             progress.note(

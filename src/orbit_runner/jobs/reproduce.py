@@ -18,8 +18,7 @@ from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
-from orbit_runner.determinism.portable import SETTING
-from orbit_runner.determinism.published_fingerprints import PublishedRun, read_published
+from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.branch import branch_point_scope
@@ -29,7 +28,6 @@ from orbit_runner.jobs.reference_run import (
     check_data,
     copy_checkpoint,
     difference_reasons,
-    leave_best_out,
     limit_steps,
 )
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
@@ -60,7 +58,6 @@ def reproduce_run(
     if original.start is not None:
         with _source_scope(original) as source:
             copy_checkpoint(checkpoints_of(source), original.start, directory)
-        leave_best_out(directory, original.resolved.config.trainer)
     differences = [*difference_reasons(original), *data.notes()]
     with progress.shown_scope():
         if differences:

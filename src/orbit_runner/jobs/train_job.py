@@ -185,9 +185,7 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
         raise
     results = _make_results(job, progress, model, logs, time.monotonic() - start)
     run = kept.run
-    results = dataclasses.replace(
-        results, export_problem=export_problem, data=run.records.other_data.as_dict()
-    )
+    results = dataclasses.replace(results, export_problem=export_problem, data=run.records.data)
     stopped = run.stopped_by_time
     if stopped:
         # `on_train_end`, at which `progress` stores the reasons, is not called.

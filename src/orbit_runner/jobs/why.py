@@ -35,7 +35,6 @@ from orbit_runner.jobs.preflight import check_before_start
 from orbit_runner.jobs.reference_run import (
     convert_to_single_process,
     copy_checkpoint,
-    leave_best_out,
 )
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.storage.staging import localize
@@ -67,8 +66,6 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
             _check_can_rerun(name, run, directory)
             if source is not None:
                 copy_checkpoint(source, start, directory)
-                assert run.resolved is not None, "_check_can_rerun raises an error otherwise"
-                leave_best_out(directory, run.resolved.config.trainer)
         phase(f"running both again from step {start} to {end}")
         with side_pair_scope(runs, temporary_directory, imports) as pair:
             return _compare(pair, runs, temporary_directory, start, end, phase)

@@ -184,7 +184,7 @@ def _was_traced(layers: Sequence[LayerRow]) -> bool:
 
 
 def _fine_tuning(inspection: Inspection) -> Table:
-    from orbit_runner.state.layer_table import HEADER, table_rows
+    from orbit_runner.state.trained_layers import HEADER, table_rows
 
     return Table(table_rows(inspection.fine_tuning), head=HEADER, right=[1])
 

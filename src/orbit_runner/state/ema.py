@@ -155,8 +155,8 @@ def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
 
 INNER_OPTIMIZER = "ema_base_optimizer"
 _SLOT = "average"
-# Items that Model Garden's runner does not save.
-OWN_ITEMS = ("recoveries", "early_stopping", "best")
+# The item that Model Garden's runner does not save.
+RECOVERIES = "recoveries"
 
 
 class AveragingOptimizer(Trackable):

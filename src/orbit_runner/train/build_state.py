@@ -32,15 +32,8 @@ from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
 
 if TYPE_CHECKING:
-    from tensorflow.types.experimental import TensorLike
-
     from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.utils.types import Tensors
-
-
-# The values of `TrainState.best` and `early_stopping` before the first evaluation.
-NO_BEST = (float("nan"), -1.0)
-NO_EARLY_STOPPING = (float("nan"), 0.0, -1.0)
 
 
 def build_state(
@@ -71,9 +64,13 @@ def build_state(
             optimizer=optimizer,
             ema=ema,
             global_step=orbit.utils.create_global_step(),
-            recoveries=_host_variable(0, tf.int64, "recoveries"),
-            early_stopping=_host_variable([*NO_EARLY_STOPPING], tf.float64, "early_stopping"),
-            best=_host_variable([*NO_BEST], tf.float64, "best"),
+            recoveries=tf.Variable(
+                0,
+                dtype=tf.int64,
+                trainable=False,
+                name="recoveries",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            ),
             replica_state=ReplicaState(model, strategy),
             non_finite=tuple(
                 variable.name for variable in non_finite_variables(_fixed_variables(model))
@@ -106,16 +103,6 @@ def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
         if isinstance(variable, tf.Variable)
         and variable.synchronization != tf.VariableSynchronization.ON_READ
     ]
-
-
-def _host_variable(value: TensorLike, dtype: tf.DType, name: str) -> tf.Variable:
-    return tf.Variable(
-        value,
-        dtype=dtype,
-        trainable=False,
-        name=name,
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
 
 
 def build_missing_variables(

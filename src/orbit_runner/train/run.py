@@ -13,23 +13,25 @@ import tensorflow as tf
 from orbit_runner.checkpoint.manager import Checkpoints
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.determinism.numerics_record import describe_changes
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.distribute.sharded_variables import merge_shards
-from orbit_runner.errors import DataError, SettingError, format_list
+from orbit_runner.errors import format_list
 from orbit_runner.model_garden.task_adapter import has_services
+from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import check_same_config, is_made_with, keep_config
 from orbit_runner.run_directory.data_record import (
     DataRecord,
-    difference_from_record,
     fingerprint_of,
     inexact_data,
 )
-from orbit_runner.run_directory.metric_records import has_evaluation, prepare_records
+from orbit_runner.run_directory.evaluations import changed_data_settings
+from orbit_runner.run_directory.metric_records import prepare_records, read_records
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.state.trained_layers import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
@@ -37,7 +39,7 @@ from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
-from orbit_runner.train.earlier_results import forget_earlier_results
+from orbit_runner.train.callbacks.own_callbacks import EarlyStop
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.multitask import MultiEvaluator
 from orbit_runner.train.records import Records
@@ -190,19 +192,51 @@ class Run:
             if assets is not None:
                 assets.write()
         if restored and self.trainer is not None and self.evaluator is not None:
-            forget_earlier_results(self)
-        if self.trainer is not None and self.is_chief:
-            if restored and has_evaluation(self.directory, self.step):
+            is_other = self._forget_results_of_other_data()
+            # The curves have one evaluation of each step.
+            if not is_other and any(
+                (record["step"], record["split"]) == (self.step, "validation")
+                for record in read_records(self.directory.metrics)
+            ):
                 self.records.recorded_step = self.step
-            if self.best is not None:
-                self.best.check_files()
-        if self.trainer is None and self.is_chief and not self.records.other_data:
-            self._report_changed_data()
+        if self.trainer is not None and self.is_chief and self.best is not None:
+            # A copy of one checkpoint lacks the trail, and leaves the best ones with the original.
+            self.best.check_files(reports=self.directory.fingerprints.exists())
         if restored:
             note(f"restored step {self.step} from {restored}")
         if self.is_chief and (groups := self.layer_groups):
             note("\n".join(["fine-tuning:", *format_table(groups)]))
         self.callbacks.call("on_run_begin", self)
+
+    def _forget_results_of_other_data(self) -> bool:
+        """Resets the best result and early stopping if the data or losses of evaluations differ.
+
+        Returns whether they differ from those of the run that made the restored checkpoint. Must be
+        called by all workers, before `config.yaml` is written.
+        """
+        lines = []
+        if self.is_chief:
+            branch = read_branch(self.model_dir)
+            is_start = branch is not None and branch.step == self.step
+            before = branch.parent if branch is not None and is_start else self.model_dir
+            changes = changed_data_settings(before, self.written_config)
+            lines = [
+                f"{path}: {inline_yaml(now)}, before {inline_yaml(own)}"
+                for path, (own, now) in changes.items()
+            ]
+            record = self.callbacks.find(DataRecord)
+            files = () if record is None else record.difference.changes
+            lines += [line for line in files if line.startswith("validation_data")]
+        if lines:
+            note(
+                "note: evaluations are of other data or losses than before, so earlier results do "
+                f"not count for the best checkpoint and early stopping:\n{format_list(lines)}"
+            )
+        is_other = bool(self.workers.broadcast_from_chief(int(bool(lines))))
+        for callback in self.callbacks.callbacks:
+            if is_other and isinstance(callback, (BestCheckpoint, EarlyStop)):
+                callback.forget()
+        return is_other
 
     def _check_config(self) -> None:
         record = self.checkpoints.restored
@@ -313,20 +347,6 @@ class Run:
                 f"loaded weights belong to:\n{format_list(parts)}\n"
                 "task.init_ignore leaves out the layers that read or return them"
             )
-
-    def _report_changed_data(self) -> None:
-        """Reports that an evaluation reads other validation data than the run did, if it does."""
-        try:
-            difference = difference_from_record(self.config.task, self.model_dir)
-        except (DataError, SettingError, OSError):
-            return  # The training data is not needed, and may not be there.
-        for lines, what in (
-            (difference.changes, "the validation data changed since the run last started"),
-            (difference.notes, "these files were modified since the run last started"),
-        ):
-            changes = [line for line in lines if line.startswith("validation_data")]
-            if changes:
-                note(f"note: {what}:\n{format_list(changes)}")
 
 
 def _inexact_inputs(run: Run) -> Iterator[str]:

@@ -18,14 +18,15 @@ from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.numerics_record import KERAS_3, describe_numerics
 from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
-from orbit_runner.errors import SettingError, unknown_name_message
+from orbit_runner.errors import SettingError, format_list, unknown_name_message
 from orbit_runner.model_garden.task_adapter import section_of
-from orbit_runner.run_directory.evaluations import OtherData, find_other_data
+from orbit_runner.run_directory.evaluations import evaluated_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
@@ -83,6 +84,7 @@ def build_run(
     *,
     trains: bool,
     evaluates: bool,
+    follows: bool = False,
     asynchronous: bool,
     callbacks: Sequence[Callback] = (),
     save_summary: bool = True,
@@ -100,6 +102,7 @@ def build_run(
         model_dir: The run directory.
         trains: Whether the mode trains.
         evaluates: Whether the mode evaluates.
+        follows: Whether the mode evaluates the checkpoints of a run in training.
         asynchronous: Whether training continues while a checkpoint is saved.
         callbacks: Called after those in the config.
         save_summary: Whether to write summaries and records.
@@ -184,12 +187,10 @@ def build_run(
         trainer = builder.build_trainer(plan, loop) if trains else None
     with local_strategy(strategy).scope():
         evaluator = builder.build_evaluator(steps) if evaluates else None
-    # Before anything that depends on which data is evaluated.
-    other_data = OtherData()
-    if evaluates and not trains:
-        other_data = find_other_data(model_dir, written_config)
-        if other_data and workers.is_chief:
-            note(other_data.note())
+    data = evaluated_data(model_dir, written_config) if evaluates and not trains else {}
+    if data and workers.is_chief:
+        lines = format_list([f"{path}: {inline_yaml(value)}" for path, value in data.items()])
+        note(f"warning: the validation data are not those of the run:\n{lines}")
     records = Records(
         config,
         directory,
@@ -197,14 +198,17 @@ def build_run(
         plan,
         trainer,
         writes=save_summary and workers.is_chief,
-        other_data=other_data,
+        writes_curves=trains or follows,
+        data=data,
         warnings=warnings,
     )
-    best = None
-    if evaluator is not None and not other_data:
-        best = builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
-    own_callbacks = [*_loop_callbacks(config, model_dir, trainer, evaluator, records), best]
-    if trains and evaluator is not None:
+    own_callbacks = _loop_callbacks(config, model_dir, trainer, evaluator, records)
+    # Also if the run only trains: their states, which a later start needs, are in checkpoints.
+    if trains or follows:
+        own_callbacks.append(
+            builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
+        )
+    if trains:
         own_callbacks += builder.build_result_callbacks(conditions, workers, evaluator)
     all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks.callbacks])
     return Run(
@@ -492,7 +496,7 @@ class RunBuilder:
         self,
         conditions: RunConditions,
         workers: Workers,
-        evaluator: Evaluator | MultiEvaluator,
+        evaluator: Evaluator | MultiEvaluator | None,
         *,
         trains: bool,
     ) -> BestCheckpoint | None:
@@ -511,15 +515,17 @@ class RunBuilder:
             Path(self.logging_dir, subdir),
             self.state,
             conditions,
-            # A process that only evaluates must not use the best result of the training process.
-            memory=self.state.best if trains else None,
+            trains=trains,
             workers=workers,
             keep=trainer.best_checkpoints_to_keep,
             note=note,
         )
 
     def build_result_callbacks(
-        self, conditions: RunConditions, workers: Workers, evaluator: Evaluator | MultiEvaluator
+        self,
+        conditions: RunConditions,
+        workers: Workers,
+        evaluator: Evaluator | MultiEvaluator | None,
     ) -> list[Callback]:
         """Returns the callbacks that a run which also trains calls with each evaluation.
 
@@ -537,7 +543,7 @@ class RunBuilder:
         rule = self.config.trainer.early_stopping
         if rule is not None:
             _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
-            callbacks.append(EarlyStop(rule, self.state.early_stopping))
+            callbacks.append(EarlyStop(rule))
         return callbacks
 
     def _reject_parameter_server(self) -> None:
@@ -549,6 +555,6 @@ class RunBuilder:
             )
 
 
-def _check_metric(evaluator: Evaluator | MultiEvaluator, metric: str, setting: str) -> None:
-    if not evaluator.gathers:
+def _check_metric(evaluator: Evaluator | MultiEvaluator | None, metric: str, setting: str) -> None:
+    if evaluator is not None and not evaluator.gathers:
         require_metric(metric, evaluator.metric_names, setting)

@@ -55,11 +55,11 @@ def _lock_scope(model_dir: str | Path) -> Iterator[None]:
         except Exception as error:
             # A file that could not be written is a consequence.
             if lock.is_removed():
-                raise lock.removal_error() from error
+                raise RunDirectoryRemoved(model_dir) from error
             raise
         # A save may have created the directory again, with nothing else in it.
         if lock.is_removed():
-            raise lock.removal_error()
+            raise RunDirectoryRemoved(model_dir)
 
 
 _SECTION = "trackers"

@@ -44,10 +44,9 @@ from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
-from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.flops import Throughput, step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
-from orbit_runner.utils.mfu import Throughput
 
 if TYPE_CHECKING:
     from orbit_runner.state.learning_rates import AppliesGradients

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from orbit_runner.distribute.cluster.addresses import Liveness, probe
 from orbit_runner.distribute.cluster.description import Member, MemberLost
-from orbit_runner.utils.terminal import show_cursor
+from orbit_runner.utils.signals import show_cursor
 
 _PAUSE_SECONDS = 0.2
 _QUIET_SECONDS = 2.0

@@ -30,9 +30,9 @@ from orbit_runner.reporting.progress.history import (
     time_left_text,
 )
 from orbit_runner.train.callbacks.base import Logs
+from orbit_runner.utils.flops import format_si
 from orbit_runner.utils.log import log_scope
-from orbit_runner.utils.mfu import format_si
-from orbit_runner.utils.terminal import hidden_cursor_scope
+from orbit_runner.utils.signals import hidden_cursor_scope
 
 if TYPE_CHECKING:
     from orbit_runner.train.callbacks.base import RunView

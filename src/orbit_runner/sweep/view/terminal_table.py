@@ -16,7 +16,7 @@ from orbit_runner.sweep.view.ranking import rank_trials
 from orbit_runner.sweep.view.tables import trial_lines
 from orbit_runner.sweep.view.time_left import TimeLeft
 from orbit_runner.utils.log import log_scope
-from orbit_runner.utils.terminal import hidden_cursor_scope
+from orbit_runner.utils.signals import hidden_cursor_scope
 
 _LEAST_WIDTH, _LEAST_ROWS = 20, 3
 _BAD = ("diverged", "failed")
