@@ -211,8 +211,6 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
     "_get_function": lambda bare: tf_internals.function_graph(bare, "f"),
     "_num_workers": tf_internals.worker_count,
     "_cluster_resolver": tf_internals.cluster_of,
-    "_create_variable": lambda bare: tf_internals.wrap_variable_creation(bare, lambda f: f),
-    "_variable_partitioner": tf_internals.variable_partitioner,
     "_cluster": tf_internals.coordinator_workers,
     "_type_spec": lambda bare: tf_internals.set_type_spec(bare, None),
     "_aggregation": tf_internals.read_first_replica,
@@ -280,16 +278,9 @@ def test_optimizer_without_its_private_settings_is_an_error(optimizer: str) -> N
         tf_internals.optimizer_settings(made)
 
 
-@pytest.mark.parametrize(
-    "assign",
-    [
-        lambda bare: tf_internals.name_sharded_variable(bare, "kernel"),
-        lambda bare: tf_internals.set_own_other_weights(bare, ()),
-    ],
-)
-def test_attribute_that_nothing_reads_is_not_set(assign: Callable[[Any], None]) -> None:
+def test_attribute_that_nothing_reads_is_not_set() -> None:
     with pytest.raises(MissingInternal):
-        assign(Bare())
+        tf_internals.set_own_other_weights(Bare(), ())
 
 
 @pytest.mark.parametrize(
@@ -304,11 +295,6 @@ def test_attribute_that_nothing_reads_is_not_set(assign: Callable[[Any], None]) 
             "tf_keras.src.utils.tf_utils:set_random_seed",
             "generator",
             lambda: tf_internals.set_keras_generator(None),
-        ),
-        (
-            "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__",
-            "_sharded_container",
-            lambda: tf_internals.container_of_shard(tf.Variable(1.0)),
         ),
         (
             "tensorflow.python.checkpoint.restore:CheckpointPosition.create_slot_variable_position",

@@ -13,7 +13,7 @@ from orbit_runner.distribute.cluster.barrier import wait_at_barrier
 from orbit_runner.distribute.cluster.description import Cluster, MemberLost
 from orbit_runner.distribute.cluster.resolver import remote_cluster
 from orbit_runner.distribute.devices import note_unused_gpus, select_devices
-from orbit_runner.distribute.parameter_server import build_parameter_server
+from orbit_runner.distribute.parameter_servers import build_parameter_server
 from orbit_runner.distribute.tpu_strategy import build_tpu_strategy
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.tf_internals import (

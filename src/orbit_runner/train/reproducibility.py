@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orbit_runner.determinism.numerics_record import describe_changes
-from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data

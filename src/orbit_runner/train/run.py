@@ -13,7 +13,6 @@ from orbit_runner.checkpoint.manager import Checkpoints
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import DataError, SettingError, format_list
 from orbit_runner.run_directory.config import check_same_config, keep_config
 from orbit_runner.run_directory.data_record import (
@@ -244,7 +243,7 @@ class Run:
         loaded = self.checkpoints.loaded
         restored = self.checkpoints.started_from
         if restored:
-            variables = merge_shards(self.model.variables)
+            variables = self.model.variables
             loaded = LoadedWeights(restored, frozenset(map(id, variables)))
         return layer_groups(self.model, self.state.trained_layers, loaded)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
+from orbit_runner.distribute.parameter_servers import RunEnd
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Interrupted
 from orbit_runner.train.callbacks.interrupts import SIGNALS, SignalGuard
@@ -79,7 +79,7 @@ class StopRequests:
         self,
         workers: Workers,
         signals: SignalGuard,
-        servers: ChiefShutdown | None,  # servers that leave with this process
+        servers: RunEnd | None,  # servers that leave with this process
         note: Callable[[str], None],
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep

@@ -18,7 +18,6 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
-from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import SettingError
 from orbit_runner.state.learning_rates import (
@@ -189,7 +188,7 @@ class Trainer(orbit.AbstractTrainer):
         self, config: ExperimentConfig, workers: Workers | None
     ) -> FiniteCheck | None:
         # A run that rolls back must detect divergence at the same step each time.
-        if workers is None or is_asynchronous(self._strategy) or config.trainer.rolls_back:
+        if workers is None or config.trainer.rolls_back:
             return None
         # Several workers reduce their losses together, which happens at the end of a loop.
         reads = self.running_loss if workers.count == 1 else None

@@ -216,24 +216,6 @@ class RuntimeConfig(Config):
         help="seconds from SIGTERM to SIGKILL; training stops within a second, or a sixth "
         "of it if that is shorter; the rest is for saving",
     )
-    variable_partitioner: str | None = field(
-        None,
-        allowed=(None, "fixed", "min_size", "max_size"),
-        help="partitioner of variables under `parameter_server`; by default they are not "
-        "partitioned",
-    )
-    variable_shards: int = field(
-        0,
-        ge=0,
-        le=65536,
-        help="maximum shards per variable; 0: number of parameter servers (max_size: no limit)",
-    )
-    variable_shard_bytes: int = field(
-        262144,
-        ge=1,
-        le=2**40,
-        help="minimum (min_size) or maximum (max_size) size of a shard in bytes",
-    )
     # With XLA, steps that create their batches are compiled as a whole; the batches are the same.
     tf_data_service: str | None = field(
         None,
@@ -496,13 +478,12 @@ def _inert_hosts(runtime: RuntimeConfig) -> Problems:
 
 def _parameter_server_problems(runtime: RuntimeConfig) -> Problems:
     if not runtime.traits.is_asynchronous:
-        for name in ("variable_partitioner", "num_parameter_servers"):
-            if getattr(runtime, name):
-                yield Problem(
-                    name,
-                    f"`{runtime.distribution_strategy}` has no parameter servers",
-                    code="not-supported",
-                )
+        if runtime.num_parameter_servers:
+            yield Problem(
+                "num_parameter_servers",
+                f"`{runtime.distribution_strategy}` has no parameter servers",
+                code="not-supported",
+            )
         return
     if runtime.mixed_precision_dtype == "float16":
         yield Problem(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
-from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError, SettingError, first_line
 from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.train.callbacks.base import Callback, EvaluatedRun, Logs, RunView

@@ -16,15 +16,13 @@ from orbit_runner.checkpoint.finite_check import (
     non_finite_variables,
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.distribute.process_group import Workers
-from orbit_runner.distribute.sharded_variables import name_of
+from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.errors import Diverged
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.loops.stage import Stage
+from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.train.callbacks.base import Logs
 
 
@@ -55,7 +53,7 @@ class FiniteCheck(Stage):
         self._variables = [
             variable
             for variable in _float_variables(state)
-            if name_of(variable) not in state.non_finite
+            if variable_name(variable) not in state.non_finite
         ]
         self._workers = workers
         self._loss = loss if counts_losses else None
@@ -114,7 +112,7 @@ class FiniteCheck(Stage):
         return tf.add_n([*squares, *([] if self._loss is None else [self._loss()])])
 
 
-def _float_variables(state: TrainState) -> Iterator[Variable]:
+def _float_variables(state: TrainState) -> Iterator[tf.Variable]:
     hyperparameters = {id(variable) for variable in state.hyperparameters()}
     averages = state.ema.averages if state.ema is not None else []
     for variable in (*state.model.variables, *state.optimizer_variables(), *averages):

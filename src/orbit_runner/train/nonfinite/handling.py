@@ -12,7 +12,6 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -22,7 +21,6 @@ from orbit_runner.checkpoint.finite_check import (
     describe_non_finite,
 )
 from orbit_runner.config.schema.data import resolve_data_config
-from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.metric_records import SKIPPED
 from orbit_runner.state.train_state import TrainState
@@ -34,10 +32,6 @@ from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import note, phase
-
-if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
-
 
 _MAX_EXAMPLES = 8
 
@@ -247,7 +241,7 @@ class StateCopy:
             variable.assign(value)
 
 
-def _variables(state: TrainState) -> list[Variable]:
+def _variables(state: TrainState) -> list[tf.Variable]:
     # With averages, which a run saves as slots. The view does not keep the checkpoint alive.
     checkpoint = tf.train.Checkpoint(**state.items(ema_in_optimizer=False))
     descendants = [*tf.train.TrackableView(checkpoint).descendants()]
@@ -255,7 +249,7 @@ def _variables(state: TrainState) -> list[Variable]:
     unique = {
         id(variable): variable
         for variable in (*descendants, *state.optimizer_variables())
-        if is_variable(variable)
+        if isinstance(variable, tf.Variable)
     }
     return list(unique.values())
 
