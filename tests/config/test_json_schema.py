@@ -178,7 +178,7 @@ def test_a_setting_without_effect_is_deprecated(schema: dict[str, Any]) -> None:
     sharding = schema["definitions"]["ImageDataConfig"]["properties"]["sharding"]
     assert sharding["deprecated"] is True
     assert sharding["enum"] == [True]
-    assert "each pipeline computes its own slice of a batch" in sharding["description"]
+    assert "each pipeline computes its own slice of a batch" in sharding["deprecationMessage"]
 
 
 def test_only_the_chosen_block_is_suggested(schema: dict[str, Any]) -> None:

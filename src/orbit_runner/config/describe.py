@@ -132,7 +132,7 @@ def registry_names(registry: Registry) -> tuple[str, ...]:
 
 def _describe_allowed(owner: type[Config], name: str, hint: object, meta: Metadata) -> str:
     if issubclass(owner, OneOf) and name == "type":
-        return ", ".join(owner.available())
+        return ", ".join(owner.choices())
     if meta.get("variants") is not None:
         return ""
     parts = [", ".join(map(_format_value, meta.get("allowed", ()))), str(meta.get("word", ""))]
@@ -155,9 +155,8 @@ def _format_limit(limit: float) -> str:
 
 def remark(meta: Metadata, path: str) -> str:
     """Returns why a setting has no effect or only one value, or what it is an alternative to."""
-    for key, words in (("unsupported", "only the default is accepted"), ("ignored", "no effect")):
-        if meta.get(key):
-            return f"{words}: {meta[key]}"
+    if meta.get("unsupported"):
+        return f"only the default is accepted: {meta['unsupported']}"
     alternative = meta.get("exclusive_with")
     return f"alternative to {path.rpartition('.')[0]}.{alternative}" if alternative else ""
 

@@ -37,7 +37,7 @@ from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf
 from orbit_runner.errors import shorten, unknown_name_message
 
 if TYPE_CHECKING:
-    from orbit_runner.config.schema.base import Metadata
+    from orbit_runner.config.schema.base import GardenOnly, Metadata
     from orbit_runner.registration import Registry
 
 _ABSENT = object()
@@ -117,7 +117,12 @@ class Builder:
         values: dict[str, object] = {}
         for key, node in _drop_overridden_alternatives(section.children, fields).items():
             below = _join_path(path, key)
+            if key not in fields and key in base.garden_only:
+                self._check_garden_only(base.garden_only[key], node, below)
+                continue
             if key not in fields:
+                if isinstance(base, OneOf) and key in base.unavailable:
+                    continue
                 message = _unknown_setting(key, [*fields], base.absent)
                 self._add_problem(below, message, node.origin, "unknown-setting")
                 continue
@@ -224,11 +229,11 @@ class Builder:
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
-            for kind, collected in (("unsupported", self.problems), ("ignored", self.notes)):
-                if meta.get(kind) and built != base:
-                    message = no_effect_message("a section with non-default values", meta[kind])
-                    code = "not-supported" if kind == "unsupported" else "no-effect"
-                    collected.append(Problem(path, message, node.origin, code))
+            if meta.get("unsupported") and built != base:
+                message = no_effect_message(
+                    "a section with non-default values", meta["unsupported"]
+                )
+                self._add_problem(path, message, node.origin, "not-supported")
             return built
         if isinstance(node, Section):
             node = Leaf(_plain_value(node), node.origin)
@@ -289,11 +294,16 @@ class Builder:
                 message += _NO_INTERPOLATION
             self._add_problem(path, message, node.origin, error.code)
             return _ABSENT
-        ignored = field.metadata.get("ignored")
-        if ignored and value != default:
-            message = no_effect_message(format_value(value), ignored)
-            self.notes.append(Problem(path, message, node.origin, "no-effect"))
         return value
+
+    def _check_garden_only(self, setting: GardenOnly, node: Leaf | Section, path: str) -> None:
+        value = _plain_value(node)
+        if value == setting.default:
+            return
+        code = "not-supported" if setting.refused else "no-effect"
+        message = no_effect_message(format_value(value), setting.reason)
+        collected = self.problems if setting.refused else self.notes
+        collected.append(Problem(path, message, node.origin, code))
 
     def _build_variant(self, registry: Registry, base: Any, section: Section, path: str) -> object:
         dropped: dict[str, Leaf] = {}

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.example_ids import EXCLUDE
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.data import DataConfig, resolve_data_config, service_addresses
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
@@ -59,6 +65,9 @@ class DifferentialPrivacy(Config):
 class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
+    garden_only = garden_settings(
+        allow_image_summary=GardenOnly(False, "this task does not write images", refused=True)
+    )
     input_rank: ClassVar[int] = 4  # The rank of the tensors that partition dims split.
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
     init_checkpoint: str = field(
@@ -79,9 +88,6 @@ class TaskConfig(Config):
     differential_privacy_config: DifferentialPrivacy | None = field(
         None,
         help="gradient clipping and noise for differential privacy (legacy Keras optimizers only)",
-    )
-    allow_image_summary: bool = field(
-        False, help="write images to TensorBoard", unsupported="this task does not write images"
     )
     train_input_partition_dims: list[int] | None = field(
         None, le=65536, help="alternative to runtime.train_input_partition_dims, as in Model Garden"
@@ -338,7 +344,7 @@ def _optimizer_problems(config: ExperimentConfig) -> Iterator[Problem]:
     for name in ("optimizer", "learning_rate"):
         choice = getattr(section, name)
         if choice.type is None:
-            allowed = ", ".join(choice.available())
+            allowed = ", ".join(choice.choices())
             yield Problem(f"{path}.{name}.type", f"is not set\nallowed: {allowed}", code="not-set")
 
 

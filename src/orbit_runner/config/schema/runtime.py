@@ -7,7 +7,13 @@ import re
 from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
 
@@ -35,6 +41,10 @@ Problems = Iterator[Problem]
 class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
+    garden_only = garden_settings(
+        default_shard_dim=GardenOnly(-1, _NO_SHARD_DIM, refused=True),
+        use_tpu_mp_strategy=GardenOnly(False, _NO_SHARD_DIM, refused=True),
+    )
     distribution_strategy: str = field(
         "mirrored",
         allowed=tuple(STRATEGIES),
@@ -257,18 +267,12 @@ class RuntimeConfig(Config):
         le=65536,
         help="on TPUs, the number of partitions of validation images along each dimension",
     )
-    default_shard_dim: int = field(
-        -1, help="dimension along which to shard", unsupported=_NO_SHARD_DIM
-    )
-    use_tpu_mp_strategy: bool = field(
-        False, help="use model parallelism on TPUs", unsupported=_NO_SHARD_DIM
-    )
 
     def model_parallelism(self) -> dict[str, int]:
         """Returns the model parallelism arguments for Model Garden's strategy factory."""
         return {
             "num_cores_per_replica": self.num_cores_per_replica,
-            "default_shard_dim": self.default_shard_dim,
+            "default_shard_dim": -1,
         }
 
     @property

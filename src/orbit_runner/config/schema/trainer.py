@@ -8,7 +8,13 @@ from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.weights import (
     NEVER,
@@ -108,6 +114,9 @@ class FineTuning(Config):
 class TrainerConfig(Config):
     """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 
+    garden_only = garden_settings(
+        allow_tpu_summary=GardenOnly(False, "summaries are written between loops, on the host"),
+    )
     optimizer_config: Optimization = field(
         factory=Optimization,
         help="optimizer, learning rate, warmup and moving average of the weights",
@@ -361,11 +370,6 @@ class TrainerConfig(Config):
         None,
         weights=NEVER,
         help="run each evaluation as a single graph; null: if the task supports it",
-    )
-    allow_tpu_summary: bool = field(
-        False,
-        help="write summaries inside TPU steps",
-        ignored="summaries are written between loops, on the host",
     )
 
     def problems(self) -> Iterator[Problem]:

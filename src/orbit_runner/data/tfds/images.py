@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from orbit_runner.data.array_record import source as array_records
 from orbit_runner.data.array_record.files import ArrayRecordFiles
@@ -20,9 +20,6 @@ from orbit_runner.data.tfds.description import (
 from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.data.tfrecord.source import RecordSource, first_shape
 from orbit_runner.errors import DataError
-
-if TYPE_CHECKING:
-    from orbit_runner.config.schema.data import DataConfig
 
 _KEYS = ("image", "label")
 _CLASSES = ("Image", "ClassLabel")
@@ -100,7 +97,7 @@ def _find_keys(prepared: PreparedSplit) -> tuple[str, str]:
     return keys[0], keys[1]
 
 
-def _arguments(section: DataConfig, use: ImageUse) -> dict[str, object]:
+def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
     return {
         "tfds_name": section.tfds_name,
         "split": section.tfds_split,
