@@ -62,11 +62,11 @@ MINUS_ONE = {
 ZERO = {
     **dict.fromkeys(MINUS_ONE, _ANY),
     **dict.fromkeys(
-        ("intra_op_threads", "inter_op_threads", "per_gpu_thread_count", "num_workers",
+        ("intra_op_threads", "inter_op_threads", "num_workers",
          "num_parameter_servers", "train_steps", "train_epochs",
          "validation_epochs", "global_batch_size", "batch_tokens"), _LEFT),
     **dict.fromkeys(
-        ("num_packs", "num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
+        ("num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
          "prefetch_buffer_size", "max_bad_images", "max_bad_records", "color_jitter", "se_ratio", "mixup_alpha",
          "cutmix_alpha", "noise_multiplier", "gradient_clip_norm", "decay", "alpha",
          "bleu_examples", "num_eval_negatives", "validation_split", "test_split", "start_step", "report_interval",

@@ -54,8 +54,6 @@ CASES = [
     (MIRRORED, {"tf_data_service": "a:1"}, "tf_data_service", "got 'a:1', expected grpc://host:port"),
     (MIRRORED, {"tf_data_service": "grpc://a:1,b"}, "tf_data_service", "got 'b', expected grpc://host:port"),
     *((s, {"tpu": "local"}, "tpu", f"has no effect under `{s}`\nset runtime.distribution_strategy: tpu") for s in STRATEGIES if s != "tpu"),
-    *(("mirrored", {f: v}, f, "has no effect under `mirrored`") for f, v in (("tpu_zone", "x"), ("tpu_project", "x"), ("tpu_platform", "v3-8"))),
-    ("mirrored", {"tpu_enable_xla_dynamic_padder": False}, "tpu_enable_xla_dynamic_padder", "has no effect under `mirrored`"),
     ("mirrored", {"loss_scale": 2.0}, "loss_scale", "only float16 needs a loss scale"),
 ]  # fmt: skip
 
@@ -89,7 +87,7 @@ def test_contradictory_runtime_settings_are_reported_once(
         ("mirrored", {"num_gpus": 1, "num_virtual_devices": 2}),
         ("mirrored", {"num_gpus": 1, "all_reduce_alg": "nccl"}),
         ("one_device", {"num_evaluators": 1}),
-        ("tpu", {"tpu": "local", "tpu_platform": "v3-8", "tpu_enable_xla_dynamic_padder": True}),
+        ("tpu", {"tpu": "local"}),
     ],
 )
 def test_compatible_runtime_settings_are_accepted(

@@ -99,13 +99,6 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
             path="runtime.distribution_strategy",
             code="not-supported",
         )
-    if runtime.cluster_source == "none":
-        raise RunnerError(
-            "got `none`, but `runner launch` "
-            "describes the cluster itself\nremove it, or start the members with `runner run`",
-            path="runtime.cluster_source",
-            code="not-supported",
-        )
     if runtime.remote_cluster:
         raise RunnerError(
             "is not supported by `runner launch`, because one process "

@@ -194,7 +194,9 @@ def replay(
     `on_examined` is called with the run before the step, and the examination of the step. If the
     run ends before the step, raises the error that ended it, or `RunnerError`.
     """
-    check_before_start(limit_steps(plan.resolved, plan.last), plan.history.mode, directory)
+    check_before_start(
+        limit_steps(plan.resolved, plan.last), plan.history.mode, directory, alone=True
+    )
     if plan.start is not None:
         copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
         leave_best_out(directory, plan.resolved.config.trainer)

@@ -27,7 +27,6 @@ from orbit_runner.config.schema.plugins import (
 )
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.task_data import TaskData, task_data
-from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import DataError, SettingError, format_count
@@ -349,8 +348,6 @@ def _optimizer_problems(config: ExperimentConfig) -> Iterator[Problem]:
 
 
 def _split_problems(config: ExperimentConfig) -> Problems:
-    runtime = config.runtime
-    products = {1}
     for section in ("train", "eval"):
         by_runtime, by_task = config.declared_splits(section)
         if by_runtime.dims and by_task.dims and by_runtime.dims != by_task.dims:
@@ -362,21 +359,6 @@ def _split_problems(config: ExperimentConfig) -> Problems:
             )
         for split in (by_runtime, by_task):
             yield from _dims_problems(split, config.task.input_rank)
-            products.add(split.parts)
-    if runtime.num_cores_per_replica not in products:
-        yield Problem(
-            "runtime.num_cores_per_replica",
-            f"got {runtime.num_cores_per_replica}, which is not the product of any partition dims\n"
-            f"allowed: {', '.join(map(str, sorted(products)))}; "
-            "1: the product of the partition dims",
-            code="conflict",
-        )
-    if runtime.tpu_platform is not None and find_platform(runtime.tpu_platform) is None:
-        yield Problem(
-            "runtime.tpu_platform",
-            unknown_platform_message(runtime.tpu_platform),
-            code="not-allowed",
-        )
 
 
 def _dims_problems(split: Split, rank: int) -> Problems:

@@ -31,6 +31,7 @@ LOGICAL_REPLICAS = "runtime.logical_replicas"
 _SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 _OR_NATIVE = "or runtime.numerics: native"
 _NATIVE = "allowed: native"
+_ENVIRONMENT = "set the environment variable {}"
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
@@ -42,6 +43,15 @@ class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
     garden_only = garden_settings(
+        gpu_thread_mode=GardenOnly(None, _ENVIRONMENT.format("TF_GPU_THREAD_MODE")),
+        per_gpu_thread_count=GardenOnly(0, _ENVIRONMENT.format("TF_GPU_THREAD_COUNT")),
+        batchnorm_spatial_persistent=GardenOnly(
+            False, _ENVIRONMENT.format("TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT")
+        ),
+        num_packs=GardenOnly(1, "TensorFlow packs gradients as it does by default"),
+        tpu_platform=GardenOnly(None, "the TPU itself says which devices it has"),
+        tpu_enable_xla_dynamic_padder=GardenOnly(None, "XLA pads partial batches"),
+        num_cores_per_replica=GardenOnly(1, "it is the product of the partition dims"),
         default_shard_dim=GardenOnly(-1, _NO_SHARD_DIM, refused=True),
         use_tpu_mp_strategy=GardenOnly(False, _NO_SHARD_DIM, refused=True),
     )
@@ -116,13 +126,6 @@ class RuntimeConfig(Config):
         help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow, "
         "and reduction_to_one_device for virtual devices of a GPU",
     )
-    num_packs: int = field(
-        1,
-        ge=0,
-        le=65536,
-        weights=DEVICES,
-        help="number of packs that gradients are split into for all-reduce; 0: no packing",
-    )
     intra_op_threads: int = field(
         0,
         ge=0,
@@ -143,33 +146,6 @@ class RuntimeConfig(Config):
         le=4096,
         weights=NEVER,
         help="number of private threads for input pipelines; by default they share threads",
-    )
-    # The GPU runs kernels in the order of its stream, whatever thread launches them.
-    gpu_thread_mode: str | None = field(
-        None,
-        allowed=(None, "global", "gpu_private", "gpu_shared"),
-        weights=NEVER,
-        help="thread pool that launches GPU kernels; by default chosen by TensorFlow",
-    )
-    per_gpu_thread_count: int = field(
-        0,
-        ge=0,
-        le=1024,
-        weights=NEVER,
-        help="number of threads per GPU for gpu_thread_mode; 0: chosen by TensorFlow",
-    )
-    batchnorm_spatial_persistent: bool = field(
-        False, help="use cuDNN's faster spatial persistent batch normalization"
-    )
-    enable_winograd_nonfused: bool | None = field(
-        None, help="use cuDNN's non-fused Winograd convolutions; by default chosen by TensorFlow"
-    )
-    cluster_source: str = field(
-        "auto",
-        allowed=("auto", "none"),
-        weights=NEVER,
-        help="source of the cluster description; auto: the first of TF_CONFIG, worker_hosts and "
-        "Slurm that is available; none: the process runs alone",
     )
     num_workers: int = field(
         0,
@@ -238,24 +214,6 @@ class RuntimeConfig(Config):
         weights=NEVER,
         help="name or address of the TPU, or 'local'; by default detected from the environment",
     )
-    tpu_zone: str | None = field(
-        None, weights=NEVER, help="Google Cloud zone of a TPU given by name"
-    )
-    tpu_project: str | None = field(
-        None, weights=NEVER, help="Google Cloud project of a TPU given by name"
-    )
-    tpu_platform: str | None = field(
-        None, help="type of TPU, such as v3-8, for checking partition dims before connecting"
-    )
-    tpu_enable_xla_dynamic_padder: bool | None = field(
-        None, help="let XLA pad partial batches on TPUs; by default true"
-    )
-    num_cores_per_replica: int = field(
-        1,
-        ge=1,
-        le=65536,
-        help="number of TPU cores per replica: the product of the partition dims",
-    )
     train_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
@@ -267,13 +225,6 @@ class RuntimeConfig(Config):
         le=65536,
         help="on TPUs, the number of partitions of validation images along each dimension",
     )
-
-    def model_parallelism(self) -> dict[str, int]:
-        """Returns the model parallelism arguments for Model Garden's strategy factory."""
-        return {
-            "num_cores_per_replica": self.num_cores_per_replica,
-            "default_shard_dim": -1,
-        }
 
     @property
     def traits(self) -> StrategyTraits:
@@ -526,17 +477,13 @@ def _inert_tpu(runtime: RuntimeConfig) -> Problems:
                 code="no-effect",
             )
         return
-    for name in (
-        *("tpu", "tpu_zone", "tpu_project", "tpu_platform"),
-        "tpu_enable_xla_dynamic_padder",
-    ):
-        if getattr(runtime, name) is not None:
-            yield Problem(
-                name,
-                f"has no effect under `{runtime.distribution_strategy}`\n"
-                "set runtime.distribution_strategy: tpu",
-                code="no-effect",
-            )
+    if runtime.tpu is not None:
+        yield Problem(
+            "tpu",
+            f"has no effect under `{runtime.distribution_strategy}`\n"
+            "set runtime.distribution_strategy: tpu",
+            code="no-effect",
+        )
 
 
 def _data_service_problems(runtime: RuntimeConfig) -> Problems:
