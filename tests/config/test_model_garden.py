@@ -257,8 +257,8 @@ def test_config_file_written_by_model_garden_loads_unchanged(write: Callable[...
     for section in ("trainer", "runtime"):
         used = {n: v for n, v in written[section].items() if n in ours[section]}
         # One is a flag of Model Garden's drivers, and no setting.
-    without_effect = {*getattr(config, section).garden_only} - {"tpu_platform"}
-    assert {*written[section]} - {*used} == without_effect
+        without_effect = {*getattr(config, section).garden_only} - {"tpu_platform"}
+        assert {*written[section]} - {*used} == without_effect
         assert covers(ours[section], used)
 
 

@@ -133,7 +133,7 @@ class _Reader:
 
 
 def _base_error(message: str) -> ConfigError:
-    return ConfigError([Problem(BASE, message, code="bad-reference")])
+    return ConfigError.of(BASE, message, code="bad-reference")
 
 
 def _require_name(name: object) -> str:

@@ -210,16 +210,12 @@ class _Reader:
         """Counts a value. The target of an alias counts each time."""
         self._count += 1
         if self._count > _MAX_VALUES:
-            raise ConfigError(
-                [
-                    Problem(
-                        path, f"{_TOO_MANY}, including those of aliases", origin, code="bad-syntax"
-                    )
-                ]
+            raise ConfigError.of(
+                path, f"{_TOO_MANY}, including those of aliases", origin, code="bad-syntax"
             )
         if len(self._open) > MAX_DEPTH:
-            raise ConfigError(
-                [Problem("", f"{_TOO_DEEP}, including those of aliases", origin, code="bad-syntax")]
+            raise ConfigError.of(
+                "", f"{_TOO_DEEP}, including those of aliases", origin, code="bad-syntax"
             )
 
     def _check_tag(self, node: yaml.Node, path: str) -> None:

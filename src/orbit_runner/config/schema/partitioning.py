@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, not_supported
 from orbit_runner.config.schema.experiment import AXES, ExperimentConfig, Split
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
@@ -96,11 +96,10 @@ def _share_problems(config: ExperimentConfig, devices: int, mode: str) -> Proble
         ("trainer.eval_tf_function", config.trainer.eval_tf_function, EVALUATING),
     ):
         if mode in modes and not is_set:
-            yield Problem(
+            yield conflict(
                 path,
                 f"got false, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\n"
                 "allowed: true",
-                code="conflict",
             )
 
 
@@ -133,22 +132,20 @@ def run_problems(config: ExperimentConfig, mode: str) -> Problems:
 def _unequal_parts_problem(train: Split, evaluation: Split) -> Problem:
     got = str(evaluation) if evaluation.dims else "null (1 part)"
     train_text = str(train) if train.dims else "null (1 part)"
-    return Problem(
+    return conflict(
         evaluation.path,
         f"got {got}, but {train.path} is {train_text}; both use the same replicas\n"
         "set both to the same product, or run --mode=train and --mode=eval separately",
-        code="conflict",
     )
 
 
 def tpu_needed_problem(split: Split, runtime: RuntimeConfig) -> Problem:
     """Returns the problem with a split if there is no TPU, on which XLA splits the images."""
-    return Problem(
+    return not_supported(
         split.path,
         f"got {split} under `{runtime.distribution_strategy}`; only a TPU can split the images of "
         "a replica over several devices\n"
         "allowed: null; or set runtime.distribution_strategy to tpu",
-        code="not-supported",
     )
 
 

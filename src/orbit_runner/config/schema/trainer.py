@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, no_effect
 from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
@@ -375,23 +375,15 @@ class TrainerConfig(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
         if self.train_steps and self.train_epochs:
-            yield Problem(
-                "train_epochs",
-                f"train_steps is {self.train_steps}; set only one of them",
-                code="conflict",
+            yield conflict(
+                "train_epochs", f"train_steps is {self.train_steps}; set only one of them"
             )
         if self.train_tf_while_loop and not self.train_tf_function:
-            yield Problem(
-                "train_tf_function",
-                "train_tf_while_loop requires it; set both to false",
-                code="conflict",
+            yield conflict(
+                "train_tf_function", "train_tf_while_loop requires it; set both to false"
             )
         if self.eval_tf_while_loop and not self.eval_tf_function:
-            yield Problem(
-                "eval_tf_function",
-                "eval_tf_while_loop requires it; set both to false",
-                code="conflict",
-            )
+            yield conflict("eval_tf_function", "eval_tf_while_loop requires it; set both to false")
         if self.watch_interval % self.summary_interval:
             yield Problem(
                 "watch_interval",
@@ -406,10 +398,9 @@ class TrainerConfig(Config):
         yield from self._checkpoint_problems()
         if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
-            yield Problem(
+            yield conflict(
                 "best_checkpoint_export_subdir",
                 f"got {got!r}, which contains the other checkpoints",
-                code="conflict",
             )
         yield from self._export_problems()
 
@@ -420,31 +411,27 @@ class TrainerConfig(Config):
         for name, required in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)
             if value and not getattr(self, required):
-                yield Problem(
+                yield no_effect(
                     name,
                     f"got {value!r}, which has no effect without {required}\nset both or neither",
-                    code="no-effect",
                 )
 
         if self.best_checkpoints_to_keep > 1 and not self.best_checkpoint_export_subdir:
-            yield Problem(
+            yield no_effect(
                 "best_checkpoints_to_keep",
                 f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
                 f"set {subdir} and {metric}",
-                code="no-effect",
             )
         if self.max_skipped_steps != 10 and self.on_nonfinite != "skip":
-            yield Problem(
+            yield no_effect(
                 "max_skipped_steps",
                 f"got {self.max_skipped_steps}, which has no effect without on_nonfinite: skip",
-                code="no-effect",
             )
         if self.keep_checkpoint_interval and self.max_to_keep is None:
-            yield Problem(
+            yield no_effect(
                 "keep_checkpoint_interval",
                 f"got {self.keep_checkpoint_interval}, which has no effect, because max_to_keep is "
                 "null, which keeps all checkpoints",
-                code="no-effect",
             )
 
     @property
@@ -492,28 +479,25 @@ class TrainerConfig(Config):
         action = self.on_nonfinite
         trials = self.recovery_max_trials
         if action == "rollback" and not self.rolls_back:
-            yield Problem(
+            yield conflict(
                 "on_nonfinite",
                 f"got 'rollback', but recovery_max_trials is {trials}\n"
                 "set trainer.recovery_max_trials to the maximum number of rollbacks",
-                code="conflict",
             )
         if action in ("stop", "skip") and self.rolls_back:
-            yield Problem(
+            yield conflict(
                 "on_nonfinite",
                 f"got {action!r}, but recovery_max_trials is {trials}, which rolls back\n"
                 "set only one of them; allowed with recovery_max_trials: null, 'rollback'",
-                code="conflict",
             )
 
     def _checkpoint_problems(self) -> Iterator[Problem]:
         kept = self.keep_checkpoint_interval
         steps = self.checkpoint_steps
         if kept and not steps:
-            yield Problem(
+            yield conflict(
                 "keep_checkpoint_interval",
                 f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
-                code="conflict",
             )
         elif kept and kept % steps:
             yield Problem(
@@ -523,13 +507,12 @@ class TrainerConfig(Config):
                 code="not-divisible",
             )
         if self.checkpoint_time_interval is not None and self.rolls_back:
-            yield Problem(
+            yield conflict(
                 "checkpoint_time_interval",
                 f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
                 f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
                 "weights, would depend on the time\n"
                 "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
-                code="conflict",
             )
 
     def _export_problems(self) -> Iterator[Problem]:
@@ -543,10 +526,8 @@ class TrainerConfig(Config):
                     )
             return
         if _is_same_directory(self.export_subdir, "checkpoints", best):
-            yield Problem(
-                "export_subdir",
-                f"got {self.export_subdir!r}, which contains checkpoints",
-                code="conflict",
+            yield conflict(
+                "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
             )
         for name in self.export_formats:
             if name not in EXPORT_FORMATS:
@@ -568,10 +549,8 @@ class TrainerConfig(Config):
                 code="not-set",
             )
         if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
-            yield Problem(
-                "export_weights",
-                "got 'plain', but the best checkpoint contains averaged weights",
-                code="conflict",
+            yield conflict(
+                "export_weights", "got 'plain', but the best checkpoint contains averaged weights"
             )
 
     def _schedule_problems(self) -> Iterator[Problem]:
