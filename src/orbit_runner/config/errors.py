@@ -76,6 +76,11 @@ def not_supported(path: str, message: str) -> Problem:
     return Problem(path, message, code="not-supported")
 
 
+def not_set(path: str, message: str) -> Problem:
+    """Returns the problem with a value that is missing."""
+    return Problem(path, message, code="not-set")
+
+
 def no_effect(path: str, message: str) -> Problem:
     """Returns the problem with a value that nothing uses."""
     return Problem(path, message, code="no-effect")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem, parent_path
+from orbit_runner.config.errors import ConfigError, Origin, Problem, not_set, parent_path
 from orbit_runner.config.parsing.bases import load_with_bases
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.gin_files import (
@@ -402,7 +402,7 @@ def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
 def _require_task(builder: Builder) -> None:
     if not any(path == "task.name" or path == "task" for path in builder.origins):
         message = "no task is set; pass --experiment=NAME (see `runner list`) or set task.name"
-        builder.problems.append(Problem("task.name", message, code="not-set"))
+        builder.problems.append(not_set("task.name", message))
 
 
 def _check_paths(builder: Builder, config: Config) -> None:

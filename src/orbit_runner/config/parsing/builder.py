@@ -25,6 +25,7 @@ from orbit_runner.config.parsing.tree import (
     Section,
     drop_lower_layers,
     leaves,
+    plain_value,
     resolve_null,
     section_of,
 )
@@ -194,7 +195,7 @@ class Builder:
                 self._add_problem(path, message, node.origin, "not-supported")
             return built
         if isinstance(node, Section):
-            node = Leaf(_plain_value(node), node.origin)
+            node = Leaf(plain_value(node), node.origin)
         item = item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             return self._build_list(item, base, node.value, node.origin, path)
@@ -231,7 +232,7 @@ class Builder:
         node: Leaf | Section, path: str,
     ) -> object:  # fmt: skip
         self.origins[path] = node.origin
-        written = _plain_value(node)
+        written = plain_value(node)
         if field.metadata.get("lowercase") and isinstance(written, str):
             written = written.lower()
         # Model Garden's experiments may start from values other than the defaults of their classes.
@@ -255,7 +256,7 @@ class Builder:
         return value
 
     def _check_garden_only(self, setting: GardenOnly, node: Leaf | Section, path: str) -> None:
-        value = _plain_value(node)
+        value = plain_value(node)
         if value == setting.default:
             return
         code = "not-supported" if setting.refused else "no-effect"
@@ -393,12 +394,6 @@ def _config_class(hint: object, base: object) -> type[Config] | None:
     if isinstance(base, Config):
         return type(base)
     return next((option for option in options_of(hint) if is_config(option)), None)
-
-
-def _plain_value(node: Leaf | Section) -> object:
-    if isinstance(node, Leaf):
-        return node.value
-    return {key: _plain_value(child) for key, child in node.children.items()}
 
 
 def _lower_leaves(section: Section, layer: int, kept: Section | None = None) -> dict[str, Leaf]:

@@ -103,9 +103,13 @@ def find_file(name: str, including_dir: Path | None = None) -> Path:
     the URL of an object, which is copied to the local cache. `including_dir`, the directory of an
     including file, is searched first.
     """
-    remote = remote_file(name, including_dir)
-    if remote is not None:
-        return remote
+    if is_remote(name):
+        from orbit_runner.storage.staging import stage_file
+
+        try:
+            return stage_file(name)
+        except PathError as error:
+            raise ConfigError.of("", str(error), code=error.code) from None
     name = strip_file_scheme(name)
     roots = [root for root in (including_dir, Path.cwd(), shipped_root()) if root is not None]
     for root in roots:
@@ -134,28 +138,6 @@ def _read_stream(path: Path) -> bytes:
     # Cached, because a pipe can be read only once, and some commands resolve experiments twice.
     with path.open("rb") as file:
         return file.read(_MAX_BYTES + 1)
-
-
-def remote_file(name: str, including_dir: Path | None) -> Path | None:
-    """Returns the local copy of a config file in an object store, or None for a local file.
-
-    `including_dir` is the directory of the including file, which may be a local copy as well.
-    Raises ConfigError if the object does not exist or cannot be read.
-    """
-    if not is_remote(name) and including_dir is None:
-        return None
-    from orbit_runner.storage.staging import origin_of, stage_file
-
-    above = origin_of(including_dir) if including_dir is not None else None
-    try:
-        if is_remote(name):
-            return stage_file(name)
-        if above is not None:
-            return stage_file(f"{above}/{name}")
-    except PathError as error:
-        if is_remote(name):
-            raise ConfigError.of("", str(error), code=error.code) from None
-    return None
 
 
 def read_text(path: Path, label: str) -> str:

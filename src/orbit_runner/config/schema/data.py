@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem, conflict, no_effect
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
 from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
@@ -209,7 +209,7 @@ class DataConfig(Config):
             for name, example in section.traits.required:
                 if not getattr(section, name):
                     path = f"mixture[{number}].{name}" if is_mixed else name
-                    yield Problem(path, f"is not set; for example, {example}", code="not-set")
+                    yield not_set(path, f"is not set; for example, {example}")
         for problem in self.unread():
             if getattr(self, problem.path) != default_setting(self, problem.path):
                 yield problem

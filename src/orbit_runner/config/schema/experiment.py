@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.errors import Problem, conflict, no_effect, not_supported
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, not_supported
 from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.schema.base import (
     Config,
@@ -339,7 +339,7 @@ def _optimizer_problems(config: ExperimentConfig) -> Iterator[Problem]:
         choice = getattr(section, name)
         if choice.type is None:
             allowed = ", ".join(choice.choices())
-            yield Problem(f"{path}.{name}.type", f"is not set\nallowed: {allowed}", code="not-set")
+            yield not_set(f"{path}.{name}.type", f"is not set\nallowed: {allowed}")
 
 
 def _split_problems(config: ExperimentConfig) -> Problems:

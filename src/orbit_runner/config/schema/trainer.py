@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
-from orbit_runner.config.errors import Problem, conflict, no_effect
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
 from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
@@ -57,10 +57,8 @@ class EarlyStopping(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if no criterion is set."""
         if self.patience is None and self.threshold is None:
-            yield Problem(
-                "patience",
-                "neither patience nor threshold is set, so training never stops early",
-                code="not-set",
+            yield not_set(
+                "patience", "neither patience nor threshold is set, so training never stops early"
             )
 
 
@@ -99,15 +97,11 @@ class FineTuning(Config):
         for name in ("unfreeze", "learning_rates"):
             for index, item in enumerate(getattr(self, name)):
                 if not item.layers:
-                    yield Problem(
-                        f"{name}[{index}].layers",
-                        f"is not set; it needs {_LAYER_PATTERNS}",
-                        code="not-set",
+                    yield not_set(
+                        f"{name}[{index}].layers", f"is not set; it needs {_LAYER_PATTERNS}"
                     )
         if self.unfreeze and not self.freeze:
-            yield Problem(
-                "unfreeze", "no layer is frozen, because freeze is not set", code="not-set"
-            )
+            yield not_set("unfreeze", "no layer is frozen, because freeze is not set")
 
 
 @config_class
@@ -442,9 +436,7 @@ class TrainerConfig(Config):
     def length_problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) if a run could not train, because it has no steps."""
         if not self.has_length:
-            yield Problem(
-                "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
-            )
+            yield not_set("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
 
     @property
     def rolls_back(self) -> bool:
@@ -521,9 +513,7 @@ class TrainerConfig(Config):
         if not self.export_subdir:
             for name in ("export_checkpoint", "export_weights", "export_formats"):
                 if getattr(self, name):
-                    yield Problem(
-                        "export_subdir", f"must be set, because {name} is set", code="not-set"
-                    )
+                    yield not_set("export_subdir", f"must be set, because {name} is set")
             return
         if _is_same_directory(self.export_subdir, "checkpoints", best):
             yield conflict(
@@ -537,17 +527,11 @@ class TrainerConfig(Config):
                     code="not-allowed",
                 )
         if self.export_checkpoint == "best" and not best:
-            yield Problem(
-                "export_checkpoint",
-                "got 'best', but best_checkpoint_export_subdir is not set",
-                code="not-set",
+            yield not_set(
+                "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
             )
         if self.export_weights == "average" and ema is None:
-            yield Problem(
-                "export_weights",
-                "got 'average', but optimizer_config.ema is not set",
-                code="not-set",
-            )
+            yield not_set("export_weights", "got 'average', but optimizer_config.ema is not set")
         if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
             yield conflict(
                 "export_weights", "got 'plain', but the best checkpoint contains averaged weights"
