@@ -7,9 +7,13 @@ from collections.abc import Iterator, Mapping
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, raise_problems
-from orbit_runner.distribute.cluster.from_config import from_config, parse_remote_cluster
 from orbit_runner.distribute.cluster.slurm import from_slurm, is_slurm
-from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
+from orbit_runner.distribute.cluster.sources import (
+    NAME,
+    from_config,
+    from_tf_config,
+    parse_remote_cluster,
+)
 
 Environ = Mapping[str, str]
 
