@@ -117,14 +117,11 @@ def _end_process(reason: str) -> None:
 class Watch:
     """Watches the servers of a run, in a separate thread: TensorFlow may wait for them forever.
 
-    The run is lost if a parameter server is gone, if a member hangs, or if no worker is left. It is
-    not lost if one worker is gone: others do its work, and another process may replace it.
-
-    A member hangs if it has not answered for `silence` seconds. If no worker is left, the watch
-    waits `patience` seconds for one. `give_up` is called with the reason if the process is still
-    running another `silence` seconds after a loss, because it waits inside TensorFlow; by default,
-    it ends the process. `tell` is called with a message when a worker is gone, and when one is
-    back; by default, it prints to stderr.
+    The run is lost if a parameter server is gone, if a member has not answered for `silence`
+    seconds, or if there is no worker for `patience` seconds. If one worker is gone, others do its
+    work. `give_up` is called with the reason if the process is still running another `silence`
+    seconds after a loss, because it waits inside TensorFlow. `tell` is called with a message when a
+    worker is gone, and when one is back.
     """
 
     def __init__(
@@ -214,11 +211,8 @@ def server_watch_scope(
     """
     servers = servers_of(cluster_of(strategy))
     lost = False
-    watch = _watches[strategy] = Watch(
-        servers,
-        silence=float(runtime.heartbeat_timeout),
-        patience=float(runtime.cluster_start_timeout),
-    )
+    silence, patience = runtime.heartbeat_timeout, runtime.cluster_start_timeout
+    watch = _watches[strategy] = Watch(servers, silence=silence, patience=patience)
     try:
         yield
     except Exception as error:
@@ -314,10 +308,7 @@ def _start_server(cluster: Cluster) -> object:
 
 
 class RunEnd:
-    """Files by which a chief and its servers tell each other, in the run directory, that they end.
-
-    The chief begins, and `me` is None for it; servers may start before it.
-    """
+    """Files in the run directory, by which a chief (`me` is None) and its servers tell their end."""
 
     def __init__(self, model_dir: Path, me: Member | None = None) -> None:
         self._folder = model_dir / ".cluster"
@@ -340,10 +331,7 @@ class RunEnd:
         return [" ".join(note.stem.split("-")[1:]) for note in notes]
 
     def tell_servers(self, code: int) -> None:
-        """Tells the servers the exit code of the run, so that they exit.
-
-        Must not be called if the chief will be started again and use the same servers.
-        """
+        """Tells the servers the exit code of the run, unless the chief will be started again."""
         _write(self._ended, code)
 
     def tell_chief(self) -> None:
