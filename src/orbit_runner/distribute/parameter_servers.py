@@ -308,7 +308,7 @@ def _start_server(cluster: Cluster) -> object:
 
 
 class RunEnd:
-    """Files in the run directory, by which a chief (`me` is None) and its servers tell their end."""
+    """Files in the run directory by which a chief (`me` is None) and its servers tell their end."""
 
     def __init__(self, model_dir: Path, me: Member | None = None) -> None:
         self._folder = model_dir / ".cluster"

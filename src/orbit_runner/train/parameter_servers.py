@@ -222,8 +222,8 @@ class ChiefEvaluator(Evaluator):
         """
         ema = self._remote.ema
         averages = {} if ema is None else {id(weight): averaged for weight, averaged in ema.pairs()}
-        sources = self._remote.model.variables
-        for source, target in zip(sources, self._state.model.variables, strict=True):
+        pairs = zip(self._remote.model.variables, self._state.model.variables, strict=True)
+        for source, target in pairs:
             target.assign(averages.get(id(source), source).numpy())
         return super().evaluate(num_steps)
 

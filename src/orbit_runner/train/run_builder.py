@@ -271,7 +271,7 @@ def _build_stop_requests(
     return StopRequests(
         workers,
         SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint),
-        RunEnd(model_dir) if served else None,
+        RunEnd(model_dir).leaving_members if served else list,
         note,
         at_step=at_step,
         limits=limits,
