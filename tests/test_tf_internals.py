@@ -206,7 +206,6 @@ class Bare:
         ("_num_workers", tf_internals.worker_count),
         ("_flatten_layers", tf_internals.all_layers),
         ("_locked", tf_internals.unlock),
-        ("_name", lambda bare: tf_internals.name_sharded_variable(bare, "kernel")),
         ("_non_trainable_weights", lambda bare: tf_internals.set_own_other_weights(bare, ())),
     ],
 )
@@ -227,11 +226,6 @@ def test_missing_attribute_is_an_error(name: str, use: Callable[[Any], Any]) -> 
             "tf_keras.src.utils.tf_utils:set_random_seed",
             "generator",
             lambda: tf_internals.set_keras_generator(None),
-        ),
-        (
-            "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__",
-            "_sharded_container",
-            lambda: tf_internals.container_of_shard(tf.Variable(1.0)),
         ),
         (
             "tensorflow.python.checkpoint.restore:CheckpointPosition.create_slot_variable_position",

@@ -84,7 +84,6 @@ _PARTS = {
         "FuncGraph=__internal__.FuncGraph reciprocal=math.reciprocal "
         "autograph_convert=__internal__.autograph.tf_convert "
         "autograph_status=__internal__.autograph.control_status_ctx "
-        "ShardedVariable=__internal__.distribute.ShardedVariable "
         "supports_no_merge_call=__internal__.distribute.strategy_supports_no_merge_call "
         "Trackable=__internal__.tracking.Trackable "
         "CheckpointInitialValueCallable=__internal__.tracking.CheckpointInitialValueCallable"
@@ -352,22 +351,6 @@ def cluster_of(strategy: tf.distribute.ParameterServerStrategy) -> Any:
     return _get(strategy, "_cluster_resolver").cluster_spec().as_dict()
 
 
-def wrap_variable_creation(
-    strategy: tf.distribute.Strategy,
-    wrap: Callable[[Callable[..., tf.Variable]], Callable[..., tf.Variable]],
-) -> None:
-    """Replaces the method of a strategy that creates a variable from (next creator, **kwargs)."""
-    extended = strategy.extended
-    _set(extended, "_create_variable", wrap(_get(extended, "_create_variable")))
-
-
-def variable_partitioner(
-    strategy: tf.distribute.ParameterServerStrategy,
-) -> Callable[..., Sequence[int]] | None:
-    """Returns the partitioner of a `ParameterServerStrategy`, None if it has none."""
-    return _get(strategy.extended, "_variable_partitioner")
-
-
 def coordinator_workers(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> Sequence[Any]:
     """Returns the workers of a `ClusterCoordinator`."""
     workers: Sequence[Any] = _get(_get(coordinator, "_cluster"), "workers")
@@ -377,19 +360,6 @@ def coordinator_workers(coordinator: tf.distribute.coordinator.ClusterCoordinato
 def set_type_spec(value: object, spec: tf.TypeSpec) -> None:
     """Sets the type of a value on a worker."""
     _set(value, "_type_spec", spec)
-
-
-def container_of_shard(variable: tf.Variable) -> Any:
-    """Returns the `ShardedVariable` that a variable is a shard of, None if it is not a shard."""
-    path = "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__"
-    _require_use(path, "_sharded_container")
-    container = getattr(variable, "_sharded_container", None)
-    return None if container is None else container()
-
-
-def name_sharded_variable(variable: object, name: str) -> None:
-    """Sets the name of a `ShardedVariable`."""
-    _set(variable, "_name", name)
 
 
 def read_first_replica(variable: tf.Variable) -> None:

@@ -25,8 +25,7 @@ from orbit_runner.determinism.numerics import (
 )
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
-from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
-from orbit_runner.distribute.process_group import Workers
+from orbit_runner.distribute.process_group import Workers, is_asynchronous, local_strategy
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.remote_runs import training_scope

@@ -35,10 +35,6 @@ SERVERS = "--runtime.distribution_strategy=parameter_server"
         (["--workers=2", "--ps=1", "--", MLP, WORKERS], "not-supported", "--ps"),
         (["--workers=-1", "--", MLP, WORKERS], "out-of-range", "--workers"),
         (
-            ["--workers=2", "--", MLP, WORKERS, "--runtime.cluster_source=none"],
-            "not-supported", "runtime.cluster_source",
-        ),
-        (
             ["--workers=3", "--", MLP, WORKERS, "--task.validation_data.global_batch_size=129"],
             "not-divisible", "task.train_data.global_batch_size",
         ),

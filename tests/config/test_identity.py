@@ -85,7 +85,6 @@ HARMLESS = {
     "task.validation_data.enable_tf_data_service": True,
     "task.validation_data.tf_data_service_address": "grpc://a:1",
     "runtime.dataset_num_private_threads": 7,
-    "runtime.cluster_source": "none",
     "runtime.worker_hosts": "a:1",
     "runtime.task_index": 7,
     "runtime.num_evaluators": 1,
@@ -95,10 +94,6 @@ HARMLESS = {
     "runtime.grace_period": 7.0,
     "runtime.tf_data_service": "grpc://a:1",
     "runtime.tpu": "local",
-    "runtime.tpu_zone": "other",
-    "runtime.tpu_project": "other",
-    "runtime.gpu_thread_mode": "global",
-    "runtime.per_gpu_thread_count": 7,
     "runtime.inter_op_threads": 7,
     "runtime.xla_cache_dir": "other",
 }

@@ -185,7 +185,7 @@ def test_unknown_setting_is_rejected_at_any_depth(
         (f"{LR}.type", "cosin", "not-allowed"),
         ("trainer.optimizer_config.warmup.type", "type", "not-allowed"),
         ("runtime.distribution_strategy", "miror", "not-allowed"),
-        ("runtime.gpu_thread_mode", "x", "not-allowed"),
+        ("runtime.all_reduce_alg", "x", "not-allowed"),
         ("task.train_data.augment", "Crop", "not-allowed"),
         ("task.model", "cnn", "wrong-type"),
         ("trainer", "5", "wrong-type"),
@@ -351,7 +351,6 @@ def test_config_classes_are_frozen_and_choices_default_to_none() -> None:
     [
         ("enable_xla", "yes", True),
         ("deterministic", "Off", False),
-        ("enable_winograd_nonfused", "no", False),
         ("distribution_strategy", "off", "off"),
         ("tpu", "on", "on"),
     ],

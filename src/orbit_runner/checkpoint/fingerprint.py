@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_finite, is_trained
-from orbit_runner.distribute.sharded_variables import is_variable, name_of
 from orbit_runner.tf_internals import TrackableObjectGraph
+from orbit_runner.utils.variables import variable_name
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow counts the saves here. A resumed run has made fewer of them.
@@ -46,9 +46,9 @@ def weights_fingerprint(model: tf.Module) -> str:
     """Returns the fingerprint of a model's weights, by variable names."""
     variables = tf.train.TrackableView(model).descendants()
     return fingerprint(
-        tensor_line(name_of(variable), variable.numpy())
+        tensor_line(variable_name(variable), variable.numpy())
         for variable in variables
-        if is_variable(variable)
+        if isinstance(variable, tf.Variable)
     )
 
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.distribute.sharded_variables import name_of
-
-if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
-
+from orbit_runner.utils.variables import variable_name
 
 # A loss scale may overflow, and the learning rate in an optimizer is a copy of its schedule's.
 _NOT_TRAINED_PART = frozenset({"loss_scale", "_current_learning_rate"})
@@ -49,14 +44,14 @@ def _is_inexact(dtype: np.dtype) -> bool:
     return bool(kind.is_floating or kind.is_complex)
 
 
-def non_finite_variables(variables: Iterable[Variable]) -> list[NonFiniteTensor]:
+def non_finite_variables(variables: Iterable[tf.Variable]) -> list[NonFiniteTensor]:
     """Returns the variables with values that are NaN or infinite."""
     tensors = []
     for variable in variables:
         if variable.dtype.is_floating or variable.dtype.is_complex:
             value = np.asarray(variable.numpy())
             if count := count_non_finite(value):
-                tensors.append(NonFiniteTensor(name_of(variable), count, value.size))
+                tensors.append(NonFiniteTensor(variable_name(variable), count, value.size))
     return tensors
 
 

@@ -20,8 +20,6 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_finge
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.distribute.parameter_server import io_device
-from orbit_runner.distribute.sharded_variables import cache_sharded_slots
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
 from orbit_runner.state.ema import RECOVERIES
 from orbit_runner.state.train_state import TrainState
@@ -29,6 +27,17 @@ from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tf_internals import Trackable
+
+
+def io_device(checkpoint: tf.train.Checkpoint) -> str | None:
+    """Returns the device that writes and reads a checkpoint, or None for TensorFlow's choice.
+
+    TensorFlow would choose the parameter servers if they hold variables, but they may not see the
+    directory, or see it under another path.
+    """
+    descendants = tf.train.TrackableView(checkpoint).descendants()
+    served = any("/job:ps" in str(getattr(variable, "device", "")) for variable in descendants)
+    return "/job:chief/replica:0/task:0/device:CPU:0" if served else None
 
 
 class Restorer:
@@ -44,7 +53,6 @@ class Restorer:
         self._checkpoint = checkpoint
         self._strategy = strategy
         self._default_items = state.items()
-        cache_sharded_slots(state.optimizer)
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
         # The config determines these, and may change them with --resume=override.
         self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]

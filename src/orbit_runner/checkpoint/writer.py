@@ -18,7 +18,7 @@ from orbit_runner.checkpoint.disk_errors import describe_failed_write, require_d
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.distribute.parameter_server import io_device
+from orbit_runner.checkpoint.restore import io_device
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.state.replica_state import has_combined_variables

@@ -7,7 +7,12 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.parsing.conversion import describe_type, is_config, options_of
+from orbit_runner.config.parsing.conversion import (
+    describe_type,
+    is_config,
+    item_class,
+    options_of,
+)
 from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.serialize import plain_value
@@ -165,11 +170,3 @@ def default_section(hint: object) -> Config | None:
     """Returns the section that a type contains, with its defaults, or None."""
     cls = next((option for option in options_of(hint) if is_config(option)), None)
     return None if cls is None else cls()
-
-
-def item_class(hint: object) -> type[Config] | None:
-    """Returns the class of the sections in a list, or None if the type is not such a list."""
-    for option in options_of(hint):
-        if typing.get_origin(option) is list:
-            return next((item for item in typing.get_args(option) if is_config(item)), None)
-    return None

@@ -13,9 +13,9 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.describe import default_section, item_class, registry_names, remark
+from orbit_runner.config.describe import default_section, registry_names, remark
 from orbit_runner.config.durations import ALLOWED, PATTERN
-from orbit_runner.config.parsing.conversion import describe_type, options_of
+from orbit_runner.config.parsing.conversion import describe_type, item_class, options_of
 from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, GardenOnly, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -216,25 +216,8 @@ def _conditions(key: str, by_name: Mapping[str, Schema], otherwise: Schema) -> l
 
 def _any_of_schema(schemas: Sequence[Schema]) -> Schema:
     """Returns a schema that any of several schemas satisfies."""
-    distinct = _distinct_schemas(schemas)
-    if len(distinct) > 1:
-        # Descriptions and defaults do not decide what is valid.
-        bare = [{k: v for k, v in s.items() if k not in _ANNOTATIONS} for s in distinct]
-        if len(_distinct_schemas(bare)) > 1:
-            return {**_common_keywords(distinct, ("description",)), "anyOf": distinct}
-        return {**_common_keywords(distinct, _ANNOTATIONS), **bare[0]}
-    return distinct[0]
-
-
-_ANNOTATIONS = ("description", "default")
-
-
-def _distinct_schemas(schemas: Iterable[Schema]) -> list[Schema]:
-    distinct: list[Schema] = []
-    for schema in schemas:
-        if schema not in distinct:
-            distinct.append(schema)
-    return distinct
+    distinct = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
+    return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
 
 def _garden_only_schema(setting: GardenOnly) -> Schema:
@@ -242,15 +225,6 @@ def _garden_only_schema(setting: GardenOnly) -> Schema:
     # Editors of the Visual Studio Code family show the message, and do not suggest the setting.
     about: Schema = {"deprecated": True, "deprecationMessage": f"no effect: {setting.reason}"}
     return about | ({"enum": [setting.default]} if setting.refused else {})
-
-
-def _common_keywords(schemas: Sequence[Schema], keys: Iterable[str]) -> Schema:
-    first, *others = schemas
-    return {
-        key: first[key]
-        for key in keys
-        if key in first and all(other.get(key, _common_keywords) == first[key] for other in others)
-    }
 
 
 def _describe_setting(meta: Metadata, path: str) -> Schema:

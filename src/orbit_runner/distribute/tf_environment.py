@@ -35,16 +35,8 @@ def set_import_environment(environ: Mapping[str, str]) -> None:
 
 def required_variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
     """Yields the names and values of the environment variables that the settings require."""
-    if runtime.gpu_thread_mode:
-        yield "TF_GPU_THREAD_MODE", runtime.gpu_thread_mode
-    if runtime.per_gpu_thread_count:
-        yield "TF_GPU_THREAD_COUNT", str(runtime.per_gpu_thread_count)
-    if runtime.batchnorm_spatial_persistent:
-        yield "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT", "1"
     if runtime.xla_cache_dir:
         yield XLA_FLAGS, _prepare_xla_cache(runtime.xla_cache_dir)
-    if runtime.enable_winograd_nonfused is not None:
-        yield "TF_ENABLE_WINOGRAD_NONFUSED", str(int(runtime.enable_winograd_nonfused))
     if runtime.is_portable:  # Last: it also unsets variables.
         yield from portable.VARIABLES.items()
 

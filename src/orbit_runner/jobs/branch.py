@@ -415,7 +415,7 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
 def _repeat_steps(plan: BranchPlan, directory: Path, after: int, progress: Progress) -> None:
     resolved = convert_to_single_process(plan.before, plan.reference.strategy)
     original = dataclasses.replace(plan.original, resolved=resolved)
-    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory)
+    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory, alone=True)
     check_data(original)
     with progress.shown_scope():
         begin = "the beginning" if after < 0 else f"the checkpoint of step {after}"

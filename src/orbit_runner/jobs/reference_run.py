@@ -35,8 +35,6 @@ MACHINE_SETTINGS = (
     "runtime.intra_op_threads",
     "runtime.inter_op_threads",
     "runtime.dataset_num_private_threads",
-    "runtime.gpu_thread_mode",
-    "runtime.per_gpu_thread_count",
     "runtime.enable_xla",
     "runtime.xla_cache_dir",
     "task.train_data.data_dir",
@@ -224,7 +222,6 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
         )
     changes: dict[str, object] = {
         "tf_data_service": None,
-        "cluster_source": "none",
         "worker_hosts": None,
         "task_index": -1,
     }

@@ -238,7 +238,9 @@ def replay(plan: ReplayPlan, directory: Path, progress: Progress) -> Replay:
 
     If the run ends before the step, raises the error that ended it, or `RunnerError`.
     """
-    check_before_start(limit_steps(plan.resolved, plan.last), plan.history.mode, directory)
+    check_before_start(
+        limit_steps(plan.resolved, plan.last), plan.history.mode, directory, alone=True
+    )
     if plan.start is not None:
         copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
     with progress.shown_scope():

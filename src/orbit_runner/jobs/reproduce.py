@@ -51,9 +51,8 @@ def reproduce_run(
     Returns the comparison, and the error that ended the repetition early, if any. Divergence is a
     result, and not such an error.
     """
-    check_before_start(
-        limit_steps(original.resolved, original.record.step), original.history.mode, directory
-    )
+    limited = limit_steps(original.resolved, original.record.step)
+    check_before_start(limited, original.history.mode, directory, alone=True)
     data = check_data(original)
     if original.start is not None:
         with _source_scope(original) as source:
@@ -166,7 +165,7 @@ def reproduce_published(
     published = read_published()
     run = published.runs[name]
     resolved = portable_experiment(name, run.step, imports=imports)
-    check_before_start(resolved, _MODE, directory)
+    check_before_start(resolved, _MODE, directory, alone=True)
     notes = tuple(_find_notes(resolved, run, published.numerics))
     with progress.shown_scope(), setting_error_scope(resolved):
         if notes:

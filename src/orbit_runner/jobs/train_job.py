@@ -19,7 +19,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, MemberLost
-from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
+from orbit_runner.distribute.parameter_servers import RunEnd, serve_role
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import DataError, ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
@@ -118,11 +118,8 @@ def compare_data(job: Job) -> DataRecord:
 def serve(job: Job) -> int:
     """Serves this process's devices until the chief is done. Returns the exit code."""
     prepare_process(job)
-    from orbit_runner.distribute.servers import serve_role
-
     assert job.cluster is not None
-    shutdown = ServerShutdown(job.model_dir, job.cluster.me)
-    return serve_role(job.cluster, run_exit_code=shutdown.run_exit_code, announce=shutdown.announce)
+    return serve_role(job.cluster, RunEnd(job.model_dir, job.cluster.me))
 
 
 def prepare_process(job: Job) -> None:
@@ -218,16 +215,16 @@ def _server_shutdown_scope(job: Job) -> Iterator[None]:
     if not runtime.traits.is_asynchronous or runtime.remote_cluster:
         yield
         return
-    shutdown = ChiefShutdown(job.model_dir)
-    shutdown.begin()
+    run_end = RunEnd(job.model_dir)
+    run_end.begin()
     try:
         yield
     except MemberLost:
         raise
     except BaseException as error:
-        shutdown.end(getattr(error, "exit_code", 1))
+        run_end.tell_servers(getattr(error, "exit_code", 1))
         raise
-    shutdown.end(0)
+    run_end.tell_servers(0)
 
 
 def _make_callbacks(

@@ -79,7 +79,7 @@ def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
         resolved = convert_to_single_process(
             run.resolved, run.record.strategy if run.record else ""
         )
-        check_before_start(resolved, run.history.mode, directory)
+        check_before_start(resolved, run.history.mode, directory, alone=True)
         now = fingerprint_of(localize(resolved.config).task)
     except RunnerError as error:
         raise RunnerError(f"{name} cannot be run again: {error}", code="not-repeatable") from error

@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
     import tf_keras
 
-    from orbit_runner.distribute.sharded_variables import Variable
-
     # An optimizer of Keras, of either kind.
     Optimizer: TypeAlias = tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer
     # Pairs of a gradient, which may be sparse or None, and its variable.
-    GradsAndVars: TypeAlias = Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, Variable]]
+    GradsAndVars: TypeAlias = Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, tf.Variable]]
 
     class AppliesGradients(Protocol):
         """An optimizer, or an object that passes gradients on to one."""
@@ -100,7 +98,7 @@ class LayerRateOptimizer(OptimizerProxy):
             self._scale(scaled, before)
         return result
 
-    def _scale(self, variables: list[Variable], before: list[tf.Tensor]) -> None:
+    def _scale(self, variables: list[tf.Variable], before: list[tf.Tensor]) -> None:
         def update(
             strategy: tf.distribute.Strategy,
             before: Sequence[tf.Tensor | tf.distribute.DistributedValues],

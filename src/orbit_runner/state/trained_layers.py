@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import FineTuning
-from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.tasks.layer_names import (
@@ -261,7 +260,7 @@ def _training_settings(
 
 
 def _source(layer: NamedLayer, loaded: LoadedWeights | None) -> str:
-    weights = merge_shards(layer.weights)
+    weights = layer.weights
     count = 0 if loaded is None else sum(id(weight) in loaded.variables for weight in weights)
     if loaded is None or not count:
         return ""

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
-from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.step.batches import replayed_step
 from orbit_runner.step.examples import TrainingOrder
@@ -33,7 +33,6 @@ from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.train.run import Run
     from orbit_runner.utils.types import Tensors
 
@@ -163,7 +162,7 @@ def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
 
 
 def _describe_variable(
-    variable: Variable, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
+    variable: tf.Variable, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
 ) -> VariableStep:
     before, after = kept.value(variable), np.asarray(variable.numpy())
     gradient = gradients.get(id(variable))
@@ -273,7 +272,7 @@ class KeptState:
             for key, variable in variables.items()
         }
 
-    def value(self, variable: Variable) -> np.ndarray:
+    def value(self, variable: tf.Variable) -> np.ndarray:
         """Returns the value that a variable had, on the first replica."""
         return self._copies[id(variable)][0][1]
 
@@ -283,7 +282,7 @@ class KeptState:
             for part, value in parts:
                 part.assign(value)
 
-    def _parts(self, variable: Variable) -> list[Variable]:
+    def _parts(self, variable: tf.Variable) -> list[tf.Variable]:
         return list(self._strategy.experimental_local_results(variable))
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import tf_keras
     from official.core import base_task
 
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.utils.types import Tensors
 
@@ -114,7 +113,7 @@ class Instruments:
         self._stored: list[BadOutput] = []  # values that an op without outputs stored
         self.losses: list[tf.Tensor] = []  # of each replica, or of each piece
         # (gradient, variable) of each replica
-        self.gradients: list[tuple[tf.Tensor | tf.IndexedSlices, Variable]] = []
+        self.gradients: list[tuple[tf.Tensor | tf.IndexedSlices, tf.Variable]] = []
         self.loss_calls: list[LossCall] = []  # of `example_losses`
         self.batch_loss_calls: list[LossCall] = []  # of `build_losses`
         self.failure: Failure | None = None

@@ -14,7 +14,6 @@ import tensorflow as tf
 from official.core import base_task
 
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.multitask import JointTask, is_multitask
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
@@ -63,7 +62,9 @@ class TaskAdapter:
             # Adapted lookup layers list their vocabulary as a weight, but it is no variable.
             if hasattr(layer, "get_vocabulary"):
                 weights = own_other_weights(layer)
-                set_own_other_weights(layer, [weight for weight in weights if is_variable(weight)])
+                set_own_other_weights(
+                    layer, [weight for weight in weights if isinstance(weight, tf.Variable)]
+                )
         return model
 
     def build_inputs(

@@ -16,7 +16,6 @@ from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics import seed_everything
-from orbit_runner.distribute.sharded_variables import merge_shards
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter import optimizer_of, section_of
 from orbit_runner.state.ema import OptimizerAverage, WeightAverage
@@ -99,7 +98,7 @@ def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
     """Returns the non-trainable variables that a worker can read without the other workers."""
     return [
         variable
-        for variable in merge_shards(model.non_trainable_variables)
+        for variable in model.non_trainable_variables
         if isinstance(variable, tf.Variable)
         and variable.synchronization != tf.VariableSynchronization.ON_READ
     ]

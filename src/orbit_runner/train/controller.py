@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orbit
 import orbit.controller
 
-from orbit_runner.distribute.parameter_server import local_strategy
+from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.tf_internals import orbit_log_scope
 from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS

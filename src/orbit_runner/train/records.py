@@ -67,9 +67,7 @@ class Records:
             self._describe_record,
             SystemMetrics() if measures else dict,
         )
-        self.evaluation = self._build_summaries(
-            "validation", "validation", self._is_new_evaluation
-        )
+        self.evaluation = self._build_summaries("validation", "validation", self._is_new_evaluation)
 
     def write_event(self, values: Mapping[str, object]) -> None:
         """Writes an event of training to `metrics.jsonl`, if records of training are written."""

@@ -15,9 +15,7 @@ from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.determinism.numerics_record import describe_changes
-from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.distribute.process_group import Workers
-from orbit_runner.distribute.sharded_variables import merge_shards
+from orbit_runner.distribute.process_group import Workers, is_asynchronous
 from orbit_runner.errors import format_list
 from orbit_runner.model_garden.task_adapter import has_services
 from orbit_runner.run_directory.branch import read_branch
@@ -276,7 +274,7 @@ class Run:
         loaded = self.checkpoints.loaded
         restored = self.checkpoints.started_from
         if restored:
-            variables = merge_shards(self.model.variables)
+            variables = self.model.variables
             loaded = LoadedWeights(restored, frozenset(map(id, variables)))
         return layer_groups(self.model, self.state.trained_layers, loaded)
 

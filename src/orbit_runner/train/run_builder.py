@@ -21,9 +21,13 @@ from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.numerics_record import KERAS_3, describe_numerics
-from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
-from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
-from orbit_runner.distribute.process_group import Workers, describe_strategy
+from orbit_runner.distribute.parameter_servers import RunEnd
+from orbit_runner.distribute.process_group import (
+    Workers,
+    describe_strategy,
+    is_asynchronous,
+    local_strategy,
+)
 from orbit_runner.errors import SettingError, format_list, unknown_name_message
 from orbit_runner.model_garden.task_adapter import section_of
 from orbit_runner.run_directory.evaluations import evaluated_data
@@ -56,7 +60,7 @@ from orbit_runner.train.inputs.resident_batches import resident_batches
 from orbit_runner.train.logical_replicas import LogicalEvaluator, LogicalTrainer, ShardEvaluator
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator, TaskEvaluator
-from orbit_runner.train.parameter_server import AsyncTrainer, ChiefEvaluator
+from orbit_runner.train.parameter_servers import AsyncTrainer, ChiefEvaluator
 from orbit_runner.train.records import Records
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import class_warnings, run_warnings
@@ -271,7 +275,7 @@ def _build_stop_requests(
     return StopRequests(
         workers,
         SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint),
-        ChiefShutdown(model_dir) if served else None,
+        RunEnd(model_dir).leaving_members if served else list,
         note,
         at_step=at_step,
         limits=limits,

@@ -13,7 +13,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.config.serialize import flat_settings, to_yaml
 from orbit_runner.distribute.failure_detection import failure_detection_scope
-from orbit_runner.distribute.parameter_server import server_watch_scope
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import ExportFailed, Interrupted, first_line
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved, RunLock
@@ -36,11 +35,7 @@ def run_scope(
     workers = Workers(strategy)
     should_lock = mode in TRAINING and workers.is_chief
     lock = _lock_scope(model_dir) if should_lock else contextlib.nullcontext()
-    with (
-        lock,
-        failure_detection_scope(strategy),
-        server_watch_scope(strategy, config.runtime),
-    ):
+    with lock, failure_detection_scope(strategy, config.runtime):
         yield
         workers.acknowledge()  # The process may exit after this.
 

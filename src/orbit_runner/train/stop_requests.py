@@ -15,7 +15,6 @@ from typing import Any
 from orbit_runner import exit_codes
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Interrupted
 from orbit_runner.utils.signals import exit_signals
@@ -161,7 +160,7 @@ class StopRequests:
         self,
         workers: Workers,
         signals: SignalGuard,
-        servers: ChiefShutdown | None,  # servers that leave with this process
+        leaving_members: Callable[[], list[str]],  # those that are about to exit
         note: Callable[[str], None],
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
@@ -171,7 +170,7 @@ class StopRequests:
         self._note = note
         self._at_step = at_step
         self.signals = signals
-        self.servers = servers
+        self._leaving_members = leaving_members
         self.limits = limits or TimeLimits()
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
@@ -270,7 +269,7 @@ class StopRequests:
         That is the case if any worker got a signal, or if the time of the run is over. `steps` is
         this worker's choice; the chief's is returned. All workers must call it together.
         """
-        requested = bool(self.signals.received or (self.servers and self.servers.leaving_members()))
+        requested = bool(self.signals.received or self._leaving_members())
         requested = requested or self._chief_is_out_of_time()
         chosen, count = self._workers.all_reduce_sum(
             [steps if self._workers.is_chief else 0, requested]
@@ -278,7 +277,7 @@ class StopRequests:
         return 0 if count else chosen
 
     def _server_signal(self) -> int | None:
-        leaving = self.servers.leaving_members() if self.servers is not None else []
+        leaving = self._leaving_members()
         if not leaving:
             return None
         self._note(f"{', '.join(leaving)}: received a request to stop")

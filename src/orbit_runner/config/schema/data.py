@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
 from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
@@ -174,10 +174,8 @@ class DataConfig(Config):
             if problem:
                 yield Problem("tf_data_service_address", problem, code="bad-path")
         if self.is_training is False and self.augment != "none":
-            yield Problem(
-                "augment",
-                f"got {self.augment!r} with is_training: false\nallowed: 'none'",
-                code="conflict",
+            yield conflict(
+                "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
             )
         if self.is_training is False and self.exclude:
             yield Problem(
@@ -211,7 +209,7 @@ class DataConfig(Config):
             for name, example in section.traits.required:
                 if not getattr(section, name):
                     path = f"mixture[{number}].{name}" if is_mixed else name
-                    yield Problem(path, f"is not set; for example, {example}", code="not-set")
+                    yield not_set(path, f"is not set; for example, {example}")
         for problem in self.unread():
             if getattr(self, problem.path) != default_setting(self, problem.path):
                 yield problem
@@ -220,18 +218,14 @@ class DataConfig(Config):
         """Yields (field, message) for settings that the source does not read."""
         for name, replacement in self.traits.instead:
             message = f"is not read by `source: {self.source}`; set {replacement}"
-            yield Problem(name, message, code="no-effect")
+            yield no_effect(name, message)
         if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for section in self.sources for name in section.traits.settings}
         for name, readers in _source_settings(source_registry(self)).items():
             if name not in read:
                 by = format_choices(map(repr, readers))
-                yield Problem(
-                    name,
-                    f"is read only by source {by}, got source {self.source!r}",
-                    code="no-effect",
-                )
+                yield no_effect(name, f"is read only by source {by}, got source {self.source!r}")
 
 
 def source_registry(section: DataConfig) -> Any:

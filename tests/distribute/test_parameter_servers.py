@@ -1,16 +1,19 @@
-"""Liveness of servers, with real sockets: some answer, some hang, some are closed."""
+"""Liveness of servers, with real sockets, and the files that tell of the end of a run."""
 
 import contextlib
+import shutil
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from orbit_runner.distribute.cluster.addresses import Liveness, probe
+from orbit_runner.distribute.cluster.barrier import wait_for_servers
 from orbit_runner.distribute.cluster.description import Member
-from orbit_runner.distribute.cluster.liveness import Watch, wait_for_servers
+from orbit_runner.distribute.parameter_servers import RunEnd, Watch
 from tests.support.problems import raises
 
 
@@ -101,7 +104,6 @@ def test_error_names_servers_that_do_not_respond(
 def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
     reasons: list[str] = []
     made = Watch(members, silence=2.0, patience=4.0, give_up=reasons.append)
-    made.start()
     yield made, reasons
     made.stop()
 
@@ -133,7 +135,6 @@ def test_lost_and_returning_workers_are_reported(
     made = Watch(
         members, silence=2.0, patience=600.0, give_up=lambda reason: None, tell=told.append
     )
-    made.start()
     one, other = (f"{member} ({member.address}) was lost: nothing" for member in members[:2])
     stages[0].close()
     eventually(lambda: told)
@@ -181,3 +182,62 @@ def test_stopped_watch_does_not_give_up(
         stage.close()
     time.sleep(1.5)
     assert not watch[1]
+
+
+@pytest.mark.parametrize("code", [0, 3, 143])
+def test_servers_get_the_exit_code_of_the_chief(code: int, tmp_path: Path) -> None:
+    host = RunEnd(tmp_path)
+    host.begin()
+    guests = [RunEnd(tmp_path, Member(role, 0)) for role in ("worker", "ps")]
+    assert [guest.exit_code() for guest in guests] == [None, None]
+    host.tell_servers(code)
+    assert [guest.exit_code() for guest in guests] == [code, code]
+
+
+def test_note_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
+    host = RunEnd(tmp_path)
+    host.begin()
+    host.tell_servers(0)
+    guest = RunEnd(tmp_path, Member("worker", 1))
+    assert guest.exit_code() is None
+    host.begin()
+    assert guest.exit_code() is None
+    host.tell_servers(0)
+    assert guest.exit_code() == 0
+
+
+def test_server_may_start_before_the_chief(tmp_path: Path) -> None:
+    guest = RunEnd(tmp_path / "run", Member("ps", 0))
+    assert guest.exit_code() is None
+    RunEnd(tmp_path / "run").begin()
+    assert guest.exit_code() is None
+
+
+def test_removed_run_directory_is_not_created_again(tmp_path: Path) -> None:
+    host = RunEnd(tmp_path / "run")
+    host.begin()
+    guest = RunEnd(tmp_path / "run", Member("worker", 0))
+    shutil.rmtree(tmp_path / "run")
+
+    host.tell_servers(1)
+    guest.tell_chief()
+    assert not (tmp_path / "run").exists()
+
+
+def test_chief_sees_which_servers_announced_their_exit(tmp_path: Path) -> None:
+    host = RunEnd(tmp_path)
+    host.begin()
+    assert host.leaving_members() == []
+    RunEnd(tmp_path, Member("worker", 12)).tell_chief()
+    RunEnd(tmp_path, Member("ps", 0)).tell_chief()
+    assert host.leaving_members() == ["ps 0", "worker 12"]
+
+
+def test_restarted_server_is_no_longer_leaving(tmp_path: Path) -> None:
+    host = RunEnd(tmp_path)
+    RunEnd(tmp_path, Member("worker", 1)).tell_chief()
+    RunEnd(tmp_path, Member("worker", 0)).tell_chief()
+    RunEnd(tmp_path, Member("worker", 1))
+    assert host.leaving_members() == ["worker 0"]
+    host.begin()
+    assert host.leaving_members() == []

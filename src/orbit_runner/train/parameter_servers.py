@@ -13,12 +13,16 @@ import tensorflow as tf
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.scopes import keyed_draws_scope
-from orbit_runner.distribute.parameter_server import check_servers, strategy_servers
-from orbit_runner.distribute.sharded_variables import merge_shards, name_shards
+from orbit_runner.distribute.parameter_servers import check_servers
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
+from orbit_runner.tf_internals import (
+    PerWorkerDistributedIterator,  # the public API supports only one pipeline
+    coordinator_workers,
+    set_type_spec,
+)
 from orbit_runner.train.evaluator import Evaluator, as_scalar
-from orbit_runner.train.inputs.distribute import distribute
+from orbit_runner.train.inputs.distribute import pipeline_builder
 from orbit_runner.train.loops.loop_pieces import Loop
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import LoopParts, Trainer
@@ -26,7 +30,7 @@ from orbit_runner.train.trainer import LoopParts, Trainer
 if TYPE_CHECKING:
     from official.core import base_task
 
-    from orbit_runner.train.inputs.distribute import DataSection, Dataset
+    from orbit_runner.train.inputs.distribute import Build, DataSection, Dataset
     from orbit_runner.train.loops.loop_pieces import BatchSource, Results
     from orbit_runner.utils.types import Tensors
 
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 Source = Callable[[Any, tf.Tensor], Callable[[tf.Tensor], Any]]
 
 _POLL_SECONDS = 0.001
+_PIECES_PER_WORKER = 8
+_LEAST_STEPS = 10
 
 
 class AsyncTrainer(Trainer):
@@ -58,15 +64,16 @@ class AsyncTrainer(Trainer):
         loop: LoopParts,
     ) -> None:
         super().__init__(config, adapter.task, state, plan, strategy, self._dataset, loop=loop)
-        name_shards(state.checkpoint())
-        servers = strategy_servers(strategy)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._pace = Pace(sum(member.role == "worker" for member in servers))
+        self._workers = len(coordinator_workers(self._coordinator))
         self._config = config
         self._adapter = adapter
 
     def _build_recorder(self) -> None:
         """Returns None: the workers share a loop, so none of them knows when a record ends."""
+
+    def _build_finite_check(self, *_: object) -> None:
+        """Returns None: a check between two steps would read weights that workers change."""
 
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back.
@@ -75,13 +82,6 @@ class AsyncTrainer(Trainer):
         """
         super().rewind()
         self._loop = None
-
-    def train_loop_begin(self) -> None:
-        """Like that of `Trainer`, but creates no dataset if pieces make their own batches."""
-        if self.train_dataset is None and self._adapter.starts_at_step:
-            none: Any = ()
-            self.train_dataset = none
-        super().train_loop_begin()
 
     def loop_fn(self) -> Loop:
         """Returns the function that runs a number of steps."""
@@ -92,7 +92,8 @@ class AsyncTrainer(Trainer):
             if batch_at is not None:
                 return batch_at
             if self._adapter.starts_at_step:
-                iterator = iter(self._dataset(first, data))
+                build = pipeline_builder(self._adapter, data, self._config.runtime, first)
+                iterator = iter(build(tf.distribute.InputContext()))
             return lambda step: next(iterator)
 
         piece = tf.function(functools.partial(self._run_piece, source))
@@ -112,24 +113,22 @@ class AsyncTrainer(Trainer):
         recoveries = int(self.state.recoveries.numpy())
         return resolve_data_config(config.for_task.task.train_data, config.runtime, recoveries)
 
-    def _dataset(self, start_step: int | tf.Tensor, data: DataSection | None = None) -> Dataset:
-        runtime = self._config.runtime
-        return distribute(self._strategy, self._adapter, data or self._data(), runtime, start_step)
+    def _dataset(self, start_step: int) -> Any:
+        if self._adapter.starts_at_step:
+            return ()  # Pieces make their own batches.
+        build = pipeline_builder(self._adapter, self._data(), self._config.runtime, start_step)
+        return WorkerDatasets(self._coordinator, build)
 
     def _run(
         self, piece: Callable[..., tf.Tensor], iterator: BatchSource, first: int, steps: int
     ) -> tuple[tf.Tensor, float]:
         losses = []
         step = first
-        while step < first + steps:
-            start = time.monotonic()
-            lengths = self._pace.cut(first + steps - step)
-            for length in lengths:
-                span = tf.constant(step, tf.int64), tf.constant(length, tf.int64)
-                losses.append(self._coordinator.schedule(piece, args=(iterator, *span)))
-                step += length
-            self._join()
-            self._pace.record_time(lengths, time.monotonic() - start)
+        for length in split_loop(steps, self._workers):
+            span = tf.constant(step, tf.int64), tf.constant(length, tf.int64)
+            losses.append(self._coordinator.schedule(piece, args=(iterator, *span)))
+            step += length
+        self._join()
         return tf.add_n(self._coordinator.fetch(losses)), float(steps)
 
     def _join(self) -> None:
@@ -158,6 +157,40 @@ class AsyncTrainer(Trainer):
             logs = self._step(inputs)
         self._inspect_graph()
         return as_scalar(logs[self._task.loss])
+
+
+class WorkerDatasets:
+    """A shard of the examples for each worker, which the worker reads itself.
+
+    A worker that is lost and restarted begins its shard again. TensorFlow's own per-worker datasets
+    are the same on all workers, so with a seed, all would train on the same batches.
+    """
+
+    def __init__(
+        self,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator,
+        build: Build,  # returns the dataset of one worker
+    ) -> None:
+        self._workers = coordinator_workers(coordinator)
+        self._functions = []
+        for index in range(len(self._workers)):
+            context = tf.distribute.InputContext(len(self._workers), index, 1)
+            make = tf.function(functools.partial(build, context))
+            self._functions.append(make.get_concrete_function())
+
+    @property
+    def element_spec(self) -> tf.TypeSpec:
+        """The shapes and types of a batch."""
+        return self._functions[0].structured_outputs.element_spec
+
+    def __iter__(self) -> PerWorkerDistributedIterator:
+        iterators = []
+        for worker, function in zip(self._workers, self._functions, strict=True):
+            # TensorFlow creates the iterator again if the worker is restarted.
+            iterator = worker.create_resource(lambda function=function: iter(function()))
+            set_type_spec(iterator, tf.data.IteratorSpec(self.element_spec))
+            iterators.append(iterator)
+        return PerWorkerDistributedIterator(tuple(iterators))
 
 
 class ChiefEvaluator(Evaluator):
@@ -189,62 +222,18 @@ class ChiefEvaluator(Evaluator):
         """
         ema = self._remote.ema
         averages = {} if ema is None else {id(weight): averaged for weight, averaged in ema.pairs()}
-        sources = merge_shards(self._remote.model.variables)
-        for source, target in zip(sources, self._state.model.variables, strict=True):
+        pairs = zip(self._remote.model.variables, self._state.model.variables, strict=True)
+        for source, target in pairs:
             target.assign(averages.get(id(source), source).numpy())
         return super().evaluate(num_steps)
 
 
-# Pieces are short, so that little is lost with a worker and workers do not wait long for each other
-# at the end of a loop. They are longer if starting one would take more than a tenth of its time.
-_PIECE_SECONDS = 0.2
-_MAX_START_SHARE = 0.1
-_SHARES = 4
+def split_loop(steps: int, workers: int) -> list[int]:
+    """Returns the lengths of the pieces of a loop.
 
-
-class Pace:
-    """Splits loops into pieces by the time that steps take.
-
-    Until that is known, each worker receives one piece, and the pieces become longer.
+    Workers that are faster run more of them. Few steps make few pieces, because each takes time to
+    start.
     """
-
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._size = 1
-        self._first = 0.0
-        self._step = 0.0
-        self._wanted = 0.0
-
-    def cut(self, steps: int) -> list[int]:
-        """Returns the lengths of the next pieces of the remaining `steps` of a loop.
-
-        They include all steps as soon as it is known how long a step takes.
-        """
-        count = min(self._workers, steps)
-        if not self._step:
-            known = self._size * count
-            return [self._size] * count if known <= steps else _split_evenly(steps, count)
-        # Several pieces for each worker, because some workers are slower, but not so many that
-        # starting them takes long.
-        several = steps // (self._workers * _SHARES)
-        size = min(self._wanted / self._step, max(self._wanted / self._step / _SHARES, several))
-        return _split_evenly(steps, max(count, round(steps / max(1.0, size))))
-
-    def record_time(self, lengths: list[int], seconds: float) -> None:
-        """Records the seconds from sending the first of the pieces to the end of the last."""
-        if self._step:
-            return
-        length = max(lengths)
-        if length == 1:
-            # The first piece is not representative, because the step is traced then.
-            self._first, self._size = (seconds, 4) if self._first else (float("inf"), 1)
-        elif seconds > max(2 * self._first, _PIECE_SECONDS / _SHARES):
-            self._step = (seconds - self._first) / (length - 1)
-            start_seconds = max(0.0, self._first - self._step)
-            self._wanted = max(_PIECE_SECONDS, start_seconds / _MAX_START_SHARE)
-        elif length >= self._size:
-            self._size *= 4
-
-
-def _split_evenly(steps: int, count: int) -> list[int]:
+    most = max(workers, steps // _LEAST_STEPS)
+    count = min(steps, workers * _PIECES_PER_WORKER, most)
     return [steps // count + (place < steps % count) for place in range(count)]
