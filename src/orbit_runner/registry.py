@@ -241,12 +241,6 @@ for _name, _target, _help, _traits in (
         SourceTraits(settings=("max_bad_records",)),
     ),
     (
-        "token_records",
-        f"{_PAIR_READERS}.token_records:TokenRecords",
-        "TFRecord files of token ids",
-        SourceTraits(),
-    ),
-    (
         "synthetic",
         f"{_PAIR_READERS}.synthetic:SyntheticPairs",
         "seeded random sentences",

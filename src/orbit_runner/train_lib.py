@@ -200,7 +200,7 @@ def run_experiment(
             with (
                 quiet_orbit_scope(),
                 local_strategy(strategy).scope(),
-                error_message_scope(run.config, step=lambda: run.step),
+                error_message_scope(run.config),
             ):
                 logs = loop.run_mode(run, controller, mode)
                 if run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:

@@ -92,7 +92,6 @@ ZERO = {
     "validation_interval": "only at the end",
     "checkpoint_interval": "only at the end",
     "continuous_eval_timeout": "no limit",
-    "batch_shapes": "no limit",
 }  # fmt: skip
 # Known but rejected classes: Model Garden does not ship SLIDE and Adafactor.
 _NOT_SHIPPED = ("Slide", "Adafactor")

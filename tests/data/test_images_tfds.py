@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.tfds.images import load
-from orbit_runner.data.tfrecord.example_reader import RecordNames
-from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
+from orbit_runner.data.tfrecord.pipeline import RecordNames, evaluation_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 from tests.support.images import photo, write_tfds
 from tests.support.problems import raises
 from tests.support.tfds import TEXT, features_json
+from tests.support.tfrecords import eval_records
 
 _SIZES = (70, 3, 130)
 

@@ -155,9 +155,7 @@ def test_files_of_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}, {"batch_shapes": 2}]
-)
+@pytest.mark.parametrize("batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}])
 def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
     changes = {f"task__train_data__{name}": value for name, value in batching.items()}

@@ -138,7 +138,7 @@ def _answers(request: JsonObject) -> Iterator[dict[str, object]]:
         request["strategy"],
     )
     run = side.run
-    errors = error_message_scope(run.config, step=lambda: run.step)
+    errors = error_message_scope(run.config)
     with quiet_orbit_scope(), local_strategy(run.strategy).scope(), errors:
         yield side.report()
         for line in sys.stdin:

@@ -24,7 +24,7 @@ from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.task_data import UndeclaredData
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.data.file_patterns import is_local, patterns
+from orbit_runner.data.files import is_local, patterns
 from orbit_runner.model_garden.schema import (
     OfficialSection,
     extra_fields,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -33,18 +33,16 @@ _NO_REASON = re.compile(
 
 
 @contextlib.contextmanager
-def error_message_scope(
-    config: ExperimentConfig, section: str = TRAIN_DATA, *, step: Callable[[], int] = lambda: 0
-) -> Iterator[None]:
+def error_message_scope(config: ExperimentConfig, section: str = TRAIN_DATA) -> Iterator[None]:
     """Raises SettingError or DataError for errors of a `with` block that have a known cause.
 
-    `section` is the data section that is used. `step` returns the global step.
+    `section` is the data section that is used.
     """
     try:
         yield
     except UnicodeDecodeError as error:
         # TensorFlow's message contains the record, which Python cannot decode.
-        _raise_bad_example(bytes(error.object).decode(errors="replace"), step, error)
+        _raise_bad_example(bytes(error.object).decode(errors="replace"), error)
         raise
     except tf.errors.OpError as error:
         if _is_out_of_memory(error):
@@ -53,7 +51,7 @@ def error_message_scope(
         if problem is not None:
             raise problem from error
         if isinstance(error, (tf.errors.InvalidArgumentError, tf.errors.DataLossError)):
-            _raise_bad_example(str(error), step, error)
+            _raise_bad_example(str(error), error)
             _raise_bad_element(error, config, section)
         raise
 
@@ -117,10 +115,10 @@ def _setting_error(error: tf.errors.OpError) -> SettingError | None:
     )
 
 
-def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) -> None:
+def _raise_bad_example(message: str, error: Exception) -> None:
     """Raises DataError if an error is about an example."""
     named = _BAD_RECORD.search(message)
-    problem = add_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
+    problem = add_offset(named[1].rstrip("]")) if named else find_bad_record(message)
     if problem:
         field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
         raise DataError(problem, field=field, code="bad-record") from error

@@ -121,7 +121,7 @@ def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
     run.callbacks.call("on_evaluate_begin", run)
-    with error_message_scope(run.config, VALIDATION_DATA, step=lambda: run.step):
+    with error_message_scope(run.config, VALIDATION_DATA):
         return controller.evaluate(run.validation_steps)
 
 

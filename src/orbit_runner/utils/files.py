@@ -58,6 +58,17 @@ def open_file(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
+def sha256_of(path: Path) -> str:
+    """Returns the SHA-256 of a file in hexadecimal."""
+    import hashlib  # Not at the top, because all commands import this module.
+
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def read_file(path: Path) -> bytes:
     """Returns the content of a file. Raises OSError like `open_file`."""
     with open_file(path) as file:

@@ -103,7 +103,7 @@ class ImageDataset(Dataset):
 
     stored: ClassVar[str]  # Where the images are, for messages.
     is_in_memory: ClassVar[bool] = False
-    # Whether a pipeline of whole batches exists for images that need nothing but decoding.
+    # Whether images that need nothing but decoding are decoded by whole batches.
     decodes_batches: ClassVar[bool] = False
     # Which files a worker reads: see `TaskData.file_reading`.
     file_reading: str = "own"

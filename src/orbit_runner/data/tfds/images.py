@@ -17,7 +17,7 @@ from orbit_runner.data.tfds.description import (
     read_split,
     version_folder,
 )
-from orbit_runner.data.tfrecord.index_cache import index_files
+from orbit_runner.data.tfrecord.framing import index_files
 from orbit_runner.data.tfrecord.source import RecordSource, first_shape
 from orbit_runner.errors import DataError
 

@@ -24,8 +24,7 @@ from orbit_runner.data.tfds.description import (
     version_folder,
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
-from orbit_runner.data.tfrecord.framing import records_of
-from orbit_runner.data.tfrecord.index_cache import index_files
+from orbit_runner.data.tfrecord.framing import index_files, records_of
 from orbit_runner.errors import DataError, shorten
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def _convert_row(
     return values
 
 
-def _convert_value(features: Mapping[str, bytes], name: str, convert: _Converter) -> object:
+def _convert_value(features: Mapping[str, Any], name: str, convert: _Converter) -> object:
     if name not in features:
         raise ValueError("is missing")
     value = value_of(features[name])

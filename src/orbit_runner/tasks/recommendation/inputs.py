@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.ratings.pipeline import eval_users, train_pairs
-from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.ratings.pipeline import eval_users, pair_chunks, train_pairs, user_chunks
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.tasks.recommendation.config import RatingEvalData, RatingTrainData
 from orbit_runner.tasks.recommendation.sources import load_source

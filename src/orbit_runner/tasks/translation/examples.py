@@ -13,7 +13,7 @@ from orbit_runner.data.example_ids import index_of, is_same_file, place_of, unkn
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
-from orbit_runner.data.text.dataset import FileRows
+from orbit_runner.data.text.dataset import FileLines
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.tasks.assets import Assets
@@ -40,7 +40,7 @@ class PairExamples:
         self._pairs = dataset.read(vocab_size, self._vocabulary)
         self._places = dataset.places()
         self.id_help = "an index as `runner batch` prints it" + (
-            f", or FILE:{dataset.row}" if self._places else ""
+            ", or FILE:LINE" if self._places else ""
         )
         self.excluded = find_excluded(data, self._pairs.size, self.find)
         self.source = self._pairs.name
@@ -70,8 +70,8 @@ class PairExamples:
     def _candidate_names(self, text: str) -> Iterator[str]:
         """Yields the names that an unknown ID may be a misspelling of."""
         place = place_of(text)
-        for path, count, first in itertools.chain(*self._places) if place else ():
-            if place and first <= place[1] < first + count:
+        for path, count in itertools.chain(*self._places) if place else ():
+            if place and 1 <= place[1] <= count:
                 yield f"{path.name}:{place[1]}"
 
     def _describe(self, pair: int, text: bool) -> JsonObject:
@@ -79,8 +79,7 @@ class PairExamples:
             return {"padding": True}
         description: JsonObject = {}
         sides = (self._pairs.sources, self._pairs.targets)
-        names = _SIDES if self._places[1:] else ("record",)
-        for name, files in zip(names, self._places, strict=False):
+        for name, files in zip(_SIDES, self._places, strict=False):
             description[name] = _format_place(files, int(self._rows[pair]))
         description["tokens"] = [int(side.lengths[pair]) for side in sides]
         if text:
@@ -112,9 +111,7 @@ def make_order(
     multiple = data.batch_rows_multiple
     tokens = data.batch_tokens
     if tokens and not data.static_batch:
-        plan = plan_batches(
-            pairs, batch_tokens=tokens, rows_multiple=multiple, batch_shapes=data.batch_shapes
-        )
+        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
         return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
     rows = data.global_batch_size
     if tokens:
@@ -123,20 +120,20 @@ def make_order(
     return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
 
 
-def _format_place(files: Sequence[FileRows], row: int) -> str:
-    for path, count, first in files:
+def _format_place(files: Sequence[FileLines], row: int) -> str:
+    for path, count in files:
         if row < count:
-            return f"{path}:{row + first}"
+            return f"{path}:{row + 1}"
         row -= count
     raise AssertionError("a row beyond the last file")
 
 
-def _find_row(files: Sequence[FileRows], text: str) -> int | None:
+def _find_row(files: Sequence[FileLines], text: str) -> int | None:
     """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
     place = place_of(text)
     before = 0
-    for path, count, first in files if place else ():
-        if place and is_same_file(str(path), place[0]) and first <= place[1] < first + count:
-            return before + place[1] - first
+    for path, count in files if place else ():
+        if place and is_same_file(str(path), place[0]) and 1 <= place[1] <= count:
+            return before + place[1] - 1
         before += count
     return None

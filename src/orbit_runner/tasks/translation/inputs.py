@@ -114,5 +114,4 @@ def _batch_settings(params: TranslationDataConfig) -> dict[str, Any]:
         "max_length": params.max_seq_length,
         "static_shapes": params.static_batch,
         "rows_multiple": params.batch_rows_multiple,
-        "batch_shapes": params.batch_shapes,
     }

@@ -20,8 +20,7 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.parallel_text import count_pairs
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, load_or_build_vocabulary
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
 
@@ -44,7 +43,7 @@ def open_pairs(section: TranslationDataConfig) -> PairDataset:
 def check_files(config: TranslationConfig, section: str) -> None:
     """Raises `DataError` if a file of a section is missing, empty or unreadable.
 
-    Also raises it if the two languages have different numbers of lines. Reads records completely.
+    Also raises it if the two languages have different numbers of lines.
     """
     vocabulary = None
     if config.sentencepiece_model_path and needs_vocabulary(config):
@@ -59,7 +58,7 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
     `check_files` must have been called before.
     """
     datasets = {section: open_pairs(getattr(config, section)) for section in _SECTIONS}
-    files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.has_files}
+    files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.is_text}
     if config.sentencepiece_model_path and needs_vocabulary(config):
         path = Path(config.sentencepiece_model_path).expanduser()
         files["sentencepiece_model_path"] = describe_files([path], content_digest)
@@ -108,8 +107,7 @@ def shared_pairs(
     datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
     advice = "name other files in validation_data"
     if not all(dataset.is_text for dataset in datasets):
-        files = [[file.path for file in dataset.data_files()] for dataset in datasets]
-        return shared_files(files[0], files[1], advice)
+        return None
     sides = [dataset.text_files() for dataset in datasets]
     paths = [path for pair in sides for side in pair for path in side]
     if sum(path.stat().st_size for path in paths) > _MOST_COMPARED_BYTES:
@@ -131,10 +129,7 @@ def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
 
 def needs_vocabulary(config: TranslationConfig) -> bool:
     """Returns whether a run needs the vocabulary: unless all data are ids."""
-    datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
-    if any(dataset.is_text for dataset in datasets):
-        return True
-    return bool(config.sentencepiece_model_path) and any(dataset.has_files for dataset in datasets)
+    return any(open_pairs(getattr(config, section)).is_text for section in _SECTIONS)
 
 
 def _format_paths(paths: list[Path]) -> str:

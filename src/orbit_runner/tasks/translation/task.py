@@ -223,15 +223,7 @@ class TranslationTask(Task):
     @functools.cached_property
     def _references(self) -> tuple[str, ...] | None:
         data = self.task_config.validation_data
-        pairs = self.pairs(data)
-        if (
-            pairs.references is not None
-            or self.vocabulary is None
-            or not open_pairs(data).has_files
-        ):
-            return pairs.references
-        targets = pairs.targets
-        return tuple(self.vocabulary.decode(targets.row(n).tolist() for n in range(targets.size)))
+        return self.pairs(data).references
 
     @property
     def _bleu_examples(self) -> int:
