@@ -128,13 +128,13 @@ _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 IMAGE_MODELS.register(
     "cnn",
     config=f"{_IMAGE_CONFIGS}:CnnConfig",
-    target="orbit_runner.models.cnn:cnn",
+    target="orbit_runner.models.simple:cnn",
     help="small convolutional network for MNIST: two convolutions and a dense layer",
 )
 IMAGE_MODELS.register(
     "mlp",
     config=f"{_IMAGE_CONFIGS}:MlpConfig",
-    target="orbit_runner.models.mlp:mlp",
+    target="orbit_runner.models.simple:mlp",
     help="multilayer perceptron (dense layers)",
 )
 IMAGE_MODELS.register(
@@ -146,25 +146,25 @@ IMAGE_MODELS.register(
 IMAGE_MODELS.register(
     "resnet",
     config=f"{_IMAGE_CONFIGS}:ResNetConfig",
-    target="orbit_runner.models.resnet:resnet",
-    help="residual networks of 18 to 200 layers for large images, versions 1, 1.5 and 2",
+    target="orbit_runner.models.imagenet:resnet",
+    help="residual networks of 18 to 200 layers for large images, version 1.5",
 )
 IMAGE_MODELS.register(
     "vit",
     config=f"{_IMAGE_CONFIGS}:VitConfig",
-    target="orbit_runner.models.vit:vit",
+    target="orbit_runner.models.imagenet:vit",
     help="vision transformers (ViT), sizes Ti to L",
 )
 IMAGE_MODELS.register(
     "efficientnet",
     config=f"{_IMAGE_CONFIGS}:EfficientNetConfig",
-    target="orbit_runner.models.efficientnet:efficientnet",
+    target="orbit_runner.models.imagenet:efficientnet",
     help="EfficientNet b0 to b7",
 )
 IMAGE_MODELS.register(
     "application",
     config=f"{_IMAGE_CONFIGS}:ApplicationConfig",
-    target="orbit_runner.models.keras_applications:keras_application",
+    target="orbit_runner.models.imagenet:keras_application",
     help="networks of Keras applications, with published weights and a new classifier",
 )
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
@@ -235,7 +235,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face.images:IMAGES",
+        "data.hugging_face:IMAGES",
         "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
         SourceTraits(
             settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
@@ -245,7 +245,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds.images:IMAGES",
+        "data.tfds:IMAGES",
         "images prepared by TensorFlow Datasets, streamed from its files",
         SourceTraits(
             settings=(*_OF_TFDS, "max_bad_images"),
@@ -415,7 +415,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face.tables:HuggingFaceTable",
+        "data.hugging_face:HuggingFaceTable",
         "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
         SourceTraits(
             settings=("hugging_face_split", *_OF_ROWS), split_setting="hugging_face_split"
@@ -438,7 +438,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds.tables:TfdsTable",
+        "data.tfds:TfdsTable",
         "tables prepared by TensorFlow Datasets",
         SourceTraits(
             settings=("missing_values", *_OF_TFDS),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orbit_runner.data.bad_records.result_cache import key_of
 from orbit_runner.data.images.dataset import Headers, ImageDataset
-from orbit_runner.data.images.headers import ImageSurvey, Tally
+from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 from orbit_runner.utils.log import Progress
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Dataset = TypeVar("Dataset", bound=ImageDataset)
 
-_FORMAT = 1
+_FORMAT = 2
 # Surveys that took less time are not cached.
 _CACHED_SECONDS = 1.0
 
@@ -69,10 +69,7 @@ def _read_cached(key: Key) -> ImageSurvey | None:
         entry = json.loads(_cache_path(key).read_bytes())
         if entry["key"] != dict(key) or entry["format"] != _FORMAT:
             return None
-        values: dict[str, Any] = {
-            name: Tally(**value) if isinstance(value, dict) else value
-            for name, value in entry["survey"].items()
-        }
+        values: dict[str, Any] = entry["survey"]
         for name in ("smallest", "largest"):
             height, width = values[name]
             values[name] = height, width
