@@ -26,7 +26,7 @@ USES_MODEL_GARDEN = {
     "tasks/multitask.py": "the base class of its tasks is that of ours",
     "train/multitask.py": "its samplers of tasks",
     "train/callbacks/own_callbacks.py": "its pruning action",
-    "data/images/augment_policies.py": "its operations on images",
+    "data/images/train_image.py": "its operations on images",
     "tf_internals.py": "its private parts",
 }
 # Read before tensorflow is imported: the configs of tasks, commands and jobs.

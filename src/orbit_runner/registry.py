@@ -100,8 +100,8 @@ for _name, _classes, _data, _help in (
     )
 _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 for _name, _config, _target, _help in (
-    ("cnn", "CnnConfig", "cnn:cnn", "small convolutional network for MNIST"),
-    ("mlp", "MlpConfig", "mlp:mlp", "multilayer perceptron (dense layers)"),
+    ("cnn", "CnnConfig", "simple:cnn", "small convolutional network for MNIST"),
+    ("mlp", "MlpConfig", "simple:mlp", "multilayer perceptron (dense layers)"),
     (
         "resnet_cifar",
         "ResNetCifarConfig",
@@ -111,15 +111,15 @@ for _name, _config, _target, _help in (
     (
         "resnet",
         "ResNetConfig",
-        "resnet:resnet",
-        "residual networks of 18 to 200 layers for large images, versions 1, 1.5 and 2",
+        "imagenet:resnet",
+        "residual networks of 18 to 200 layers for large images, version 1.5",
     ),
-    ("vit", "VitConfig", "vit:vit", "vision transformers (ViT), sizes Ti to L"),
-    ("efficientnet", "EfficientNetConfig", "efficientnet:efficientnet", "EfficientNet b0 to b7"),
+    ("vit", "VitConfig", "imagenet:vit", "vision transformers (ViT), sizes Ti to L"),
+    ("efficientnet", "EfficientNetConfig", "imagenet:efficientnet", "EfficientNet b0 to b7"),
     (
         "application",
         "ApplicationConfig",
-        "keras_applications:keras_application",
+        "imagenet:keras_application",
         "networks of Keras applications, with published weights and a new classifier",
     ),
 ):
@@ -197,7 +197,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face.images:IMAGES",
+        "data.hugging_face:IMAGES",
         "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
         SourceTraits(
             settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
@@ -207,7 +207,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds.images:IMAGES",
+        "data.tfds:IMAGES",
         "images prepared by TensorFlow Datasets, streamed from its files",
         SourceTraits(
             settings=(*_OF_TFDS, "max_bad_images"),
@@ -370,7 +370,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face.tables:HuggingFaceTable",
+        "data.hugging_face:HuggingFaceTable",
         "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
         SourceTraits(
             settings=("hugging_face_split", *_OF_ROWS), split_setting="hugging_face_split"
@@ -393,7 +393,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds.tables:TfdsTable",
+        "data.tfds:TfdsTable",
         "tables prepared by TensorFlow Datasets",
         SourceTraits(
             settings=("missing_values", *_OF_TFDS),

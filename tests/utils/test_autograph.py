@@ -146,4 +146,4 @@ def test_autograph_converts_none_of_our_own_code(
     run(make(trainer__train_steps=10, **_WAYS[way]), tmp_path)
     ours = {name for name in converted if name.startswith(("orbit_runner", "official"))}
     # Keras converts the calls of layers, once, when the model is built.
-    assert ours <= {"orbit_runner.models.normalize.Normalize.call"}
+    assert ours <= {"orbit_runner.models.layers.Normalize.call"}

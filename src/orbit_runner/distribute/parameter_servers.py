@@ -30,8 +30,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.tf_internals import cluster_of
 from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.log import phase
-from orbit_runner.utils.signals import Signals, signal_name
-from orbit_runner.utils.signals import show_cursor
+from orbit_runner.utils.signals import Signals, show_cursor, signal_name
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -15,10 +15,10 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.arrays import read_npz
+from orbit_runner.data.images.dataset import part_of_images
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource, image_headers
 from orbit_runner.data.images.files import load as load_images
-from orbit_runner.data.images.split import part_of_images
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions

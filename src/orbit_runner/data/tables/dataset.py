@@ -39,7 +39,7 @@ class TableOptions:
         files: The classes, each with the names of its text files.
         max_bad_records: How many rows may be left out because they cannot be read.
         tfds_name: The dataset of TensorFlow Datasets.
-        tfds_split: Its split; "" for the usual split of validation data.
+        tfds_split: Its split; "" for the first of `default_splits` that it has.
         tfds_data_dir: The directory of all its datasets.
         hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the first of
             `default_splits` that it has.
@@ -256,6 +256,14 @@ def skipped_files(
         for path in listed
         if path.is_file() and path.name not in read and not path.name.startswith(".")
     )
+
+
+def usual_splits(data: DataConfig, *, is_split: bool) -> tuple[str, ...]:
+    """Returns the parts of a stored dataset of which a section reads the first that exists.
+
+    If `task.split` splits the rows, `is_split`, both sections read the same part.
+    """
+    return ("train",) if data.is_training or is_split else ("validation", "test")
 
 
 def compare_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> dict[str, str]:

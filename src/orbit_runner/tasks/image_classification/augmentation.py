@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from orbit_runner.data.images.augment_policies import Policy, auto_augment, rand_augment
-from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.train_image import Preprocessing
+from orbit_runner.data.images.train_image import (
+    Erasing,
+    Policy,
+    Preprocessing,
+    auto_augment,
+    rand_augment,
+)
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.images.eval_image import decode_for_evaluation
+from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.train_image import Preprocessing
 from orbit_runner.tasks.prediction_items import answer_rows
 from orbit_runner.tasks.serving import Prediction, Serving

@@ -11,7 +11,7 @@ import tf_keras
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.models.published_weights import BACKBONE, KERAS_SUFFIXES
+from orbit_runner.models.catalog import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.class_metrics import make_metric
