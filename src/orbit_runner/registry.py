@@ -376,21 +376,15 @@ TABLE_MODELS.register(
 _TEXTS = "orbit_runner.tasks.text_classification"
 TEXT_CLASSIFIERS.register(
     "bag_of_words",
-    config=f"{_TEXTS}.models:BagOfWordsConfig",
+    config=f"{_TEXTS}.config:BagOfWordsConfig",
     target=f"{_TEXTS}.networks:bag_of_words",
     help="the mean of the embeddings of all words, and dense layers",
 )
 TEXT_CLASSIFIERS.register(
     "transformer",
-    config=f"{_TEXTS}.models:TextTransformerConfig",
+    config=f"{_TEXTS}.config:TextTransformerConfig",
     target=f"{_TEXTS}.networks:transformer",
     help="the encoder of a Transformer, and the mean of its outputs",
-)
-TEXT_CLASSIFIERS.register(
-    "bert",
-    config=f"{_TEXTS}.models:BertConfig",
-    target=f"{_TEXTS}.networks:bert",
-    help="Model Garden's BERT encoder, and the mean of its outputs",
 )
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
 _OF_ROWS = ("missing_values", "max_bad_records")

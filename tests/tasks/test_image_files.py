@@ -18,6 +18,7 @@ from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
 from tests.support.array_records import write_array_file
 from tests.support.digits import digits_config
 from tests.support.images import (
@@ -183,7 +184,7 @@ def test_image_with_zero_weight_adds_nothing_to_the_loss() -> None:
     labels = tf.constant([1, 2, 3, 4])
     weights = tf.constant([1.0, 0.0, 1.0, 1.0])
     each = task.example_losses(labels, logits).numpy()
-    loss = task.build_losses((labels, weights), logits, [tf.constant(2.0)])
+    loss = task.build_losses(WeightedLabels(labels, weights, weights), logits, [tf.constant(2.0)])
     assert float(loss) == pytest.approx((each[0] + each[2] + each[3]) / 4 + 2.0, rel=1e-6)
     evaluated = task.build_losses(labels, logits, None, weights)
     assert float(evaluated) == pytest.approx((each[0] + each[2] + each[3]) / 3, rel=1e-6)
@@ -202,7 +203,9 @@ def test_loss_and_accuracy_accept_mixed_labels() -> None:
         assert [metric.name for metric in metrics] == names
         task.process_metrics(metrics, tf.constant(shares), logits)
         assert metrics[0].result() == 0.5
-        task.process_metrics(metrics, (tf.constant(shares), tf.constant([1.0, 0.0])), logits)
+        weights = tf.constant([1.0, 0.0])
+    weighted = WeightedLabels(tf.constant(shares), weights, weights)
+    task.process_metrics(metrics, weighted, logits)
         assert float(metrics[0].result()) == pytest.approx(2 / 3)
 
 

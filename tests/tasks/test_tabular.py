@@ -14,6 +14,7 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import Column
+from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
 from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
@@ -292,11 +293,11 @@ def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:
     expected = -log_shares[[0, 1], [0, 1]] + 0.5 * squares
     np.testing.assert_allclose(task.example_losses(labels, outputs), expected, rtol=1e-5)
     weights = tf.constant([0.5, 2.0])
-    loss = task.build_losses((labels, weights), outputs)
+    loss = task.build_losses(WeightedLabels(labels, weights, weights), outputs)
     np.testing.assert_allclose(loss, (expected * [0.5, 2]).sum() / 2, rtol=1e-5)
 
     metrics = task.build_metrics()
-    task.process_metrics(metrics, (labels, weights), outputs)
+    task.process_metrics(metrics, WeightedLabels(labels, weights, weights), outputs)
     found = {metric.name: float(metric.result()) for metric in metrics}
     assert found == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
 

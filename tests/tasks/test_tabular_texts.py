@@ -107,7 +107,7 @@ def test_batches_have_the_tokens_of_all_text_columns(path: Path) -> None:
     task = TabularTask(config.task)  # type: ignore[arg-type]
     assert list(config.data.problems()) == []
     found = task.arrays(config.task.validation_data).arrays["features"]
-    part = task.table.part(config.task.validation_data)
+    part = task.part(config.task.validation_data)
     note, about = (task.fitted.texts[name] for name in ("note", "about me"))
     assert found["tokens"].shape == (part.size, 3 + 64)
     assert found["numeric"].shape == found["categorical"].shape == (part.size, 1)
@@ -139,7 +139,7 @@ def test_signature_and_predictor_take_raw_texts(path: Path) -> None:
     for variable in model.trainable_variables:
         variable.assign(generator.normal(size=variable.shape))
     serving = task.serving(model)
-    part = task.table.part(config.task.validation_data)
+    part = task.part(config.task.validation_data)
     names = ["size", "color", "note", "about me"]
     columns = [[part.column(name).text(row) for name in names] for row in range(9)]
     lines = [json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in columns]

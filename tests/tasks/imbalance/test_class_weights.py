@@ -92,7 +92,8 @@ def _check_training_loss(task: Any, labels: Any, logits: tf.Tensor) -> None:
 def test_loss_and_metrics_of_images_texts_and_tables(shared_path: Path, tmp_path: Path) -> None:
     labels, logits = tf.constant([0, 1, 1]), tf.constant([[2.0, 1], [0.5, 0], [-1, 1]])
     write_texts(tmp_path)
-    _check_training_loss(TextClassificationTask(text_config(tmp_path).task), labels, logits)
+    texts = TextClassificationTask(text_config(tmp_path).task)
+    _check_training_loss(texts, {"label": labels}, {"label": logits})
     _check_training_loss(ImageClassificationTask(digits_config().task), labels, logits)
     task = TabularTask(table_config(shared_path).task)
     _check_training_loss(task, {"y": labels}, {"y": logits})

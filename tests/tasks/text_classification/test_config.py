@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"task__model__name": "gpt"}, "allowed: bag_of_words, bert, transformer"),
+        ({"task__model__name": "gpt"}, "allowed: bag_of_words, transformer"),
         ({"task__text__column": "''"}, "task.text.column — --task.text.column\n    is not set"),
         ({"task__label_column": "text"}, "'text' is also text.column"),
         ({"task__text__tokenizer": "letters"}, "allowed: 'words', 'subwords'"),

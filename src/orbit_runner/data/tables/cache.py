@@ -124,7 +124,7 @@ def _read(key: JsonObject) -> _CachedColumn | None:
         if zlib.crc32(values.data) != header["crc32"]:
             return None
         kind = NUMBER if key["kind"] == INTEGER else key["kind"]
-        column = Column(key["column"], kind, values, tuple(header["vocabulary"]), header["rounded"])
+        column = Column(key["column"], kind, values, tuple(header["vocabulary"]))
         parts = [(str(name), int(rows)) for name, rows in header["parts"]]
         return column, parts, {int(row): str(problem) for row, problem in header["bad"]}
     except (OSError, ValueError, KeyError, TypeError):
@@ -141,7 +141,6 @@ def _write(key: JsonObject, column: Column, parts: Parts, bad: BadRows) -> None:
         "rows": len(values),
         "crc32": zlib.crc32(values.data),
         "vocabulary": column.vocabulary,
-        "rounded": column.rounded,
         "offset": 0,
     }
     # The offset is part of the line whose length it depends on; 20 characters are enough for it.

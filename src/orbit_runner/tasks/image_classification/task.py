@@ -181,25 +181,6 @@ class ImageClassificationTask(Task):
         targets = training_labels(labels, weights, self.loss_by_class)
         return super().train_step((images, targets), model, optimizer, metrics)
 
-    def build_losses(
-        self,
-        labels: Tensors,
-        model_outputs: Tensors,
-        aux_losses: Sequence[tf.Tensor] | None = None,
-        sample_weight: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Returns the loss of a batch, a float32 scalar.
-
-        In training with weights, `labels` are labels and weights. An image of weight 0
-        then adds nothing to the mean over the whole batch, so that the mean over replicas equals
-        that of a single replica. `model_outputs` are logits, float32 [batch, classes].
-        `sample_weight` is float32 [batch], for evaluation; all weights are equal if None.
-        """
-        if not isinstance(labels, tuple):
-            return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
-        loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
-        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
-
     def process_metrics(
         self,
         metrics: Iterable[TaskMetric],
@@ -207,10 +188,7 @@ class ImageClassificationTask(Task):
         model_outputs: Tensors,
         **kwargs: tf.Tensor | None,
     ) -> None:
-        """Updates the metrics with a batch. Mixed images count as the class with the largest share.
-
-        In training with weights, `labels` are labels and weights.
-        """
+        """Updates the metrics. Mixed images count as the class with the largest share."""
         labels, weights = split_labels(labels)
         kwargs |= weights
         if len(labels.shape) == 2:

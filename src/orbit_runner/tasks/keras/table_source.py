@@ -34,7 +34,6 @@ from orbit_runner.tasks.keras.config import (
     KerasDataConfig,
     columns_of,
 )
-from orbit_runner.utils.log import note_once
 
 X, Y, W = "x", "y", "w"
 # The names of the classes of outputs whose labels are texts, by the path of their array.
@@ -319,11 +318,6 @@ def _numbers(part: TablePart, columns: Columns, setting: str) -> np.ndarray:
                 "fill it in the file, or leave the column out; the task `tabular` does so itself",
                 name,
                 setting=setting,
-            )
-        if setting == "inputs" and column.rounded:
-            note_once(
-                f"warning: task.inputs: column {name!r} has whole numbers above 2^24, which "
-                f"float32 rounds ({column.rounded}); if they are IDs, name it with kind: text"
             )
     if not columns.is_list:
         return np.asarray(part.column(columns.names[0]).values)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -35,8 +34,6 @@ from orbit_runner.errors import DataError, nearest_name_hint
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_column, training_mixture
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-
-_MAX_SETTING = 200
 
 
 def load_dataset(config: TabularConfig, section: str) -> TableDataset:
@@ -161,54 +158,14 @@ def _explain_cell(config: TabularConfig, section: str, error: CellError) -> Cell
     message, _, more = str(error).partition("\n")
     lines = [message]
     if error.text:
-        lines.append(missing_values_advice(getattr(config, section), [error.text]))
+        lines.append("if it is a missing value, list it in missing_values of both sections")
     if path.startswith("targets"):
         lines.append("if its values are classes, set type: classification")
     elif path.startswith("features"):
-        lines.append(category_advice(config, error.column))
+        lines.append("to use its texts as categories, list the column in features.categorical")
     lines += [more] * bool(more)
     setting = path if path.startswith(("targets", "weight_column")) else "features"
     return CellError("\n".join(lines), error.column, error.text, setting, code=error.code)
-
-
-def missing_values_advice(data: TableDataConfig, texts: Sequence[str]) -> str:
-    """Returns the setting that makes texts missing values."""
-    quoted = json.dumps([*data.missing_texts, *texts], ensure_ascii=False)
-    return f"if it is a missing value, set missing_values: {quoted} in both sections"
-
-
-def category_advice(config: TabularConfig, column: str) -> str:
-    """Returns the setting that makes a column a category, and keeps the other features."""
-    kinds = feature_kinds(config) | {column: CATEGORY}
-    return f"to use its texts as categories, set {_features_setting(config, kinds)}"
-
-
-def number_advice(config: TabularConfig, column: str) -> str:
-    """Returns the setting that makes a column one of numbers, and keeps the other features."""
-    kinds = feature_kinds(config) | {column: NUMBER}
-    return f"to use its numbers, set {_features_setting(config, kinds)}"
-
-
-def date_advice(config: TabularConfig, column: str) -> str:
-    """Returns the setting that makes a column one of dates, and keeps the other features."""
-    kinds = feature_kinds(config) | {column: DATE}
-    return f"to use its dates, set {_features_setting(config, kinds)}"
-
-
-def _features_setting(config: TabularConfig, kinds: Mapping[str, str]) -> str:
-    """Returns the features as a setting, or the name of its lists if there are many columns."""
-    lists = {
-        "numeric": [name for name, kind in kinds.items() if kind == NUMBER],
-        "categorical": [name for name, kind in kinds.items() if kind == CATEGORY],
-        "date": [name for name, kind in kinds.items() if kind == DATE],
-    }
-    texts = {name: json.dumps(names, ensure_ascii=False) for name, names in lists.items() if names}
-    if config.features.text:
-        texts["text"] = "[…]"
-    setting = f"features: {{{', '.join(f'{name}: {text}' for name, text in texts.items())}}}"
-    if len(setting) <= _MAX_SETTING:
-        return setting
-    return "features.numeric and features.categorical, which then list all features"
 
 
 def _name_of(dataset: TableDataset) -> str:
