@@ -204,8 +204,8 @@ def test_loss_and_accuracy_accept_mixed_labels() -> None:
         task.process_metrics(metrics, tf.constant(shares), logits)
         assert metrics[0].result() == 0.5
         weights = tf.constant([1.0, 0.0])
-    weighted = WeightedLabels(tf.constant(shares), weights, weights)
-    task.process_metrics(metrics, weighted, logits)
+        weighted = WeightedLabels(tf.constant(shares), weights, weights)
+        task.process_metrics(metrics, weighted, logits)
         assert float(metrics[0].result()) == pytest.approx(2 / 3)
 
 
