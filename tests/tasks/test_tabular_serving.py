@@ -15,8 +15,7 @@ import tensorflow as tf
 from orbit_runner.cli.main import main
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.tasks.serving import Prediction
-from orbit_runner.tasks.tabular.predictor import RowPredictor
-from orbit_runner.tasks.tabular.serving import argument_names
+from orbit_runner.tasks.tabular.serving import RowPredictor, argument_names
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv, write_jsonl

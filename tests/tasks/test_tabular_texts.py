@@ -15,10 +15,10 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.tabular.config import TextColumnConfig
-from orbit_runner.tasks.tabular.predictor import RowPredictor
+from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
+from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
-from orbit_runner.tasks.tabular.text_layers import TextColumnMeans, TokenMean
 from orbit_runner.tasks.tabular.texts import fit_text
 from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv

@@ -13,9 +13,8 @@ import tensorflow as tf
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import build_vocabulary
-from orbit_runner.tasks.translation.decoding import Translations, decode
 from orbit_runner.tasks.translation.metrics import CorpusBleu
-from orbit_runner.tasks.translation.task import TranslationTask
+from orbit_runner.tasks.translation.task import Translations, TranslationTask, decode
 from tests.support.translations import sentences, translation_config, write_set
 
 REFERENCES = [

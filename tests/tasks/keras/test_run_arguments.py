@@ -16,7 +16,7 @@ import orbit_runner
 from orbit_runner.data.arrays import leaves
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.serving.network import describe_network
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.serving import ArrayPredictor
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
 from orbit_runner.tasks.keras.stream import passed_stream
 from orbit_runner.tasks.serving import argument_names, named_function

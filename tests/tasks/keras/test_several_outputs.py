@@ -18,7 +18,7 @@ import tf_keras
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import SettingError
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.serving import ArrayPredictor
 from orbit_runner.tasks.keras.sources import arrays_of, label_of, specs_of
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import keras_config

@@ -10,17 +10,19 @@ import tensorflow as tf
 from orbit_runner.data.array_batches import eval_chunks, train_chunks
 from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.images.augment_policies import Policy, auto_augment, rand_augment
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.images.train_image import Preprocessing
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
     Size,
@@ -200,3 +202,32 @@ def _make_mixing(params: ImageDataConfig, num_classes: int | None) -> Mixing | N
         return None
     assert num_classes is not None
     return Mixing(num_classes=num_classes, **config.as_dict())
+
+
+def make_preprocessing(params: ImageDataConfig, *, is_in_memory: bool) -> Preprocessing:
+    """Returns how images are augmented and resized to the input size of the network.
+
+    Without random crops, as in evaluation, this takes the center of each image. If the dataset is
+    in memory, it takes the whole image.
+    """
+    inception = params.augment == "inception"
+    low, high = params.crop_area_range
+    return Preprocessing(
+        areas=(low, high) if inception else None,
+        center_crop_fraction=None if is_in_memory else params.center_crop_fraction,
+        method=params.tf_resize_method,
+        flip=inception and params.aug_rand_hflip,
+        jitter=params.color_jitter,
+        policy=_policy(params),
+        erasing=Erasing(**params.random_erasing.as_dict()) if params.random_erasing else None,
+    )
+
+
+def _policy(params: ImageDataConfig) -> Policy | None:
+    if params.aug_type is None:
+        return None
+    settings = params.aug_type.get().as_dict()
+    if params.aug_type.type == "autoaug":
+        return auto_augment(**settings)
+    del settings["magnitude_std"]
+    return rand_augment(**settings)

@@ -13,8 +13,7 @@ import tf_keras
 
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.train_image import Preprocessing
-from orbit_runner.tasks.prediction_items import answer_rows
-from orbit_runner.tasks.serving import Prediction, Serving
+from orbit_runner.tasks.serving import Prediction, Serving, answer_rows
 
 BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")

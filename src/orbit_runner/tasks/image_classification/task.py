@@ -15,23 +15,29 @@ from orbit_runner.models.published_weights import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.class_metrics import make_metric
-from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.examples import ImageExamples
-from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.inputs import (
+    chunks,
+    eval_inputs,
+    make_preprocessing,
+    train_inputs,
+)
 from orbit_runner.tasks.image_classification.pretrained import (
     SETTING,
     initial_weights,
     is_of_keras,
 )
-from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
     image_serving,
     make_decoder,
 )
-from orbit_runner.tasks.image_classification.sources import classes_of, section_source
+from orbit_runner.tasks.image_classification.sources import (
+    ImageExamples,
+    classes_of,
+    section_source,
+)
 from orbit_runner.tasks.image_classification.trained_images import TrainedImages
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
@@ -42,6 +48,7 @@ from orbit_runner.tasks.initial_weights import (
     load_weights,
 )
 from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tasks.mistakes import classification_examples
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Serving
 

@@ -41,8 +41,7 @@ from orbit_runner.tasks.keras.model_builder import (
 )
 from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
-from orbit_runner.tasks.keras.serving import make_serving
+from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
 from orbit_runner.tasks.keras.sources import (
     Examples,
     W,

@@ -197,7 +197,7 @@ class TabularTask(Task):
                 path="--top_k",
                 code="no-effect",
             )
-        from orbit_runner.tasks.tabular.predictor import RowPredictor
+        from orbit_runner.tasks.tabular.serving import RowPredictor
 
         return RowPredictor(signatures, self.table_config.train_data)
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.source import PAD
+from orbit_runner.tasks.tabular.layers import TokenMean, mean_of_tokens
 from orbit_runner.tasks.tabular.networks import hidden_layers
-from orbit_runner.tasks.tabular.text_layers import TokenMean, mean_of_tokens
 
 layers = tf_keras.layers
 

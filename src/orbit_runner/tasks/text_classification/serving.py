@@ -9,14 +9,13 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import RunnerError, shorten
-from orbit_runner.tasks.prediction_items import is_file
-from orbit_runner.tasks.serving import Prediction, Serving
+from orbit_runner.tasks.serving import Prediction, Serving, is_file
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import TOKENS
 from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
 from orbit_runner.tasks.tabular.serving import texts_of
 from orbit_runner.tasks.tabular.texts import TextFit
-from orbit_runner.tasks.translation.predictor import FILE_PATTERN
+from orbit_runner.tasks.translation.serving import FILE_PATTERN
 
 TEXT, NAMES = "text", "class_names"
 _TOP_K = 3
