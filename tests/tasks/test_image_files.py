@@ -221,8 +221,6 @@ def test_contradictory_image_settings_are_rejected(
         ({f"{_TRAIN}label_offset": 1}, "train_data.label_offset", "'tfrecord' or 'array_record'"),
         ({f"{_TRAIN}tfds_name": "toy"}, "train_data.tfds_name", "only by source 'tfds',"),
         ({f"{_TRAIN}crop_area_range": [0.9, 0.1]}, "train_data.crop_area_range", "minimum"),
-        ({f"{_TRAIN}mixup_and_cutmix": {"mixup_alpha": 0, "cutmix_alpha": 0}},
-         "train_data.mixup_and_cutmix.mixup_alpha", "above 0"),
         ({f"{_TRAIN}aug_type": {"type": "randaug", "randaug": {"magnitude_std": 0.5}}},
          "train_data.aug_type.randaug.magnitude_std", "operations fail"),
         ({f"{_TRAIN}labels_file": "a.csv"}, "train_data.labels_file", "only by source 'image_csv'"),

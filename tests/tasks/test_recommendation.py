@@ -260,14 +260,8 @@ def _refusal(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"task__model__layers": [7, 4]}, "task.model.layers"),
         ({"task__model__layers": []}, "expected an even number first"),
         ({"task__model__kind": "both"}, "allowed: 'gmf', 'mlp', 'neumf'"),
-        (
-            {"task__model__kind": "gmf", "task__model__mlp_regularization": 0.1},
-            "got 0.1, which has no effect with kind: gmf",
-        ),
-        ({"task__model__name": ""}, "is not set\n    allowed: neumf"),
         ({"task__train_data__source": "movielense"}, "did you mean 'movielens'?"),
         ({"task__train_data__augment": "crop"}, "there are no images to augment"),
         ({"task__validation_data__split": "train"}, "the latest choice of each user is held out"),

@@ -27,7 +27,7 @@ from orbit_runner.tasks.tabular.layers import EncodeDates, days_and_seconds
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, DateFit
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
 from orbit_runner.tasks.tabular.task import TabularTask
-from tests.support.problems import pairs, raises
+from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import run
 
@@ -202,20 +202,6 @@ def test_columns_that_are_no_dates_are_an_error(
     problems = dict(pairs(table_config(path, task__features=features).data.problems()))
 
     assert message in problems[field]
-
-
-@pytest.mark.parametrize(
-    ("features", "code", "setting"),
-    [
-        ({"numeric": ["when"], "date": ["when"]}, "set-twice", "task.features.categorical"),
-        ({"date": ["day"], "exclude": ["size"]}, "no-effect", "task.features.exclude"),
-    ],
-)
-def test_contradictory_settings_are_an_error(
-    path: Path, features: dict[str, Any], code: str, setting: str
-) -> None:
-    with raises(code, setting):
-        table_config(path, task__features=features)
 
 
 def test_synthetic_tables_have_dates() -> None:

@@ -20,7 +20,6 @@ from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.tabular.texts import fit_text
-from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import run_and_resume
 
@@ -93,13 +92,6 @@ def test_empty_list_of_text_columns_does_not_change_the_fingerprint() -> None:
     empty = table_config("a.csv", task__features__text=[], task__train_data__files=None)
     other = table_config("a.csv", task__features__text=["note"])
     assert config_fingerprint(before) == config_fingerprint(empty) != config_fingerprint(other)
-
-
-def test_unknown_text_column_is_reported(path: Path) -> None:
-    config = table_config(path, task__features__text=["not"])
-    (problem,) = pairs(config.data.problems())
-    assert problem[0] == "features.text[0].column"
-    assert "unknown column 'not'; did you mean 'note'?" in problem[1]
 
 
 def test_batches_have_the_tokens_of_all_text_columns(path: Path) -> None:

@@ -84,7 +84,7 @@ def argument_names(names: Iterable[str], prefix: str = "input") -> list[str]:
     identifiers: list[str] = []
     for name in names:
         text = re.sub(r"\W", "_", name, flags=re.ASCII)
-        if not text.isidentifier() or keyword.iskeyword(text):
+        if not text.isidentifier() or keyword.iskeyword(text) or text.startswith("_"):
             text = f"{prefix}_{text}"
         while text in identifiers:
             text += "_"

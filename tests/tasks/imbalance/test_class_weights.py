@@ -163,11 +163,13 @@ def test_value_that_is_no_weight_is_an_error(value: str, expected: str) -> None:
         ("{big: 1}", "has no weight for class 'small'\nclasses: big, small"),
     ],
 )
+@pytest.mark.parametrize("setting", ["class_weights", "train_data.class_sampling"])
 def test_weights_of_other_classes_are_errors_before_training(
-    shared_path: Path, value: str, expected: str
+    shared_path: Path, setting: str, value: str, expected: str
 ) -> None:
-    config = table_config(shared_path, task__class_weights=value)
-    assert dict(pairs(config.data.problems())) == {"class_weights": expected}
+    changes: dict[str, Any] = {f"task__{setting.replace('.', '__')}": value}
+    config = table_config(shared_path, **changes)
+    assert dict(pairs(config.data.problems())) == {setting: expected}
 
 
 def test_table_must_have_one_target_of_classification() -> None:

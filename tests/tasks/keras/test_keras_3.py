@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from orbit_runner.determinism import keras_3
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.task import KerasTask
-from orbit_runner.tasks.keras_items import items_of
 from tests.support import keras_3_models, keras_models
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
@@ -124,45 +122,6 @@ def test_logical_replicas_have_the_weights_of_devices(tmp_path: Path, name: str)
     assert len(fingerprints) == 1
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    "make_optimizer",
-    [
-        lambda: keras.optimizers.SGD(0.1),
-        lambda: keras.optimizers.Adam(0.01),
-        lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, global_clipnorm=1.0),
-        lambda: keras.optimizers.Adagrad(0.1),
-        lambda: keras.optimizers.Adafactor(0.01),
-    ],
-)
-def test_weights_and_metrics_are_those_of_fit(
-    tmp_path: Path, make_optimizer: Callable[[], keras.optimizers.Optimizer]
-) -> None:
-    config = keras_config(
-        task__model=f"{_HERE}:fixed_start",
-        task__train_data__global_batch_size=100,
-        task__validation_data__arguments="{}",
-        task__metrics="[accuracy]",
-        trainer__train_steps=50,
-        trainer__validation_interval=50,
-        task__optimizer=json.dumps(items_of(make_optimizer(), "optimizer")),
-    )
-    model, logs = run(config, tmp_path)
-
-    x, y = keras_models.classes()
-    fitted = keras_3_models.fixed_start()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    fitted.compile(make_optimizer(), loss, metrics=["accuracy"])
-    fitted.fit(x, y, batch_size=100, epochs=50, shuffle=False, verbose=0)
-
-    weights = [*fitted.trainable_weights, *fitted.non_trainable_weights]
-    for weight, expected in zip(model.weights, weights, strict=True):
-        np.testing.assert_allclose(weight.numpy(), expected.numpy(), rtol=2e-4, atol=2e-5)
-    expected_loss, expected_accuracy = fitted.evaluate(x, y, batch_size=100, verbose=0)
-    np.testing.assert_allclose(logs["validation_loss"], expected_loss, rtol=1e-5)
-    np.testing.assert_allclose(logs["accuracy"], expected_accuracy, rtol=1e-6)
-
-
 def test_random_draws_are_a_function_of_the_step() -> None:
     task = KerasTask(keras_config(**_MODELS["subclass"]).task)
     model = task.build_model()
@@ -198,23 +157,6 @@ def test_replica_local_variables_are_averaged_like_those_of_keras_2() -> None:
         assert variable.aggregation == tf.VariableAggregation.MEAN
     for variable in model.trainable_variables:
         assert variable.synchronization != tf.VariableSynchronization.ON_READ
-
-
-@pytest.mark.slow
-def test_two_inputs_are_matched_by_name(tmp_path: Path) -> None:
-    config = keras_config(
-        task__model=f"{_HERE}:adder",
-        task__train_data__function="tests.support.keras_models:two_inputs",
-        task__validation_data__function="tests.support.keras_models:two_inputs",
-        task__validation_data__arguments="{}",
-        task__loss="mse",
-        task__metrics="[mae]",
-        trainer__train_steps=400,
-        trainer__validation_interval=400,
-        trainer__optimizer_config__learning_rate__constant__learning_rate=0.03,
-    )
-    _, logs = run(config, tmp_path)
-    assert logs["mae"] < 0.05
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.errors import SettingError
-from orbit_runner.tasks.keras.task import KerasTask
-from tests.support import keras_models
 from tests.support.keras_models import keras_config
 from tests.support.toy import run, run_and_resume
 
@@ -85,83 +81,6 @@ def test_run_of_a_named_function_is_reproducible_and_the_seed_decides(tmp_path: 
         found[name] = weights_fingerprint(model)
 
     assert found["a"] == found["b"] != found["c"]
-
-
-@pytest.mark.slow
-def test_evaluation_counts_each_example_once(tmp_path: Path) -> None:
-    iou = "{class_name: MeanIoU, config: {num_classes: 3, sparse_y_pred: false}}"
-    config = keras_config(task__metrics=f"[accuracy, {iou}]")
-    for strategy in ("one_device", "mirrored2"):
-        model, logs = run(config, tmp_path / strategy, strategy=strategy)
-        x, y = keras_models.classes(37, seed=2)
-        logits = model(x.astype(np.float32), training=False)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
-
-        assert logs["validation_examples"] == 37
-        np.testing.assert_allclose(logs["validation_loss"], losses.numpy().mean(), rtol=1e-5)
-        expected = (logits.numpy().argmax(axis=1) == y).mean()
-        np.testing.assert_allclose(logs["accuracy"], expected, rtol=1e-6)
-
-
-def test_weights_scale_the_loss_and_do_not_change_the_metrics() -> None:
-    config = keras_config(
-        task__train_data__function=f"{_HERE}:weighted",
-        task__validation_data__function=f"{_HERE}:weighted",
-        task__validation_data__arguments="{}",
-        task__model__arguments__dropout=0.0,
-        task__metrics="[accuracy]",
-    )
-    task = KerasTask(config.task)
-    model = task.build_model()
-    x, y, w = (array[:8] for array in keras_models.weighted())
-    features, weights = tf.constant(x, tf.float32), tf.constant(w, tf.float32)
-    logits = model(features, training=False)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits).numpy()
-
-    counts = tf.constant([1.0] * 7 + [0.0])
-    (metric,) = task.build_metrics()
-    logs = task.validation_step((features, tf.constant(y), (counts, weights)), model, [metric])
-    np.testing.assert_allclose(logs["loss"], (losses * w)[:7].sum() / 7, rtol=1e-5)
-    assert logs["examples"] == 7
-    expected = (logits.numpy().argmax(axis=1) == y)[:7].mean()
-    np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
-    trained = task.build_losses((features, tf.constant(y), weights), logits)
-    np.testing.assert_allclose(trained, (losses * w).mean(), rtol=1e-5)
-
-
-def test_regularization_of_the_model_is_added_to_the_loss() -> None:
-    task = KerasTask(keras_config().task)
-    model = task.build_model()
-    kernel = model.layers[0].kernel
-    model.add_loss(lambda: 3.0 * tf.reduce_sum(kernel**2))
-    x, y = keras_models.classes(4)
-    batch = tf.constant(x, tf.float32), tf.constant(y), tf.ones([4])
-    found = task.validation_step(batch, model)["loss"]
-
-    logits = model(batch[0], training=False)
-    plain = tf.nn.sparse_softmax_cross_entropy_with_logits(batch[1], logits)
-    expected = tf.reduce_mean(plain) + 3.0 * tf.reduce_sum(kernel**2)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_several_inputs_are_passed_by_name(tmp_path: Path) -> None:
-    config = keras_config(
-        task__model=f"{_HERE}:adder",
-        task__train_data__function=f"{_HERE}:two_inputs",
-        task__validation_data__function=f"{_HERE}:two_inputs",
-        task__validation_data__arguments="{}",
-        task__loss="mse",
-        task__metrics="[mae]",
-        trainer__train_steps=300,
-        trainer__optimizer_config__learning_rate__constant__learning_rate=0.05,
-        trainer__validation_interval=300,
-        trainer__checkpoint_interval=300,
-    )
-    model, logs = run(config, tmp_path)
-
-    assert logs["mae"] < 0.05
-    np.testing.assert_allclose(model.layers[-1].kernel, np.ones([4, 1]), atol=0.05)
 
 
 @pytest.mark.parametrize(

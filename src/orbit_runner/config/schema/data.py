@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem
@@ -27,6 +27,18 @@ def source_field(registry: Registry | None) -> Any:
     """Declares the setting `source` of a task whose data sources are in a registry."""
     return field(
         "", help="name of the dataset; `runner list` shows all datasets", registry=registry
+    )
+
+
+def training_field(section: Callable[..., DataConfig]) -> Any:
+    """Declares the setting `train_data` of a task, a section of this class."""
+    return field(factory=lambda: section(is_training=True), help="training data")
+
+
+def validation_field(section: Callable[..., DataConfig]) -> Any:
+    """Declares the setting `validation_data`, which by default evaluates every example."""
+    return field(
+        factory=lambda: section(is_training=False, drop_remainder=False), help="validation data"
     )
 
 

@@ -99,7 +99,7 @@ class ImageClassificationTask(Task):
         config = self.task_config.model
         if is_of_keras(config):
             return load_application_weights(model.get_layer(BACKBONE), config.application, SETTING)
-        path = initial_weights(config, self.assets)
+        path = initial_weights(config)
         if path is None:
             return None
         if path.suffix in KERAS_SUFFIXES:

@@ -53,7 +53,7 @@ from orbit_runner.tasks.keras.indexed_source import (
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
-from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, table_files, table_source
+from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, section_files, table_source
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
@@ -113,7 +113,7 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     if data is None:
         return []
     if data.kind == TABLE:
-        return table_files(data)
+        return section_files(data)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section)).data_files()
     if data.kind == EXAMPLES:

@@ -7,7 +7,13 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_field
+from orbit_runner.config.schema.data import (
+    DataConfig,
+    SyntheticConfig,
+    source_field,
+    training_field,
+    validation_field,
+)
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import unknown_name_message
@@ -144,21 +150,13 @@ class RatingEvalData(RecommendationDataConfig):
     )
 
 
-def _training_data() -> RatingTrainData:
-    return RatingTrainData(is_training=True)
-
-
-def _validation_data() -> RatingEvalData:
-    return RatingEvalData(is_training=False, drop_remainder=False)
-
-
 @config_class
 class RecommendationConfig(TaskConfig):
     """Recommendation of items to users, based on their past choices."""
 
     model: NeuMFConfig = field(factory=NeuMFConfig, help="the model", variants=RATING_MODELS)
-    train_data: RatingTrainData = field(factory=_training_data, help="training data")
-    validation_data: RatingEvalData = field(factory=_validation_data, help="validation data")
+    train_data: RatingTrainData = training_field(RatingTrainData)
+    validation_data: RatingEvalData = validation_field(RatingEvalData)
     top_k: int = field(10, ge=1, help="k of HR@k and NDCG@k")
 
     def problems(self) -> Iterator[Problem]:

@@ -147,16 +147,6 @@ def _file_names(value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def training_table() -> TableDataConfig:
-    """Returns the defaults of `train_data`."""
-    return TableDataConfig(is_training=True)
-
-
-def validation_table() -> TableDataConfig:
-    """Returns the defaults of `validation_data`, which evaluates every row."""
-    return TableDataConfig(is_training=False, drop_remainder=False)
-
-
 def part_problems(
     section: str, data: TableDataConfig, split: TableSplitConfig | None
 ) -> Iterator[Problem]:

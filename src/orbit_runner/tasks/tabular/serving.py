@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ import tf_keras
 
 from orbit_runner.data.tables.cell_texts import parse_date, parse_number
 from orbit_runner.errors import RunnerError, shorten
-from orbit_runner.tasks.serving import Prediction, Serving, is_file, named_function
+from orbit_runner.tasks.serving import Prediction, Serving, argument_names, is_file, named_function
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import days_and_seconds
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
@@ -54,8 +53,10 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     column, and the known texts of each categorical column. `targets` takes nothing, and returns
     `name` and `output` of each target, and the class names of each classification.
     """
-    arguments = argument_names([*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts])
-    outputs = argument_names([*fitted.classes, *fitted.scales])
+    features = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
+    arguments = dict(zip(features, argument_names(features, "c"), strict=True))
+    predicted = [*fitted.classes, *fitted.scales]
+    outputs = dict(zip(predicted, argument_names(predicted, "c"), strict=True))
     numbers = len(fitted.numeric)
     categories = len(fitted.categorical)
     dates = len(fitted.dates)
@@ -75,9 +76,9 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         if fitted.texts:
             texts = zip(fitted.texts.values(), tokenizers, values[-len(tokenizers) :], strict=True)
             inputs[TOKENS] = tf.concat([fit.encode(*pair) for fit, *pair in texts], axis=1)
-        predicted = model(inputs, training=False)
-        answers = {outputs[name]: tf.nn.softmax(predicted[name]) for name in fitted.classes}
-        return answers | {outputs[name]: predicted[name] for name in fitted.scales}
+        returned = model(inputs, training=False)
+        answers = {outputs[name]: tf.nn.softmax(returned[name]) for name in fitted.classes}
+        return answers | {outputs[name]: returned[name] for name in fitted.scales}
 
     kinds = [tf.float32] * numbers + [tf.string] * categories
     kinds += [tf.float64] * dates + [tf.string] * len(fitted.texts)
@@ -113,24 +114,6 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         resources=[vocabularies, *tokenizers],
         labels={outputs[name]: classes for name, classes in fitted.classes.items()},
     )
-
-
-def argument_names(names: Sequence[str]) -> Mapping[str, str]:
-    """Returns an identifier of ASCII characters for each name; all are different."""
-    identifiers: dict[str, str] = {}
-    for name in names:
-        text = "".join(
-            character if character.isascii() and character.isalnum() else "_" for character in name
-        )
-        if not text or text[0].isdigit() or text[0] == "_" or keyword.iskeyword(text):
-            text = f"c{text}" if text.startswith("_") else f"c_{text}"
-        unique = text
-        number = 1
-        while unique in identifiers.values():
-            number += 1
-            unique = f"{text}_{number}"
-        identifiers[name] = unique
-    return identifiers
 
 
 def texts_of(value: tf.Tensor) -> list[str]:

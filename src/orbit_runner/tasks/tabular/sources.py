@@ -116,11 +116,12 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
         )
         for source_config, source in zip(data.sources, load_sources(config, section), strict=True)
     )
-    return _join(parts) if data.mixture else parts[0]
+    return join_parts(parts) if data.mixture else parts[0]
 
 
 @cache_source(maxsize=4)
-def _join(parts: tuple[TablePart, ...]) -> TablePart:
+def join_parts(parts: tuple[TablePart, ...]) -> TablePart:
+    """Returns the rows of several tables, one after the other."""
     return parts[0].join(parts)
 
 
@@ -146,7 +147,7 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
                 code="unknown-column",
             )
     try:
-        return [_load(dataset, tuple(kinds.items())) for dataset in datasets]
+        return [load_columns(dataset, tuple(kinds.items())) for dataset in datasets]
     except CellError as error:
         raise _explain_cell(config, section, error) from None
 
@@ -173,7 +174,8 @@ def _name_of(dataset: TableDataset) -> str:
 
 
 @cache_source(maxsize=8)
-def _load(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSource:
+def load_columns(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSource:
+    """Returns the columns of a table, each with its kind. They are read once per process."""
     return read_table(dataset, dict(kinds))
 
 
@@ -185,10 +187,13 @@ def source_files(config: TabularConfig, section: str) -> list[DataFile]:
         return files
     for dataset, source in zip(datasets, load_sources(config, section), strict=True):
         if not dataset.files:
-            files += describe_arrays(
-                {n: value_bits(column) for n, column in source.columns.items()}
-            )
+            files += describe_columns(source)
     return files
+
+
+def describe_columns(source: TableSource) -> list[DataFile]:
+    """Returns descriptions of the columns of a table that has no files."""
+    return describe_arrays({name: value_bits(column) for name, column in source.columns.items()})
 
 
 def target_classes(config: TabularConfig) -> Classes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.class_metrics import metric_problems
@@ -24,8 +25,6 @@ from orbit_runner.tasks.tabular.config import (
 )
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
-    training_table,
-    validation_table,
 )
 
 
@@ -92,8 +91,8 @@ class TextClassificationConfig(TableTaskConfig):
     split: TableSplitConfig | None = field(
         None, help="how rows are split into parts; null: each section reads all rows of its files"
     )
-    train_data: TableDataConfig = field(factory=training_table, help="training data")
-    validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
+    train_data: TableDataConfig = training_field(TableDataConfig)
+    validation_data: TableDataConfig = validation_field(TableDataConfig)
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,

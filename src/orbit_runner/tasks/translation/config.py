@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.data import DataConfig, source_field
+from orbit_runner.config.schema.data import (
+    DataConfig,
+    source_field,
+    training_field,
+    validation_field,
+)
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import unknown_name_message
@@ -142,23 +147,13 @@ class TranslationDataConfig(DataConfig):
             )
 
 
-def training_data() -> TranslationDataConfig:
-    """Returns the defaults of `train_data`."""
-    return TranslationDataConfig(is_training=True)
-
-
-def validation_data() -> TranslationDataConfig:
-    """Returns the defaults of `validation_data`, which evaluates every pair."""
-    return TranslationDataConfig(is_training=False, drop_remainder=False)
-
-
 @config_class
 class TranslationConfig(TaskConfig):
     """Translation of sentences from one language to another."""
 
     model: TextModelConfig = field(factory=TextModelConfig, help="the model", variants=TEXT_MODELS)
-    train_data: TranslationDataConfig = field(factory=training_data, help="training data")
-    validation_data: TranslationDataConfig = field(factory=validation_data, help="validation data")
+    train_data: TranslationDataConfig = training_field(TranslationDataConfig)
+    validation_data: TranslationDataConfig = validation_field(TranslationDataConfig)
     sentencepiece_model_path: str = field(
         "",
         path="file",
