@@ -177,19 +177,6 @@ def test_bad_images_are_skipped_and_reported_up_to_the_limit(
     assert all(told.count(f"{place}: cannot be decoded; bad image") == 1 for place in places)
 
 
-def test_image_with_zero_weight_adds_nothing_to_the_loss() -> None:
-    config = digits_config(task__losses__label_smoothing=0.1)
-    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
-    logits = tf.constant(np.random.default_rng(1).normal(size=(4, 10)).astype(np.float32))
-    labels = tf.constant([1, 2, 3, 4])
-    weights = tf.constant([1.0, 0.0, 1.0, 1.0])
-    each = task.example_losses(labels, logits).numpy()
-    loss = task.build_losses(WeightedLabels(labels, weights, weights), logits, [tf.constant(2.0)])
-    assert float(loss) == pytest.approx((each[0] + each[2] + each[3]) / 4 + 2.0, rel=1e-6)
-    evaluated = task.build_losses(labels, logits, None, weights)
-    assert float(evaluated) == pytest.approx((each[0] + each[2] + each[3]) / 3, rel=1e-6)
-
-
 def test_loss_and_accuracy_accept_mixed_labels() -> None:
     task = ImageClassificationTask(digits_config().task)  # type: ignore[arg-type]
     logits = tf.constant([[2.0] + [0.0] * 9, [0.0] * 9 + [1.0]])

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 EXAMPLES = "examples"
 
 
+def section_of(params: DataConfig) -> str:
+    """Returns the name of a section: `train_data` or `validation_data`."""
+    return "train_data" if params.is_training else "validation_data"
+
+
 def drop_padding(task: base_task.Task, inputs: Tensors) -> tuple[Tensors, tf.Tensor | None]:
     """Returns a batch of an evaluation without the rows that only fill it up.
 

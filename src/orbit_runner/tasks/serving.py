@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from orbit_runner.data.text.lines import is_utf8, read_lines_or_problems
-from orbit_runner.errors import first_line
+from orbit_runner.errors import RunnerError, first_line
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -121,6 +121,16 @@ class Predictor(Protocol):
             why, and the data has the key `error`.
         """
         ...
+
+
+def require_no_top_k(top_k: int | None) -> None:
+    """Raises `RunnerError` if a number of answers is asked for, and each item has only one."""
+    if top_k is not None:
+        raise RunnerError(
+            f"got {top_k}, but each item has only one prediction",
+            path="--top_k",
+            code="no-effect",
+        )
 
 
 STANDARD_INPUT = "standard input"

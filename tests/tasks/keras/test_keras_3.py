@@ -21,7 +21,7 @@ from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_3_models, keras_models
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import OPTIMIZERS, keras_config
 from tests.support.problems import raises
 from tests.support.toy import run, run_and_resume
 
@@ -31,11 +31,6 @@ _SENTENCES = {
     "task__train_data__function": f"{_HERE}:sentences",
     "task__validation_data__function": f"{_HERE}:sentences",
     "task__validation_data__arguments": "{}",
-}
-_DECAY = "{class_name: CosineDecay, config: {initial_learning_rate: 0.01, decay_steps: 30}}"
-_OWN_OPTIMIZER = {
-    "task__model": f"{_HERE}:classifier",
-    "task__optimizer": f"{{class_name: AdamW, config: {{learning_rate: {_DECAY}}}}}",
 }
 _MODELS: dict[str, dict[str, Any]] = {
     "sequential": {"task__model": f"{_HERE}:classifier"},
@@ -66,23 +61,10 @@ _MODELS: dict[str, dict[str, Any]] = {
         "task__model": f"{_HERE}:classifier",
         "trainer__gradient_accumulation_steps": 2,
     },
-    "own_optimizer": _OWN_OPTIMIZER,
-    "own_average": {
-        **_OWN_OPTIMIZER,
-        "task__optimizer": "{class_name: SGD, config: {momentum: 0.9, use_ema: true, "
-        "ema_momentum: 0.9, ema_overwrite_frequency: 8, clipnorm: 0.5}}",
+    **{
+        name: {"task__model": f"{_HERE}:classifier", **settings}
+        for name, settings in OPTIMIZERS.items()
     },
-    "own_optimizer_and_fine_tuning": {
-        **_OWN_OPTIMIZER,
-        "trainer__fine_tuning": "{freeze: [dense], unfreeze: [{layers: [dense], step: 9}]}",
-    },
-    "own_optimizer_and_average": {
-        **_OWN_OPTIMIZER,
-        "trainer__optimizer_config__ema": "{average_decay: 0.9}",
-    },
-    "own_optimizer_and_accumulation": {**_OWN_OPTIMIZER, "trainer__gradient_accumulation_steps": 2},
-    "own_optimizer_and_logical_replicas": {**_OWN_OPTIMIZER, "runtime__logical_replicas": 2},
-    "own_optimizer_in_float16": {**_OWN_OPTIMIZER, "runtime__mixed_precision_dtype": "float16"},
 }
 
 
@@ -164,14 +146,6 @@ def test_replica_local_variables_are_averaged_like_those_of_keras_2() -> None:
     [
         ({"task__model": f"{_HERE}:wrong_input"}, "task.model", "does not accept the inputs"),
         ({"task__model": f"{_HERE}:adder"}, "task.model", "the model has the inputs left, right"),
-        (
-            {
-                "task__model": f"{_HERE}:classifier",
-                "task__loss": f"{{class_name: '{_HERE}:Squared', config: {{fator: 2}}}}",
-            },
-            "task.loss",
-            "unexpected keyword argument 'fator'",
-        ),
         (
             {"task__model": f"{_HERE}:classifier", "trainer__fine_tuning": "{freeze: [hidden]}"},
             "trainer.fine_tuning.freeze",

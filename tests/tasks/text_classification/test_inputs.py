@@ -85,17 +85,6 @@ def test_too_many_subwords_name_the_setting(folder: Path) -> None:
     assert getattr(caught.value, "path", "task.text") == "task.text"
 
 
-def test_batches_depend_on_seed_and_step_only(folder: Path) -> None:
-    config = text_config(folder)
-    task, data = _task(config), config.task.train_data
-    late = next(iter(without_autotuning(task.build_inputs(data, start_step=1_000_003))))
-    at = task.batch_at(data)(tf.constant(1_000_003, tf.int64))
-    tf.nest.map_structure(np.testing.assert_array_equal, late, at)
-    other = text_config(folder, task__train_data__seed=3)
-    moved = _task(other).batch_at(other.task.train_data)(tf.constant(1_000_003, tf.int64))
-    assert not np.array_equal(moved[0]["tokens"], late[0]["tokens"])
-
-
 def test_examples_of_a_step_are_those_of_its_batch(folder: Path) -> None:
     config = text_config(folder, task__text__max_length=20)
     task, data = _task(config), config.task.train_data

@@ -21,6 +21,7 @@ _NO_TFDS = "this task does not read TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
+_NO_IMAGES = "there are no images to augment"
 
 
 def source_field(registry: Registry | None) -> Any:
@@ -260,6 +261,16 @@ class DataConfig(Config):
                     f"is read only by source {by}, got source {self.source!r}",
                     code="no-effect",
                 )
+
+
+@config_class
+class NoImagesConfig(DataConfig):
+    """A dataset without images."""
+
+    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
+    augment_padding: int = field(
+        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
+    )
 
 
 def source_registry(section: DataConfig) -> Any:

@@ -20,7 +20,6 @@ from orbit_runner.data.images.train_image import Preprocessing
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
@@ -28,7 +27,6 @@ from orbit_runner.tasks.image_classification.sources import (
     Size,
     image_mixture,
     is_ready,
-    load_source,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 
 
 def train_inputs(
+    source: ImageDataset,
     params: ImageDataConfig,
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
@@ -43,21 +42,15 @@ def train_inputs(
     input_size: Size = None,
     bad: BadImages | None = None,
     excluded: np.ndarray = NO_EXAMPLES,
-    channels: int | None = None,
-    split: RowSplit | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's endless training batches of `(image, label)`.
 
-    They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `start_step`
-    is the step of the first batch. `num_classes` is the largest label plus one, or None to accept
-    all labels. `input_size` is height, width and channels that images are resized to, or None to
-    keep their size. `excluded`, int64 [k], are the examples to leave out. `channels` are those of
-    the network's input, which images are converted to; None to keep their own. `split` divides the
-    images into parts.
+    They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `source` are
+    the images of the section `params`. `start_step` is the step of the first batch. `num_classes`
+    is the largest label plus one, or None to accept all labels. `input_size` is height, width and
+    channels that images are resized to, or None to keep their size. `excluded`, int64 [k], are the
+    examples to leave out.
     """
-    source = load_source(params, input_size, num_classes, split)
-    if channels is not None:
-        source = source.with_channels(channels)
     mixture = image_mixture(params, source, num_classes, excluded)
     settings: dict[str, Any] = _train_settings(params, excluded) | {
         "start_step": start_step,
@@ -91,18 +84,17 @@ def train_inputs(
 
 
 def chunks(
+    source: ImageDataset,
     params: ImageDataConfig,
     num_classes: int | None,
     input_size: Size,
     replicas: int,
     excluded: np.ndarray = NO_EXAMPLES,
-    split: RowSplit | None = None,
 ) -> Chunks | None:
     """Returns the batches of `train_inputs` or `eval_inputs` by step; None for streamed data.
 
     For the arguments, see `train_inputs`.
     """
-    source = load_source(params, input_size, num_classes, split)
     if not is_ready(source, params, input_size):
         return None
     if not params.is_training:
@@ -122,21 +114,17 @@ def chunks(
 
 
 def eval_inputs(
+    source: ImageDataset,
     params: ImageDataConfig,
     input_context: tf.distribute.InputContext | None,
     num_classes: int | None,
     input_size: Size = None,
     bad: BadImages | None = None,
-    channels: int | None = None,
-    split: RowSplit | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's evaluation batches of `(image, label, weight)`, each example once.
 
     For the arguments, see `train_inputs`.
     """
-    source = load_source(params, input_size, num_classes, split)
-    if channels is not None:
-        source = source.with_channels(channels)
     settings: dict[str, Any] = {
         "global_batch_size": params.global_batch_size,
         "drop_remainder": params.drop_remainder,

@@ -68,64 +68,6 @@ def _weights_field(path: str, help: str) -> str | None:
     return field(None, path=path, help=help)
 
 
-@config_class
-class CnnConfig(ImageModelConfig):
-    """Two convolutions and a dense layer."""
-
-    filters: list[int] = field(
-        (32, 64), ge=1, le=4096, help="number of output channels of each convolution"
-    )
-    kernel_size: int = field(
-        5, ge=1, le=255, help="width and height of the convolution kernels, in pixels"
-    )
-    dense_units: int = field(1024, ge=1, le=65536, help="number of units in the dense layer")
-    dropout_rate: float = field(0.4, ge=0.0, le=0.99, help="dropout rate after the dense layer")
-
-
-@config_class
-class MlpConfig(ImageModelConfig):
-    """Dense layers."""
-
-    hidden_units: list[int] = field(
-        (128, 64), ge=1, le=65536, help="number of units in each hidden layer"
-    )
-    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
-
-
-@config_class
-class ResNetCifarConfig(ImageModelConfig):
-    """Residual networks for small images."""
-
-    depth: int = field(
-        20, le=2000, help="number of layers with weights: 6n+2 in version 1, 9n+2 in version 2"
-    )
-    version: int = field(
-        1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation (He et al. 2016)"
-    )
-    batch_norm_momentum: float = field(
-        0.9, ge=0.0, le=1.0, help="momentum of the moving averages in batch normalization"
-    )
-    batch_norm_epsilon: float = field(
-        1e-5, gt=0.0, help="small constant added to the variance in batch normalization"
-    )
-    use_sync_bn: bool = field(
-        False, help="synchronize batch normalization statistics across replicas"
-    )
-    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate of the pooled features")
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields a depth that the version does not have."""
-        yield from super().problems()
-        if not is_valid_depth(self.depth, self.version):
-            rule = "6n+2" if self.version == 1 else "9n+2"
-            near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
-            yield Problem(
-                "depth",
-                f"got {self.depth}, expected {rule} in version {self.version}\nnearest: {near}",
-                code="not-allowed",
-            )
-
-
 def _batch_norm_momentum_field(default: float) -> float:
     return field(
         default, ge=0.0, le=1.0, help="momentum of the moving averages in batch normalization"
@@ -144,6 +86,58 @@ def _use_sync_bn_field() -> bool:
 
 def _rate_field(default: float, help: str) -> float:
     return field(default, ge=0.0, le=0.99, help=help)
+
+
+@config_class
+class CnnConfig(ImageModelConfig):
+    """Two convolutions and a dense layer."""
+
+    filters: list[int] = field(
+        (32, 64), ge=1, le=4096, help="number of output channels of each convolution"
+    )
+    kernel_size: int = field(
+        5, ge=1, le=255, help="width and height of the convolution kernels, in pixels"
+    )
+    dense_units: int = field(1024, ge=1, le=65536, help="number of units in the dense layer")
+    dropout_rate: float = _rate_field(0.4, "dropout rate after the dense layer")
+
+
+@config_class
+class MlpConfig(ImageModelConfig):
+    """Dense layers."""
+
+    hidden_units: list[int] = field(
+        (128, 64), ge=1, le=65536, help="number of units in each hidden layer"
+    )
+    dropout_rate: float = _rate_field(0.0, "dropout rate after each hidden layer")
+
+
+@config_class
+class ResNetCifarConfig(ImageModelConfig):
+    """Residual networks for small images."""
+
+    depth: int = field(
+        20, le=2000, help="number of layers with weights: 6n+2 in version 1, 9n+2 in version 2"
+    )
+    version: int = field(
+        1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation (He et al. 2016)"
+    )
+    batch_norm_momentum: float = _batch_norm_momentum_field(0.9)
+    batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-5)
+    use_sync_bn: bool = _use_sync_bn_field()
+    dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields a depth that the version does not have."""
+        yield from super().problems()
+        if not is_valid_depth(self.depth, self.version):
+            rule = "6n+2" if self.version == 1 else "9n+2"
+            near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
+            yield Problem(
+                "depth",
+                f"got {self.depth}, expected {rule} in version {self.version}\nnearest: {near}",
+                code="not-allowed",
+            )
 
 
 @config_class

@@ -30,6 +30,7 @@ from orbit_runner.data.indexed import (
     indexed_arrays,
 )
 from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.keyed_random import GOLDEN, mix
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
@@ -306,12 +307,7 @@ def held_out_mask(count: int, fraction: float) -> np.ndarray:
     It depends only on the index and the fraction, so examples that are added at the end do not move
     others from one part to the other.
     """
-    # SplitMix64, a mixing function in which each bit of the index affects each bit of the result.
-    with np.errstate(over="ignore"):
-        mixed = (np.arange(count, dtype=np.uint64) + _KEY) * np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    mixed ^= mixed >> np.uint64(31)
+    mixed = mix((np.arange(count, dtype=np.uint64) + _KEY) * np.uint64(GOLDEN))
     return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 < fraction
 
 

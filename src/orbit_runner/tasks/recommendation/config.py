@@ -8,7 +8,7 @@ from typing import Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import (
-    DataConfig,
+    NoImagesConfig,
     SyntheticConfig,
     source_field,
     training_field,
@@ -16,10 +16,9 @@ from orbit_runner.config.schema.data import (
 )
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
+from orbit_runner.tasks.imbalance.config import source_problems
 
-_NO_IMAGES = "there are no images to augment"
 _NO_SPLIT = "the latest choice of each user is held out, regardless of file names"
 _NO_FEATURES = "synthetic choices have fixed features; see num_items"
 SECTIONS = ("train_data", "validation_data")
@@ -89,7 +88,7 @@ class SyntheticRatingsConfig(SyntheticConfig):
 
 
 @config_class
-class RecommendationDataConfig(DataConfig):
+class RecommendationDataConfig(NoImagesConfig):
     """The choices of users and their input pipeline."""
 
     source: str = source_field(RATING_SOURCES)
@@ -114,10 +113,6 @@ class RecommendationDataConfig(DataConfig):
         "they are listed; 0: such a line is an error",
     )
     split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
-    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
-    augment_padding: int = field(
-        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
-    )
     synthetic: SyntheticRatingsConfig = field(
         factory=SyntheticRatingsConfig, help="settings of `source: synthetic`"
     )
@@ -167,13 +162,7 @@ class RecommendationConfig(TaskConfig):
             yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         sources = [entry.name for entry in RATING_SOURCES.entries()]
         for section in SECTIONS:
-            data = getattr(self, section)
-            if data.source not in sources:
-                yield Problem(
-                    f"{section}.source",
-                    unknown_name_message("data source", data.source, sources),
-                    code="not-allowed",
-                )
+            yield from source_problems(section, getattr(self, section), sources)
         among = self.validation_data.num_eval_negatives
         if among and self.top_k > among:
             setting = "validation_data.num_eval_negatives"

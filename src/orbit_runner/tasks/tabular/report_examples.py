@@ -15,7 +15,7 @@ import tf_keras
 
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.errors import shorten
-from orbit_runner.tasks.mistakes import Mistakes, calibration_of
+from orbit_runner.tasks.mistakes import calibration_of, correct_note
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TargetConfig
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
@@ -129,7 +129,7 @@ def _class_examples(
         losses = -np.log(of_label)
     return ReportExamples(
         title=name,
-        note=Mistakes(confusion, (), len(labels)).note(table.part.size),
+        note=correct_note(confusion, table.part.size),
         confusion=confusion,
         classes=classes,
         calibration=calibration_of([shares.max(axis=-1)], [predicted == labels]),

@@ -14,15 +14,15 @@ from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TablePart
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import DataError
 from orbit_runner.registry import TABLE_MODELS
-from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.base import Task, section_of
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
-from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.tabular.checks import left_out
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
@@ -191,12 +191,7 @@ class TabularTask(Task):
 
         Raises `RunnerError` if `top_k` is given, because a row has one prediction.
         """
-        if top_k is not None:
-            raise RunnerError(
-                f"got {top_k}, but each row has only one prediction",
-                path="--top_k",
-                code="no-effect",
-            )
+        require_no_top_k(top_k)
         from orbit_runner.tasks.tabular.serving import RowPredictor
 
         return RowPredictor(signatures, self.table_config.train_data)
@@ -250,11 +245,11 @@ class TabularTask(Task):
 
     def part(self, params: TableDataConfig) -> TablePart:
         """Returns the rows of a section. Raises `SettingError` if they cannot be read."""
-        return self._read(params, lambda: load_part(self._fitted_config, _section(params)))
+        return self._read(params, lambda: load_part(self._fitted_config, section_of(params)))
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
         """Returns the features and targets of a section as arrays, which are created once."""
-        name = _section(params)
+        name = section_of(params)
         if name not in self._arrays:
             part = self.part(params)
             self._arrays[name] = self._read(
@@ -274,7 +269,7 @@ class TabularTask(Task):
         try:
             return read()
         except DataError as error:
-            raise self._data_error(_section(params), error) from error
+            raise self._data_error(section_of(params), error) from error
 
     def describe_example(self, inputs: Tensors, index: int) -> dict[str, str]:
         """Returns file, row and targets of a row of the validation data."""
@@ -317,7 +312,3 @@ class TabularTask(Task):
     def training_classes(self) -> Classes:
         """Returns the class of each training row, of the only classification target."""
         return target_classes(self.table_config)
-
-
-def _section(params: TableDataConfig) -> str:
-    return "train_data" if params.is_training else "validation_data"

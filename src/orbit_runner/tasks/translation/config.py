@@ -7,24 +7,22 @@ from collections.abc import Iterator
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import (
-    DataConfig,
+    NoImagesConfig,
     source_field,
     training_field,
     validation_field,
 )
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
+from orbit_runner.tasks.imbalance.config import source_problems
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
 
 __all__ = ["TransformerConfig", "TranslationConfig", "TranslationDataConfig"]
 
-_NO_AUGMENT = "sentences are not augmented"
-
 
 @config_class
-class TranslationDataConfig(DataConfig):
+class TranslationDataConfig(NoImagesConfig):
     """Pairs of sentences and their input pipeline."""
 
     source: str = source_field(TEXT_SOURCES)
@@ -84,10 +82,6 @@ class TranslationDataConfig(DataConfig):
         le=64,
         help="with batch_tokens: the maximum number of different shapes of training batches, as "
         "XLA compiles each shape once; 0: each batch is as wide as its longest sentence",
-    )
-    augment: str = field("none", help="data augmentation", unsupported=_NO_AUGMENT)
-    augment_padding: int = field(
-        4, help="pixels of padding around an image before a random crop", unsupported=_NO_AUGMENT
     )
 
     def problems(self) -> Iterator[Problem]:
@@ -195,13 +189,9 @@ class TranslationConfig(TaskConfig):
         if not self.model.name:
             known = ", ".join(entry.name for entry in TEXT_MODELS.entries())
             yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
+        sources = [entry.name for entry in TEXT_SOURCES.entries()]
         for section in ("train_data", "validation_data"):
-            source = getattr(self, section).source
-            known_sources = [entry.name for entry in TEXT_SOURCES.entries()]
-            if source not in known_sources:
-                message = unknown_name_message("data source", source, known_sources)
-                yield Problem(f"{section}.source", message, code="not-allowed")
-
+            yield from source_problems(section, getattr(self, section), sources)
         if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
             yield Problem(
                 "validation_data.static_batch",

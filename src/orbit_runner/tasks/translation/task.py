@@ -15,12 +15,12 @@ import tf_keras
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.storage.paths import local_run_directory
-from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
-from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
@@ -199,12 +199,7 @@ class TranslationTask(Task):
         Raises `RunnerError` if `top_k` is given, because a sentence has one translation, or if
         there is no vocabulary.
         """
-        if top_k is not None:
-            raise RunnerError(
-                f"got {top_k}, but each sentence has only one translation",
-                path="--top_k",
-                code="no-effect",
-            )
+        require_no_top_k(top_k)
         from orbit_runner.tasks.translation.serving import LinePredictor
 
         return LinePredictor(signatures)
@@ -222,11 +217,10 @@ class TranslationTask(Task):
 
     def pairs(self, params: TranslationDataConfig) -> PairSource:
         """Returns the pairs of a section. Raises `SettingError` if they cannot be read."""
-        section = "train_data" if params.is_training else "validation_data"
         try:
             return open_pairs(params).read(self.vocab_size, self.vocabulary)
         except DataError as error:
-            raise self._data_error(section, error) from error
+            raise self._data_error(section_of(params), error) from error
 
     def _cross_entropy(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return smoothed_cross_entropy(targets, logits, self.task_config.model.label_smoothing)
