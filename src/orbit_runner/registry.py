@@ -329,16 +329,15 @@ for _registry, _name, _config, _help in (
     (
         TEXT_CLASSIFIERS,
         "bag_of_words",
-        "models:BagOfWordsConfig",
+        "config:BagOfWordsConfig",
         "the mean of the embeddings of all words, and dense layers",
     ),
     (
         TEXT_CLASSIFIERS,
         "transformer",
-        "models:TextTransformerConfig",
+        "config:TextTransformerConfig",
         "the encoder of a Transformer, and the mean of its outputs",
     ),
-    (TEXT_CLASSIFIERS, "bert", "models:BertConfig", "Model Garden's BERT, and its mean output"),
 ):
     _package = _NETWORKS if _registry is TABLE_MODELS else _TEXTS
     _registry.register(

@@ -31,7 +31,7 @@ from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.remote_runs import training_scope
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote, local_run_directory
-from orbit_runner.tasks.build import build_task
+from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope

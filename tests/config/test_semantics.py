@@ -31,7 +31,6 @@ CASES = [
     ("CallbackConfig", "callbacks=[{arguments: {a: 1}}]", "callbacks[0].class_name", "import-failed"),
     ("TrackerConfig", "trackers=[mlfow]", "trackers[0].class_name", "unknown-name"),
     ("MixedDataConfig", "task.train_data.class_sampling=balancd", "task.train_data.class_sampling", "not-allowed"),
-    ("BertConfig", "task.model={name: bert, embedding_width: 64, num_attention_heads: 5}", "task.model.num_attention_heads", "not-divisible"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "not-supported"),
     ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "not-supported"),
     ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "not-supported"),
@@ -122,8 +121,7 @@ EXPERIMENTS = {
         ("TabularConfig", "FeaturesConfig", "TableDataConfig", "TableSplitConfig"), "diabetes"
     ),
     **dict.fromkeys(
-        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig", "BertConfig"),
-        "text_language",
+        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig"), "text_language"
     ),
 }
 

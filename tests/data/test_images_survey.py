@@ -161,7 +161,9 @@ def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path
     config = _config(_SOURCES[name](tmp_path, files))
     assert load_source(config).spec() == ((*_SIZE, 3), "uint8")
 
-    images, _ = next(iter(train_inputs(config.replace(global_batch_size=5), None, 0, 2)))
+    images, _ = next(
+        iter(train_inputs(load_source(config), config.replace(global_batch_size=5), None, 0, 2))
+    )
     greens = {tuple(pixel) for image in images.numpy() for pixel in image.reshape(-1, 3)}
     assert any(red != green for red, green, _ in greens)
 
@@ -182,7 +184,7 @@ def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) 
     assert not isinstance(source, ArraySource)
     assert source.survey is not None
     assert dict(survey_rows(source.survey))["channels"] == "3 grayscale, 1 in color"
-    assert next(iter(train_inputs(config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
+    assert next(iter(train_inputs(source, config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
 
 
 @pytest.mark.slow
@@ -207,7 +209,7 @@ def test_channels_lose_no_color_and_every_image_can_be_decoded(
     config = _config(_folder(tmp_path, _files(*kinds)), is_training=False)
     source = load_source(config)
     assert source.spec()[0][2] == channels
-    batches = eval_inputs(config.replace(global_batch_size=len(kinds)), None, 2)
+    batches = eval_inputs(source, config.replace(global_batch_size=len(kinds)), None, 2)
     images = next(iter(batches))[0].numpy()
     assert images.shape == (len(kinds), *_SIZE, channels)
     # A trained model decodes files in the same way.
@@ -255,7 +257,8 @@ def test_validation_images_are_converted_to_the_channels_of_training(
         write(tmp_path / "val", _files(validation, validation)),
     )
     assert [*task_data(config).problems()] == []
-    batches = eval_inputs(config.validation_data, None, 2, channels=channels)
+    source = load_source(config.validation_data).with_channels(channels)
+    batches = eval_inputs(source, config.validation_data, None, 2)
     assert next(iter(batches))[0].shape == (2, *_SIZE, channels)
     told = [line for line in capsys.readouterr().err.splitlines() if "validation_data" in line]
     if not note:

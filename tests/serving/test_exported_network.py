@@ -16,7 +16,7 @@ from orbit_runner.serving.export_directory import contains_export, find_export
 from orbit_runner.serving.loader import load_export, load_scope
 from orbit_runner.serving.network import describe_spec, parse_spec
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.serving import ArrayPredictor
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises

@@ -333,7 +333,7 @@ def _text_task(
     def lines(seed: int) -> list[str]:
         return [
             "name: text_classification",
-            "# The mean of the embeddings of all words; `transformer` and `bert` see their order.",
+            "# The mean of the embeddings of all words; `transformer` sees their order.",
             "model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}",
             f"# From {rows}: {text.about}.",
             f"text: {{column: {inline_yaml(text.name)}, max_length: 200}}",
@@ -437,7 +437,7 @@ def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
         ]
         return [
             "name: text_classification",
-            "# The mean of the embeddings of all words; `transformer` and `bert` see their order.",
+            "# The mean of the embeddings of all words; `transformer` sees their order.",
             "model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}",
             "text: {max_length: 200}",
             *_split_lines(seed),

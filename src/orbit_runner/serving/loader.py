@@ -29,8 +29,7 @@ from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import NetworkFormat, network_formats
 from orbit_runner.serving.network import ExportedNetwork
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.build import build_task
+from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import phase

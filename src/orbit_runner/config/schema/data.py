@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
@@ -27,12 +27,25 @@ _NO_TFDS = GardenOnly("", "this task does not read TFDS", refused=True)
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
+_NO_IMAGES = "there are no images to augment"
 
 
 def source_field(registry: Registry | None) -> Any:
     """Declares the setting `source` of a task whose data sources are in a registry."""
     return field(
         "", help="name of the dataset; `runner list` shows all datasets", registry=registry
+    )
+
+
+def training_field(section: Callable[..., DataConfig]) -> Any:
+    """Declares the setting `train_data` of a task, a section of this class."""
+    return field(factory=lambda: section(is_training=True), help="training data")
+
+
+def validation_field(section: Callable[..., DataConfig]) -> Any:
+    """Declares the setting `validation_data`, which by default evaluates every example."""
+    return field(
+        factory=lambda: section(is_training=False, drop_remainder=False), help="validation data"
     )
 
 
@@ -226,6 +239,16 @@ class DataConfig(Config):
             if name not in read:
                 by = format_choices(map(repr, readers))
                 yield no_effect(name, f"is read only by source {by}, got source {self.source!r}")
+
+
+@config_class
+class NoImagesConfig(DataConfig):
+    """A dataset without images."""
+
+    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
+    augment_padding: int = field(
+        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
+    )
 
 
 def source_registry(section: DataConfig) -> Any:

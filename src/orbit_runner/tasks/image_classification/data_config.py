@@ -345,13 +345,3 @@ def has_image_augmentation(config: ImageDataConfig) -> bool:
     return config.augment == "inception" or bool(
         set(enabled_augmentations(config)) - {"mixup_and_cutmix"}
     )
-
-
-def training_images() -> ImageDataConfig:
-    """Returns the defaults of `train_data`."""
-    return ImageDataConfig(is_training=True)
-
-
-def validation_images() -> ImageDataConfig:
-    """Returns the defaults of `validation_data`, which evaluates every example."""
-    return ImageDataConfig(is_training=False, drop_remainder=False)

@@ -101,7 +101,7 @@ class CnnConfig(ImageModelConfig):
         5, ge=1, le=255, help="width and height of the convolution kernels, in pixels"
     )
     dense_units: int = field(1024, ge=1, le=65536, help="number of units in the dense layer")
-    dropout_rate: float = field(0.4, ge=0.0, le=0.99, help="dropout rate after the dense layer")
+    dropout_rate: float = _rate_field(0.4, "dropout rate after the dense layer")
 
 
 @config_class
@@ -111,7 +111,7 @@ class MlpConfig(ImageModelConfig):
     hidden_units: list[int] = field(
         (128, 64), ge=1, le=65536, help="number of units in each hidden layer"
     )
-    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
+    dropout_rate: float = _rate_field(0.0, "dropout rate after each hidden layer")
 
 
 @config_class

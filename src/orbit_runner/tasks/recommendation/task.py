@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.ratings.pipeline import eval_users, pair_chunks, train_pairs, user_chunks
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
@@ -16,11 +20,8 @@ from orbit_runner.tasks.recommendation.config import (
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.inputs import chunks, eval_inputs, train_inputs
-from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
-from orbit_runner.tasks.recommendation.predictor import UserPredictor
-from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
-from orbit_runner.tasks.recommendation.serving import make_serving
+from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
+from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
 from orbit_runner.tasks.recommendation.sources import (
     TrainedRatings,
     load_source,
@@ -134,3 +135,68 @@ class RecommendationTask(Task):
         `top_k` is the number of items per user; None for the task's `top_k`.
         """
         return UserPredictor(signatures["top_k"], top_k or self.task_config.top_k)
+
+
+def train_inputs(
+    params: RatingTrainData,
+    input_context: tf.distribute.InputContext | None,
+    start_step: int | tf.Tensor,
+    excluded: np.ndarray = NO_EXAMPLES,
+) -> tf.data.Dataset:
+    """Returns one worker's endless training batches of `({user, item}, label)`.
+
+    `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to leave
+    out.
+    """
+    return train_pairs(
+        load_source(params),
+        start_step=start_step,
+        input_context=input_context,
+        options=PipelineOptions.from_config(params),
+        **_train_settings(params, excluded),
+    )
+
+
+def chunks(
+    params: RatingTrainData | RatingEvalData, replicas: int, excluded: np.ndarray = NO_EXAMPLES
+) -> Chunks:
+    """Returns the batches of `train_inputs` or `eval_inputs` by step."""
+    source = load_source(params)
+    if isinstance(params, RatingTrainData):
+        return pair_chunks(source, replicas=replicas, **_train_settings(params, excluded))
+    return user_chunks(source, replicas=replicas, **_eval_settings(params))
+
+
+def eval_inputs(
+    params: RatingEvalData, input_context: tf.distribute.InputContext | None
+) -> tf.data.Dataset:
+    """Returns one worker's evaluation batches of `({user, item}, mask, weight)`, each user once.
+
+    See `Candidates` for the items of a user.
+    """
+    return eval_users(
+        load_source(params),
+        input_context=input_context,
+        options=PipelineOptions.from_config(params),
+        cache=params.cache,
+        **_eval_settings(params),
+    )
+
+
+def _eval_settings(params: RatingEvalData) -> dict[str, Any]:
+    return {
+        "num_negatives": params.num_eval_negatives,
+        "global_batch_size": params.global_batch_size,
+        "seed": params.seed or 0,
+        "drop_remainder": params.drop_remainder,
+    }
+
+
+def _train_settings(params: RatingTrainData, excluded: np.ndarray) -> dict[str, Any]:
+    return {
+        "num_negatives": params.num_negatives,
+        "global_batch_size": params.global_batch_size,
+        "seed": params.seed or 0,
+        "shuffle": params.shuffle_buffer_size > 1,
+        "excluded": excluded,
+    }
