@@ -19,8 +19,6 @@ from orbit_runner.compare.histories import LargestDifference, is_bitwise_equal, 
 if TYPE_CHECKING:
     from numpy.lib.npyio import NpzFile
 
-    from orbit_runner.utils.types import JsonObject
-
 # In the order in which they are computed. `weights` and `slots` are those before the step.
 PLACES = ("weights", "slots", "batch", "output", "loss", "gradient", "update")
 _DESCRIPTIONS = {
@@ -239,11 +237,6 @@ class StepState:
     weights: str
     tensors: Mapping[str, str]
     numerics: Mapping[str, str]
-
-    @classmethod
-    def from_answer(cls, answer: JsonObject) -> StepState:
-        """Returns the state in the answer of a process."""
-        return cls(**{field.name: answer[field.name] for field in dataclasses.fields(cls)})
 
 
 class Pair(Protocol):

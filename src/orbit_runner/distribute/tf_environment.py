@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -13,22 +13,6 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.utils import xla_cache
 from orbit_runner.utils.deferred_imports import defer_imports
 from orbit_runner.utils.streams import open_tolerant_stream
-
-# The environment of this process when it imported TensorFlow, if it was forked after that.
-_import_environment: Mapping[str, str] | None = None
-
-
-class ImportedTooEarly(BaseException):
-    """Raised if TensorFlow was imported before a variable was set: a new process must be started.
-
-    Not an `Exception`, because no part of a run can handle it.
-    """
-
-
-def set_import_environment(environ: Mapping[str, str]) -> None:
-    """Records the environment with which TensorFlow was imported, before the config was known."""
-    global _import_environment
-    _import_environment = dict(environ)
 
 
 def required_variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
@@ -50,8 +34,7 @@ def required_variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
 def prepare_environment(runtime: RuntimeConfig) -> None:
     """Sets the environment variables. Must be called before TensorFlow is imported.
 
-    Raises `ImportedTooEarly` in a process that was forked after the import, if it needs others, and
-    `RunnerError` if Python runs without docstrings.
+    Raises `RunnerError` if Python runs without docstrings.
     """
     check_docstrings()
     # The messages of TensorFlow's C++ code at startup bury the runner's own, even at the error
@@ -62,12 +45,7 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     # dependencies, which takes a fifth of the time until the first step.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     defer_imports()
-    required = dict(required_variables(runtime))
-    if _import_environment is not None:
-        late = [name for name, value in required.items() if _import_environment.get(name) != value]
-        if late:
-            raise ImportedTooEarly(f"{', '.join(late)} must be set before TensorFlow is imported")
-    os.environ.update(required)
+    os.environ.update(required_variables(runtime))
 
 
 def check_docstrings() -> None:

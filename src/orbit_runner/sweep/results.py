@@ -20,9 +20,7 @@ from orbit_runner.utils.files import parse_json, read_file
 RESULTS_FILE = "sweep.json"
 # `stopped` trials were not kept by successive halving. `repeated` trials have the settings of an
 # earlier one, and are not trained. `pending` trials have not ended yet.
-TRIAL_STATUSES = (
-    *("finished", "stopped", "diverged", "failed", "repeated", "excluded", "pending"),
-)
+TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "repeated", "pending")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -92,10 +92,10 @@ def test_seeds_are_counted_from_that_of_the_experiment(
 
 
 def test_threads_are_set_unless_the_experiment_sets_them() -> None:
-    assert sweep_of().machine_settings == (("runtime.inter_op_threads", 1),)
+    assert sweep_of().machine_settings == {"runtime.inter_op_threads": 1}
     own = TEXT.replace("overrides:\n", "overrides:\n  runtime: {inter_op_threads: 2}\n")
     file = parsed(own)
-    assert new_sweep(file, resolve_base(file)).machine_settings == ()
+    assert new_sweep(file, resolve_base(file)).machine_settings == {}
 
 
 @pytest.mark.parametrize(

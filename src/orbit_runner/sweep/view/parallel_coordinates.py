@@ -34,7 +34,6 @@ _MOST_LABEL = 11  # characters
 _MOST_NAME = 21  # characters: `validation_loss (log)` fits
 _MANY = 60  # Lines are fainter if there are more.
 _FAILED = ("diverged", "failed")
-_NOT_DRAWN = ("pending", "excluded")
 
 
 def parallel_coordinates(results: SweepResults) -> str:
@@ -43,7 +42,7 @@ def parallel_coordinates(results: SweepResults) -> str:
         trial
         for trial in reversed(rank_trials(results))  # The best one last, above the others.
         if trial.status in _FAILED
-        or (objective_of(trial) is not None and trial.status not in _NOT_DRAWN)
+        or (objective_of(trial) is not None and trial.status != "pending")
     ]
     values = [value for trial in drawn if (value := objective_of(trial)) is not None]
     settings = swept_settings(results)

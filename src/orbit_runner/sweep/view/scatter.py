@@ -42,9 +42,7 @@ _MOST_TITLE = 36  # characters of the title of an axis
 
 def trials_chart(results: SweepResults) -> str:
     """Returns the objective of each trial by its number, with a line for the best so far."""
-    trials = [
-        trial for trial in results.trials if trial.status not in ("pending", "repeated", "excluded")
-    ]
+    trials = [trial for trial in results.trials if trial.status not in ("pending", "repeated")]
     if not trials or not _values(trials):
         return ""
     numbers = [trial.number for trial in trials]
@@ -82,8 +80,7 @@ def setting_chart(results: SweepResults, setting: SweptSetting) -> str:
     trials = [
         trial
         for trial in results.trials
-        if setting.path in trial.settings
-        and trial.status not in ("pending", "repeated", "excluded")
+        if setting.path in trial.settings and trial.status not in ("pending", "repeated")
     ]
     if not _values(trials):
         return ""

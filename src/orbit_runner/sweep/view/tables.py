@@ -144,7 +144,7 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     repeats = repeats_text(progress.results)
     trained = sum(trial.same_as is None for trial in trials)
     runs = trained * len(sweep.seeds)
-    steps = f" of {sweep.last_step} steps" if sweep.last_step else ""
+    steps = f" of {sweep.train_steps} steps" if sweep.train_steps else ""
     search = file.search
     halving = search.halving
     return [

@@ -7,9 +7,7 @@ import json
 import pytest
 
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.sweep.view.live_table import LiveTable
-from orbit_runner.sweep.view.terminal_table import table_lines
-from orbit_runner.sweep.view.time_left import TimeLeft, expected_steps
+from orbit_runner.sweep.view.terminal import TrialLines, live_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
 
 _PENDING = make_trial(2, {RATE: 0.003, UNITS: [64]}, [None], status="pending", step=120)
@@ -23,12 +21,12 @@ _TRIALS = [
 
 def _lines(results: SweepResults, width: int = 100, height: int = 20) -> list[str]:
     running = {2: "step 120 of 300"}
-    return [line.plain for line in table_lines(results, running, width, height, ["1:00 elapsed"])]
+    return [line.plain for line in live_lines(results, running, width, height, ["1:00 elapsed"])]
 
 
 def test_table_shows_each_trial_and_marks_the_best() -> None:
     assert _lines(make_results(_TRIALS)) == [
-        "digits_mlp  2 finished, 1 running, 1 pending  1:00 elapsed",
+        "digits_mlp  2 finished, 2 pending, 1 running  1:00 elapsed",
         "   trial  status           step  accuracy  learning_rate  hidden_units",
         "       0  finished          300  0.9       0.001          [64]",
         "*      1  finished          300  0.95      0.002          [128, 64]",
@@ -47,7 +45,7 @@ def test_table_fits_on_the_terminal(width: int, height: int) -> None:
 def test_running_and_best_trials_are_shown_if_there_are_many() -> None:
     results = learning_rate_sweep(50)
     assert results.best is not None
-    lines = [line.plain for line in table_lines(results, {7: "", 31: ""}, 100, 8)]
+    lines = [line.plain for line in live_lines(results, {7: "", 31: ""}, 100, 8)]
     numbers = [int(line.replace("*", " ").split()[0]) for line in lines[2:-1]]
     assert {7, 31, results.best.number} < set(numbers)
     assert numbers == sorted(numbers)
@@ -56,7 +54,8 @@ def test_running_and_best_trials_are_shown_if_there_are_many() -> None:
 
 
 def test_elsewhere_a_line_is_printed_when_a_trial_ends(capfd: pytest.CaptureFixture[str]) -> None:
-    with LiveTable("plain") as table:
+    table = TrialLines("plain", 10.0)
+    with table.shown_scope():
         table.update(make_results([_TRIALS[0], *_TRIALS[2:]]), {2: ""})
         assert capfd.readouterr().err.splitlines() == [
             "training 3 trials of digits_mlp …",
@@ -68,13 +67,14 @@ def test_elsewhere_a_line_is_printed_when_a_trial_ends(capfd: pytest.CaptureFixt
     assert printed.out == ""
     assert printed.err.splitlines()[0].startswith(
         "trial 1 finished at step 300: accuracy 0.95, best so far  "
-        "learning_rate=0.002 hidden_units=[128, 64]  (2 of 4"
+        "learning_rate=0.002 hidden_units=[128, 64]  (2 of 4)"
     )
     assert len(printed.err.splitlines()) == 1
 
 
 def test_json_has_an_event_for_each_trial(capfd: pytest.CaptureFixture[str]) -> None:
-    with LiveTable("json") as table:
+    table = TrialLines("json", 10.0)
+    with table.shown_scope():
         table.update(make_results([]), {})
         diverged = make_trial(2, {RATE: 9.0}, [float("nan")], status="diverged", step=8)
         table.update(make_results([*_TRIALS[:2], diverged]), {})
@@ -88,32 +88,7 @@ def test_json_has_an_event_for_each_trial(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with LiveTable("none") as table:
+    table = TrialLines("none", 10.0)
+    with table.shown_scope():
         table.update(make_results(_TRIALS), {})
     assert capfd.readouterr() == ("", "")
-
-
-def test_trial_that_is_trained_further_is_printed_again(capfd: pytest.CaptureFixture[str]) -> None:
-    ended = [make_trial(0, {RATE: 0.1}, [0.5])]
-    again = [make_trial(0, {RATE: 0.1}, [0.5], status="pending")]
-    with LiveTable("plain") as table:
-        for trials in (ended, again, ended):
-            table.update(make_results(trials), {})
-    assert capfd.readouterr().err.count("trial 0 finished") == 1
-
-
-def test_time_left_follows_from_the_steps_since_the_start() -> None:
-    times = iter([100.0, 110.0])
-    estimate = TimeLeft(clock=lambda: next(times))
-    done, waiting = _TRIALS[0], make_trial(1, {RATE: 0.1}, [None], status="pending", step=0)
-    estimate.update(make_results([done, waiting]))
-    assert estimate.remaining_seconds(make_results([done, waiting])) is None
-    half = make_trial(1, {RATE: 0.1}, [None], status="pending", step=100)
-    # 100 steps took 10 seconds, and 200 are left.
-    assert estimate.remaining_seconds(make_results([done, half])) == 20.0
-
-
-def test_halving_makes_runs_shorter_on_average() -> None:
-    halving = {"type": "random", "halving": {"rungs": [100, 200], "keep": 0.5}}
-    assert expected_steps(make_results([], search=halving)) == 100 + 50 + 25
-    assert expected_steps(make_results([])) == 300
