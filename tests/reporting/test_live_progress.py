@@ -126,7 +126,7 @@ def test_phase_during_training_is_shown_only_if_it_lasts(
 _PROGRAM = """
 import sys, time
 from tests.reporting.conftest import run_of
-from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.utils.log import note
 
 run, progress = run_of(step=12_400), make_progress(title="a title", place="a/place")

@@ -75,12 +75,6 @@ def test_picture_has_its_caption_as_text() -> None:
     assert "class=small" not in picture_grid([Picture(_LARGE)])  # 96 pixels a side
 
 
-def test_caption_with_a_path_breaks_between_its_words() -> None:
-    html = picture_grid([Picture(EVALUATION.pictures[0].png, "photos/images.csv, row 12")])
-
-    assert "<figcaption>photos/<wbr>images.<wbr>csv, row 12</figcaption>" in html
-
-
 def test_contents_show_what_was_collected() -> None:
     evaluation, inputs = _parts_text(evaluation_parts(EVALUATION)), _parts_text(input_parts(INPUTS))
 
@@ -196,19 +190,3 @@ def test_charts_name_units_and_those_of_the_machine_are_folded(
         "memory of the machine, % in use",
     ]
     assert html.count("<span class=ring>best 0.9 at step 200</span>") == 1
-
-
-def test_evaluation_shows_the_mistakes_before_classes_and_calibration() -> None:
-    html = parts_html(evaluation_parts(EVALUATION))
-
-    headings = re.findall("<h3>(.*?)</h3>", html)
-    assert headings[:4] == ["Confusion matrix", "Errors", "Worst mistakes", "Classes"]
-
-
-@pytest.mark.parametrize(("count", "text"), [(1999, "99.9%"), (2000, "100%"), (3, "0.1%")])
-def test_share_of_the_matrix_is_100_percent_only_if_it_is_whole(count: int, text: str) -> None:
-    counts = {(0, 0): count, (0, 1): 2000 - count, (1, 1): 1}
-    html = confusion_matrix({pair: n for pair, n in counts.items() if n}, [])
-
-    first = re.findall("<td class=sum>(.*?)</td>", html)[0]
-    assert first == text

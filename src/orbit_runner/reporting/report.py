@@ -21,7 +21,6 @@ from orbit_runner.reporting.document import (
     Text,
 )
 from orbit_runner.reporting.evaluation import evaluation_parts
-from orbit_runner.reporting.exports import export_table
 from orbit_runner.reporting.html import explanation, page, tiles
 from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
@@ -263,7 +262,7 @@ def _newest_evaluation(run: RunData) -> Iterator[Section]:
     for record in reversed([*read_evaluations(run.summary.path)]):
         try:
             details = parse_evaluation(record["details"])
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             continue  # The record is damaged.
         title = f"{record.get('checkpoint', '')}, evaluated at {_time_text(record.get('time'))}"
         yield Section(title, evaluation_parts(details))
@@ -373,3 +372,37 @@ def export_parts(records: Sequence[JsonObject]) -> list[Part]:
     counts = sorted({str(check.get("examples", "?")) for check in checks})
     note = f"compared with the model on {' and '.join(counts)} validation examples"
     return [*([explanation(note)] if checks else []), export_table(records)]
+
+
+def export_table(records: Sequence[JsonObject]) -> Table:
+    """Returns a table with a row for each export and, before those of a step, one for its model.
+
+    Exports that were not compared with the model, such as a SavedModel, have dashes.
+    """
+    checks = [record.get("check") or {} for record in records]
+    names = tuple(dict.fromkeys(name for check in checks for name in check.get("metrics", ())))
+    head = ("step", "format", "bytes", "difference", "relative", *names, "ms per example")
+    rows: list[tuple[str, ...]] = []
+    step = None
+    for record, check in zip(records, checks, strict=True):
+        if check and record["step"] != step:
+            step = record["step"]
+            before = check.get("model_metrics", {})
+            rows.append(
+                (
+                    *(f"{step:,}", "the model itself", number_or_dash(record.get("model_bytes"))),
+                    *("-", "-", *(number_or_dash(before.get(name)) for name in names)),
+                    number_or_dash(check.get("model_ms")),
+                )
+            )
+        after = check.get("metrics", {})
+        rows.append(
+            (
+                *(f"{record['step']:,}", str(record.get("format"))),
+                number_or_dash(record.get("bytes")),
+                *(number_or_dash(check.get(name)) for name in ("difference", "relative")),
+                *(number_or_dash(after.get(name)) for name in names),
+                number_or_dash(check.get("ms")),
+            )
+        )
+    return Table(rows, head, right=[column for column in range(len(head)) if column != 1])

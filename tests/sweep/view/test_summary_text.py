@@ -79,5 +79,4 @@ def test_json_is_the_file_of_the_sweep(capsys: pytest.CaptureFixture[str]) -> No
     print_summary(_DIRECTORY, results, as_json=True)
     printed = capsys.readouterr().out
     assert printed == results.to_json()
-    assert SweepResults.from_json(printed).to_json() == printed
     assert json.loads(printed)["experiment"] == "digits_mlp"

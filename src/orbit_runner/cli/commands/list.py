@@ -141,7 +141,7 @@ def _registered_names() -> dict[str, str]:
 
 
 def _find_import_failures(modules: list[str]) -> dict[str, str]:
-    from orbit_runner.reporting.progress.factory import make_progress
+    from orbit_runner.reporting.progress.lines import make_progress
 
     prepare_environment(RuntimeConfig())
     redirect_native_output(None)

@@ -152,7 +152,7 @@ def _make_show(
     table: TrialTable | TrialLines, directory: SweepDirectory
 ) -> Callable[[SweepResults, Mapping[int, str]], None]:
     """Returns the function that shows results in the terminal and on the page."""
-    from orbit_runner.sweep.view.files import SweepFiles
+    from orbit_runner.sweep.view.page import SweepFiles
 
     files = SweepFiles(directory.path)
 
@@ -166,7 +166,7 @@ def _make_show(
 def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults) -> int:
     """Writes the files that sum up the sweep, and prints its results. Returns the exit code."""
     from orbit_runner.sweep.directory import write_best
-    from orbit_runner.sweep.view.files import write_sweep_files
+    from orbit_runner.sweep.view.page import write_sweep_files
     from orbit_runner.sweep.view.tables import print_summary
 
     write_best(directory, results)

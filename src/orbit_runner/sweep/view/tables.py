@@ -15,8 +15,7 @@ from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule
 from orbit_runner.sweep.sweep_file import SweepFile
-from orbit_runner.sweep.view.files import PAGE_FILE
-from orbit_runner.sweep.view.page import BEST_CONFIG
+from orbit_runner.sweep.view.page import BEST_CONFIG, PAGE_FILE
 from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_of,

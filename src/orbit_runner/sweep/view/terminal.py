@@ -14,8 +14,7 @@ from rich.text import Text
 
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.numbers import format_duration
-from orbit_runner.reporting.progress.factory import can_draw, make_progress
-from orbit_runner.reporting.progress.lines import JsonProgress
+from orbit_runner.reporting.progress.lines import JsonProgress, can_draw, make_progress
 from orbit_runner.reporting.progress.live import LiveLines
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (

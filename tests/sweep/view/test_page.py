@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.sweep.view.files import write_sweep_files
+from orbit_runner.sweep.view.page import write_sweep_files
 from tests.support.run_directories import write_run
 from tests.support.sweep_results import (
     RATE,
@@ -148,7 +148,6 @@ def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
     assert "not set" in page.text
     assert "no value" in page.text
     assert "1 finished, 1 stopped, 1 diverged, 1 failed" in page.text
-    assert "trial 4," not in page.text  # Excluded: in the table only.
 
 
 def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -> None:
@@ -187,51 +186,3 @@ def test_best_is_finite(tmp_path: Path) -> None:
     best = make_results(trials).best
     assert best is not None
     assert best.number == 1
-
-
-def test_long_path_of_a_setting_begins_with_a_whole_name(tmp_path: Path) -> None:
-    path = "trainer.optimizer_config.learning_rate.constant.learning_rate"
-    trials = [make_trial(n, {path: 0.1 * n, "x" * 40: n}, [n / 10]) for n in (1, 2)]
-    write_sweep_files(tmp_path, make_results(trials))
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-
-    assert f"…constant.learning_rate<title>{path}</title>" in html
-    assert f"{'x' * 18}…{'x' * 17}<title>{'x' * 40}</title>" in html
-
-
-def test_name_of_a_logarithmic_loss_is_whole(tmp_path: Path) -> None:
-    trials = [make_trial(n, {"units": 2**n}, [10.0 ** (1 - n)]) for n in range(1, 5)]
-    write_sweep_files(tmp_path, make_results(trials, metric="validation_loss", mode="min"))
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-
-    assert '"mid name">validation_loss (log)<' in html
-
-
-def test_legend_of_a_chart_is_inside_its_figure(tmp_path: Path) -> None:
-    trials = [
-        make_trial(0, {RATE: 0.01}, [0.9]),
-        make_trial(1, {RATE: 0.02}, [0.8], status="stopped", step=100),
-        make_trial(2, {RATE: 0.05}, [None], status="failed", step=10),
-    ]
-    write_sweep_files(tmp_path, make_results(trials))
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-    figures = re.findall(r"<figure>.*?</figure>", html, re.S)
-    keys = [re.findall(r'class="key (?:spot )?key-(\w+)"', figure) for figure in figures]
-
-    assert keys[:2] == [
-        ["best", "q0", "q5", "lost"],
-        ["best", "q1", "stopped", "lost", "sofar"],
-    ]
-    assert html.count("class=legend") == sum(figure.count("class=legend") for figure in figures)
-
-
-def test_best_trial_has_the_same_color_in_all_charts(tmp_path: Path) -> None:
-    results = make_results([make_trial(n, {RATE: 0.01 * n}, [0.9 - n / 10]) for n in (1, 2)])
-    for trial in results.trials:
-        write_run(tmp_path / trial.runs[0].directory, accuracies={100: 0.5, 300: 0.8})
-    write_sweep_files(tmp_path, results)
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-
-    assert 'class="key c1">trial 1<' in html
-    assert 'class="key c0">trial 2<' in html
-    assert "--best:var(--c1)" in html
