@@ -88,18 +88,6 @@ def test_curves_are_drawn_with_a_letter_for_each_run(
     assert plot[11].split() == ["100", "step", "300"]
 
 
-def test_narrow_terminal_shows_the_runs_one_below_the_other(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "50")
-    assert main(["compare", "runs"]) == 0
-    text = capsys.readouterr().out
-    assert [line.split() for line in text.splitlines() if line.lstrip().startswith("[")] == [
-        ["[a]", "a", "[b]", "b"], ["[c]", "c"],
-    ]  # fmt: skip
-    assert max(map(len, text.splitlines())) <= 50
-
-
 def test_json_has_everything(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "runs", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -222,17 +210,6 @@ def test_equal_best_runs_have_no_verdict(
     _comparison(tmp_path)
     assert main(["compare", str(tmp_path)]) == 0
     assert "best:" not in capsys.readouterr().out
-
-
-def test_page_folds_the_speed_and_marks_the_best_evaluations(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", "runs", "--html=page.html"]) == 0
-    shown, _, folded = Path("page.html").read_text().partition("<details>")
-    assert "steps/s</figcaption>" not in shown
-    assert "<figcaption>speed, steps/s</figcaption>" in folded
-    assert shown.count("<span class=ring>") == 1
-    assert "best 0.95 at step 300" in shown
 
 
 def test_runs_on_different_data_have_no_best_value(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ Does not import TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from orbit_runner.checkpoint.latest_checkpoint import current_damage
@@ -198,25 +198,33 @@ def _names(rows: Sequence[DataFile]) -> str:
 
 
 def _code(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    before, now = left.section("code"), right.section("code")
-    revisions = before.get("revision"), now.get("revision")
-    if None not in revisions and revisions[0] != revisions[1]:
-        short = [str(revision)[:12] for revision in revisions]
-        yield Finding(kind="code", name="git revision", left=short[0], right=short[1])
-    changed = [code["changed"] for code in (before, now) if isinstance(code.get("changed"), dict)]
-    names = sorted({*changed[0], *changed[1]}) if len(changed) == 2 else []
-    differing = [name for name in names if changed[0].get(name) != changed[1].get(name)]
-    for name in differing[:_MOST_FILES]:
-        texts = [_state(side, name) for side in changed]
-        yield Finding(kind="code", name=name, left=texts[0], right=texts[1])
-    if differing[_MOST_FILES:]:
-        yield Finding(kind="code", name=f"{len(differing) - _MOST_FILES} more files")
-    if differing or revisions[0] != revisions[1] or not left.record or not right.record:
-        return
-    modules = [run.code for run in (left.record, right.record)]
-    for name in changed_modules(*modules)[:_MOST_FILES]:
-        texts = [digests[name][:8] for digests in modules]
-        yield Finding(kind="code", name=f"module {name}", left=texts[0], right=texts[1])
+    sections = [run.section("code") for run in (left, right)]
+    revisions = [{"git revision": str(code["revision"])[:12]} for code in sections
+                 if code.get("revision")]  # fmt: skip
+    changes = [code["changed"] for code in sections if isinstance(code.get("changed"), dict)]
+    names = sorted({name for changed in changes for name in changed})
+    states = [{name: _state(changed, name) for name in names} for changed in changes]
+    findings = [*_differing("code", *revisions), *_differing("code", *states)]
+    if not findings and left.record and right.record:
+        modules = [run.code for run in (left.record, right.record)]
+        for name in changed_modules(*modules):
+            digests = [digests[name][:8] for digests in modules]
+            finding = Finding(kind="code", name=f"module {name}", left=digests[0], right=digests[1])
+            findings.append(finding)
+    yield from findings[:_MOST_FILES]
+    if findings[_MOST_FILES:]:
+        yield Finding(kind="code", name=f"{len(findings) - _MOST_FILES} more files")
+
+
+def _differing(
+    kind: str,
+    left: Mapping[str, object] = MappingProxyType({}),
+    right: Mapping[str, object] = MappingProxyType({}),
+) -> Iterator[Finding]:
+    """Yields the entries that both have and that differ."""
+    for name, value in left.items():
+        if name in right and value != right[name]:
+            yield Finding(kind=kind, name=name, left=str(value), right=str(right[name]))
 
 
 def _state(changed: Mapping[str, str], name: str) -> str:
@@ -231,49 +239,31 @@ def _replicas(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
     counts = [text.rpartition("×")[2].strip() for text in strategies]
     if all(counts) and counts[0] != counts[1]:
         yield Finding(kind="replicas", name="replicas", left=strategies[0], right=strategies[1])
-    devices = [_gpus(run) for run in (left, right)]
-    if devices[0] != devices[1] and None not in devices:
-        yield Finding(kind="replicas", name="devices", left=str(devices[0]), right=str(devices[1]))
-
-
-def _gpus(run: RecordedRun) -> str | None:
-    devices = run.section("devices")
-    return ", ".join(map(str, devices.get("gpus") or ())) or "CPU" if devices else None
+    devices = [run.section("devices") for run in (left, right)]
+    gpus = [", ".join(map(str, found.get("gpus") or ())) or "CPU" for found in devices if found]
+    yield from _differing("replicas", *({"devices": names} for names in gpus))
 
 
 def _numerics(left: RecordedRun, right: RecordedRun, known: set[str]) -> Iterator[Finding]:
     if left.record is None or right.record is None:
         return
-    before, now = left.record.numerics, right.record.numerics
     versions = {*left.section("software"), *right.section("software")}
-    for name in before:
-        if name in now and before[name] != now[name] and name not in versions:
-            if _SETTING_OF.get(name) in known:
-                continue
-            values = _drop_common_words([before[name], now[name]], name)
-            yield Finding(kind="numerics", name=name, left=values[0], right=values[1])
-
-
-def _drop_common_words(values: list[str], name: str) -> list[str]:
-    """Returns two values; of processors only the instruction sets that the other lacks."""
-    if name != "processor":
-        return values
-    words = [value.split() for value in values]
-    pairs = itertools.permutations(words)
-    return [" ".join(w for w in a if w not in b) or "none of these" for a, b in pairs]
+    for finding in _differing("numerics", left.record.numerics, right.record.numerics):
+        if finding.name in versions or _SETTING_OF.get(finding.name) in known:
+            continue
+        if finding.name == "processor":  # Only the instruction sets that the other lacks.
+            words = finding.left.split(), finding.right.split()
+            texts = [
+                " ".join(word for word in a if word not in b) or "none of these"
+                for a, b in (words, words[::-1])
+            ]
+            finding = dataclasses.replace(finding, left=texts[0], right=texts[1])
+        yield finding
 
 
 def _versions(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    before, now = left.section("software"), right.section("software")
-    for name in before:
-        if name in now and before[name] != now[name]:
-            yield Finding(
-                kind="versions",
-                name=name,
-                left=str(before[name]),
-                right=str(now[name]),
-                can_change_weights=name != "PyYAML",
-            )
+    for finding in _differing("versions", left.section("software"), right.section("software")):
+        yield dataclasses.replace(finding, can_change_weights=finding.name != "PyYAML")
 
 
 def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from orbit_runner.launch.process import parent_death_hook
 from orbit_runner.run_directory.run_lock import release_all
 
 # TensorFlow and Keras keep some memory of each trial.
-_MOST_TRIALS = 50
+_MOST_TRIALS = 20
 _ANSWER_BYTES = 64
 
 
@@ -151,7 +151,8 @@ def _train_trials() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         release_all()  # `runner run` leaves this to the end of the process.
-        gc.unfreeze()  # What a run froze is garbage now.
+        gc.unfreeze()
+        gc.collect()  # What the run froze is garbage now.
         os.write(answers, b"0")
     main.exit_process(0)
 

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleRenderable
-from rich.control import Control
+from rich.console import Console
 from rich.live import Live
-from rich.segment import ControlType
 from rich.text import Text
 
 from orbit_runner.errors import Interrupted
@@ -46,7 +44,7 @@ _GAP = 2
 _LEAST_BAR = 6
 _NARROW, _WIDE = 100, 120  # columns
 _SHORT_CURVE, _LONG_CURVE = 10, 30
-_SPINNER, _ASCII_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND = 5
 _DELAY_SECONDS = 0.4
 _LEAST_WIDTH = 10
@@ -62,7 +60,6 @@ class LiveProgress(History):
         super().__init__()
         self._console = Console(stderr=True, highlight=False)
         self._view = View(self, title, place, since=time.monotonic())
-        self._view.ascii = not self._console.encoding.startswith("utf")
         self._display = LiveLines(self._console, self._lines)
 
     @contextlib.contextmanager
@@ -179,13 +176,10 @@ def _is_warning(record: logging.LogRecord) -> bool:
 
 
 class LiveLines(Live):
-    """Lines that are drawn again and again, and remain intact if the terminal becomes narrower."""
+    """Lines that are drawn again and again."""
 
     def __init__(self, console: Console, get_lines: Callable[[int], list[Text]]) -> None:
         self._get_lines = get_lines
-        self._widths: list[int] = []  # of the current lines
-        self._drawn_widths: list[int] = []  # of the lines on the screen
-        self._drawn_columns = 0  # of the terminal when they were drawn
         super().__init__(
             console=console,
             get_renderable=self._text,
@@ -198,28 +192,7 @@ class LiveLines(Live):
 
     def _text(self) -> Text:
         shown = self._get_lines(self.console.width)
-        self._widths = [line.cell_len for line in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(shown)
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Returns what is printed, preceded by codes that erase the previous lines."""
-        output = super().process_renderables(renderables)
-        columns = self.console.width
-        before = self._drawn_columns
-        wrapped = sum((min(width, before) - 1) // columns for width in self._drawn_widths)
-        self._drawn_widths = self._widths
-        self._drawn_columns = columns
-        return [_erase(wrapped), *output] if columns < before and wrapped else output
-
-
-def _erase(rows: int) -> Control:
-    """Returns codes that erase the rows above the cursor that a narrower terminal has added.
-
-    Rich itself erases as many rows as it has written, beginning at the cursor.
-    """
-    up_and_erase = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
-    begin = (ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
-    return Control(*begin, *(up_and_erase * rows))
 
 
 @dataclasses.dataclass
@@ -234,7 +207,6 @@ class View:
     detail: str = ""  # how far the phase is
     fraction: float | None = None  # of the phase that is done, from 0 to 1
     end: str = ""  # how the run ended
-    ascii: bool = False  # whether the terminal shows ASCII only
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,8 +263,7 @@ def _phase_text(view: View, now: float) -> Text:
     # Without the delay, short evaluations and saves would make the line flicker.
     if view.phase == TRAINING or (view.history.steps_per_second and seconds < _DELAY_SECONDS):
         return Text(TRAINING, style="bold")
-    frames = _ASCII_SPINNER if view.ascii else _SPINNER
-    frame = frames[int(now * _TURNS_PER_SECOND) % len(frames)]
+    frame = _SPINNER[int(now * _TURNS_PER_SECOND) % len(_SPINNER)]
     return Text.assemble(
         (frame, "cyan"), " ", (view.phase, "bold"), f"  {format_duration(seconds)}"
     )
