@@ -3,13 +3,13 @@
 import json
 import math
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.compare.runs import RunComparison, compare
+from tests.support.pages import Page
 from tests.support.problems import fails
 from tests.support.run_directories import write_best, write_run
 
@@ -104,38 +104,18 @@ def test_json_has_everything(runs: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert found["runs"][2]["best"] == {"accuracy": 0.95}
 
 
-class _Checker(HTMLParser):
-    """Counts elements, and collects what a page would load from elsewhere."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count: dict[str, int] = {}
-        self.loads: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.count[tag] = self.count.get(tag, 0) + 1
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
 def test_page_is_self_contained_and_has_a_chart_for_each_metric(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", "runs", "--html=pages/compare.html"]) == 0
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "the comparison is in pages/compare.html\n")
-    checker = _Checker()
-    checker.feed(Path("pages/compare.html").read_text(encoding="utf-8"))
-    assert checker.loads == []
-    assert checker.count.get("script", 0) == 0
-    assert checker.count["figure"] == 3  # accuracy, training loss, speed
-    assert checker.count["table"] == 1
-    text = " ".join(checker.text)
-    assert "c, step 200: not a finite number" in text
-    assert "prefers-color-scheme:dark" in text
+    page = Page(Path("pages/compare.html"))
+    assert page.loads == []
+    assert page.elements.count("figure") == 3  # accuracy, training loss, speed
+    assert page.elements.count("table") == 1
+    assert "c, step 200: not a finite number" in page.text
+    assert "prefers-color-scheme:dark" in page.text
 
 
 def test_names_of_runs_and_settings_are_escaped_in_the_page(

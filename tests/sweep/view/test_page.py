@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.page import write_sweep_files
+from tests.support.pages import Page
 from tests.support.run_directories import write_run
 from tests.support.sweep_results import (
     RATE,
@@ -22,48 +22,16 @@ from tests.support.sweep_results import (
     make_trial,
 )
 
-_VOID = ("meta", "br", "wbr", "hr", "img", "link", "input")
 _HOSTILE = "<script>alert('x')</script>\"&"
 
 
-class _Checker(HTMLParser):
-    """Checks that elements are closed in order, and collects links and texts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[str] = []
-        self.loads: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append(tag)
-        self.loads += [
-            value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
-        ]
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def _page(directory: Path, results: SweepResults) -> _Checker:
+def _page(directory: Path, results: SweepResults) -> Page:
     write_sweep_files(directory, results)
-    checker, text = _Checker(), (directory / "sweep.html").read_text(encoding="utf-8")
-    checker.feed(text)
-    assert checker.open == []
-    assert "script" not in checker.found
+    text = (directory / "sweep.html").read_text(encoding="utf-8")
     assert not re.search(r"https?://|url\(|@import", text)
     assert "NaN" not in text
     assert not re.search(r"[\s\"]nan\b", text)
-    return checker
+    return Page(directory / "sweep.html")
 
 
 def test_csv_has_a_row_for_each_seed_that_reads_back(tmp_path: Path) -> None:
@@ -100,7 +68,7 @@ def test_page_is_complete_and_loads_nothing(tmp_path: Path, count: int, seeds: i
     assert ("Importance of settings" in page.text) is (count >= 8)
     assert ("Settings and objective" in page.text) is (count > 1)
     assert ("the next best: 3 seeds:" in page.text) is (count > 1 and seeds > 1)
-    assert page.found.count("tr") >= count
+    assert page.elements.count("tr") >= count
 
 
 def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -> None:
@@ -110,7 +78,7 @@ def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -
     page = _page(tmp_path, make_results(pending))
     assert "3 trials: 3 pending" in page.text
     assert "No trial has finished" in page.text
-    assert "figure" not in page.found
+    assert "figure" not in page.elements
 
 
 def test_headline_names_the_steps_and_the_value_that_counts(tmp_path: Path) -> None:
@@ -129,10 +97,11 @@ def test_page_escapes_names_and_values(tmp_path: Path) -> None:
     trials = [make_trial(n, {path: f"{_HOSTILE}{n}"}, [n / 10]) for n in range(9)]
     space = {path: {"choice": [f"{_HOSTILE}{n}" for n in range(9)]}}
     page = _page(tmp_path, make_results(trials, space=space, metric="<b>metric", experiment="<i>"))
-    assert "b" in page.found  # The page's own.
-    assert f"{_HOSTILE}8" in page.text
-    assert "<b>metric" in page.text
-    assert "<i>" in page.text
+    assert "b" in page.elements  # The page's own.
+    text = "".join(page.texts)
+    assert f"{_HOSTILE}8" in text
+    assert "<b>metric" in text
+    assert "<i>" in text
 
 
 def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
