@@ -8,7 +8,7 @@ import io
 import json
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -17,7 +17,6 @@ from orbit_runner.compare.statistics import estimate_text, interval_text
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Html, Part, Section, Table, Text
 from orbit_runner.reporting.html import Markup, explanation, page, tiles
-from orbit_runner.reporting.svg import line_chart
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
@@ -30,8 +29,8 @@ from orbit_runner.sweep.view.ranking import (
     repeats_text,
     status_counts,
 )
-from orbit_runner.sweep.view.scatter import setting_chart, trials_chart
-from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings, value_text
+from orbit_runner.sweep.view.scatter import setting_charts, trials_chart
+from orbit_runner.sweep.view.setting_axis import setting_names, value_text
 from orbit_runner.sweep.view.trial_curves import objective_curves, rungs, winner_curves
 from orbit_runner.utils.files import write_atomically
 
@@ -54,23 +53,12 @@ svg .strand{fill:none;stroke:var(--q);stroke-width:1.4;opacity:.8}
 svg .strand:hover{stroke-width:3.5;opacity:1}
 svg .strand.best{stroke:var(--best);stroke-width:3;opacity:1}
 svg .strand.lost{stroke:var(--bad);stroke-width:1;stroke-dasharray:4 3;opacity:.7}
-svg circle.trial{fill:var(--q1);fill-opacity:.75}
-svg circle.stopped{fill:none;stroke:var(--q2);stroke-width:1.2}
-svg circle.best{fill:var(--best)}
-svg .sofar{fill:none;stroke:var(--soft);stroke-width:1.5}
-svg .range{stroke:var(--q2);stroke-width:1.4;fill:none}
 svg.share{display:inline-block;width:160px;min-width:160px;height:12px;vertical-align:middle}
 svg .rest{fill:var(--line)}
 svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
 .tiles.roomy{grid-template-columns:repeat(auto-fit,minmax(170px,1fr));margin-bottom:10px}
 .key-best{--c:var(--best)}
-.key-stopped{--c:var(--q2)}
-.spot::before{width:9px;height:9px;border-radius:50%}
-.spot.key-stopped::before{background:none;border:1.5px solid var(--c)}
-.spot.key-lost::before{content:"×";width:auto;height:auto;background:none;color:var(--c);
-vertical-align:baseline;font-size:16px;line-height:1}
 .key-lost{--c:var(--bad)}
-.key-sofar{--c:var(--soft)}
 a{color:var(--c0)}
 @media (max-width:600px){svg.share{width:80px;min-width:80px}}
 td .mono{white-space:nowrap}
@@ -89,7 +77,7 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
         Section("Settings and objective", [Html(parallel_coordinates(results))]),
         Section("Trials one by one", _trial_charts(directory, results)),
         Section("Importance of settings", _importance(results)),
-        Section("Objective by setting", [_charts(_setting_charts(results))]),
+        Section("Objective by setting", [*setting_charts(results)]),
         Section("Curves of the best trial", _winner(directory, results)),
         Section("Trials", [_trials(directory, results)]),
     ]
@@ -104,11 +92,6 @@ def _style() -> str:
         for index in range(SHADES)
     )
     return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
-
-
-def _charts(figures: Iterable[str]) -> Html:
-    drawn = "".join(figures)
-    return Html(f"<div class=charts>{drawn}</div>" if drawn else "")
 
 
 def _headline(results: SweepResults) -> list[Part]:
@@ -168,15 +151,14 @@ def _best(directory: Path, results: SweepResults) -> list[Part]:
 
 
 def _trial_charts(directory: Path, results: SweepResults) -> list[Part]:
-    by_number = trials_chart(results)
-    by_step = line_chart(objective_curves(directory, results))
-    if not by_number and not by_step:
-        return []
-    notes = ["a vertical line reaches from the worst to the best seed"] if results.seeds[1:] else []
+    charts = [trials_chart(results), objective_curves(directory, results)]
     steps = ", ".join(f"{step:,}" for step in rungs(results))
-    if steps:
-        notes.append(f"successive halving stops trials at the dashed lines, steps {steps}")
-    return [_charts([by_number, by_step]), *map(explanation, notes)]
+    if not steps or not any(chart.series for chart in charts):
+        return [*charts]
+    return [
+        *charts,
+        explanation(f"successive halving stops trials at the dashed lines, steps {steps}"),
+    ]
 
 
 def _importance(results: SweepResults) -> list[Part]:
@@ -231,14 +213,10 @@ def _direction(importance: Importance) -> str:
     return f"{'large' if rho > 0 else 'small'} values ({rho:+.2f})"
 
 
-def _setting_charts(results: SweepResults) -> Iterator[str]:
-    return (setting_chart(results, setting) for setting in swept_settings(results))
-
-
 def _winner(directory: Path, results: SweepResults) -> list[Part]:
-    drawn = _charts(map(line_chart, winner_curves(directory, results)))
+    charts = winner_curves(directory, results)
     note = "lines are means over the seeds, areas reach from the lowest to the highest seed"
-    return [drawn, *([explanation(note)] if drawn.html and len(results.seeds) > 1 else [])]
+    return [*charts, *([explanation(note)] if charts and len(results.seeds) > 1 else [])]
 
 
 def _trials(directory: Path, results: SweepResults) -> Part:

@@ -5,7 +5,7 @@ Lines are darker (in dark mode: lighter) the better the rank of the trial is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from orbit_runner.reporting.svg import LETTER, stretched, stretched_x, value_axis
@@ -16,7 +16,6 @@ from orbit_runner.sweep.view.ranking import (
     rank_trials,
     settings_text,
 )
-from orbit_runner.sweep.view.scatter import legend_keys
 from orbit_runner.sweep.view.setting_axis import (
     SettingAxis,
     cut_middle,
@@ -77,7 +76,7 @@ def parallel_coordinates(results: SweepResults) -> str:
         f'<div style="padding:0 {_RIGHT}px 0 {_LEFT}px;min-width:{least}px">'
         f'<svg style="height:{height}px;overflow:visible" '
         f'role="img" aria-label="Settings and objective of each trial">{"".join(parts)}</svg>'
-        f"</div></div><div class=legend>{legend_keys(keys)}</div></figure>"
+        f"</div></div><div class=legend>{_legend_keys(keys)}</div></figure>"
     )
 
 
@@ -145,3 +144,10 @@ def _axis(
         yield f'<rect class=back x="{-9 - width:.0f}" y="{y - 8:.1f}" width="{width + 4:.0f}" '
         yield f'height="16"/><text x=-7 y={y + 4:.1f} class=end>{escape(label)}</text>'
     yield "</svg>"
+
+
+def _legend_keys(kinds: Mapping[str, str]) -> str:
+    """Returns the contents of a legend: a mark and its meaning for each kind."""
+    return "".join(
+        f'<span class="key key-{kind}">{escape(text)}</span>' for kind, text in kinds.items()
+    )
