@@ -24,7 +24,7 @@ from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.sweep_file import MAX_SEEDS, SweepFile, read_sweep_file
 
 if TYPE_CHECKING:
-    from orbit_runner.sweep.view.terminal import TrialLines, TrialTable
+    from orbit_runner.sweep.view.progress import TrialProgress
 
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
@@ -110,7 +110,7 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.view.terminal import make_display
+    from orbit_runner.sweep.view.progress import TrialProgress
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import Signals
 
@@ -122,9 +122,9 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         if signals.received is not None:
             return exit_codes.after_signal(signals.received)
         place = flags.model_dir
-        table = make_display(flags.progress, interval=flags.progress_interval, place=place)
-        stack.enter_context(table.shown_scope())
-        show = _make_show(table, directory)
+        progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
+        stack.enter_context(progress.shown_scope())
+        show = _make_show(progress, directory)
         worker = Worker(
             load,
             directory,
@@ -149,7 +149,7 @@ def _print_continuation(flags: argparse.Namespace) -> None:
 
 
 def _make_show(
-    table: TrialTable | TrialLines, directory: SweepDirectory
+    progress: TrialProgress, directory: SweepDirectory
 ) -> Callable[[SweepResults, Mapping[int, str]], None]:
     """Returns the function that shows results in the terminal and on the page."""
     from orbit_runner.sweep.view.page import SweepFiles
@@ -157,7 +157,7 @@ def _make_show(
     files = SweepFiles(directory.path)
 
     def show(results: SweepResults, running: Mapping[int, str]) -> None:
-        table.update(results, running)
+        progress.update(results, running)
         files.update(results)
 
     return show

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
@@ -41,7 +41,6 @@ def trial_lines(
     trials: Sequence[TrialResult],
     width: int,
     *,
-    running: Mapping[int, str] | None = None,
     interval: bool = False,
 ) -> list[str]:
     """Returns a line of titles and a line for each trial; lines that are too long are cut.
@@ -50,7 +49,6 @@ def trial_lines(
         results: The sweep.
         trials: The trials to show, in this order.
         width: The number of characters in a line.
-        running: What the trials that are being trained do, by their number.
         interval: Whether to show the confidence interval of the objective.
     """
     swept = {setting.path for setting in swept_settings(results)}
@@ -64,7 +62,7 @@ def trial_lines(
         [
             "*" if best is not None and trial.number == best.number else "",
             str(trial.number),
-            (running or {}).get(trial.number, trial.status) or "running",
+            trial.status,
             f"{trial.step:,}",
             objective_text(trial, interval=interval),
             *(_value(trial, path) for path in paths),
