@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import shlex
@@ -24,10 +25,10 @@ from orbit_runner.sweep.view.parallel_coordinates import SHADES, parallel_coordi
 from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_estimate,
-    objective_text,
     rank_trials,
     repeats_text,
     status_counts,
+    trial_table,
 )
 from orbit_runner.sweep.view.scatter import setting_charts, trials_chart
 from orbit_runner.sweep.view.setting_axis import setting_names, value_text
@@ -61,7 +62,6 @@ svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
 .key-lost{--c:var(--bad)}
 a{color:var(--c0)}
 @media (max-width:600px){svg.share{width:80px;min-width:80px}}
-td .mono{white-space:nowrap}
 .charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}
 KEYS
 @media print{svg .strand,.legend{print-color-adjust:exact}}
@@ -222,30 +222,18 @@ def _winner(directory: Path, results: SweepResults) -> list[Part]:
 def _trials(directory: Path, results: SweepResults) -> Part:
     if not results.trials:
         return Text("No trial has started.", "soft")
-    names = setting_names(results)
-    titles = [
-        Markup(f'<span title="{escape(path)}">{escape(name)}</span>')
-        for path, name in names.items()
+    trials = rank_trials(results)
+    table = trial_table(results, trials)
+    rows = [
+        (Markup(_links(directory, trial)), _status(trial, row[1]), *row[2:])
+        for trial, row in zip(trials, table.rows, strict=True)
     ]
-    seeded = len(results.seeds) > 1
-    metric = f"{results.objective_name}{' (mean ± standard deviation)' if seeded else ''}"
-    rows = [_trial_row(directory, trial, list(names)) for trial in rank_trials(results)]
-    return Table(rows, ("trial", "status", metric, *titles, "step", "weights"), right=(2, -2))
+    return dataclasses.replace(table, rows=rows)
 
 
-def _trial_row(directory: Path, trial: TrialResult, paths: list[str]) -> list[str]:
-    values = [value_text(trial.settings[path]) if path in trial.settings else "-" for path in paths]
+def _status(trial: TrialResult, text: str) -> str:
     kind = {"finished": "good", "diverged": "bad", "failed": "bad"}.get(trial.status, "soft")
-    status = trial.status if trial.same_as is None else f"same as trial {trial.same_as}"
-    weights = trial.runs[0].weights[:12] if len(trial.runs) == 1 else ""
-    return [
-        Markup(_links(directory, trial)),
-        Markup(f"<span class={kind}>{escape(status)}</span>"),
-        objective_text(trial),
-        *values,
-        f"{trial.step:,}",
-        Markup(f"<span class=mono>{escape(weights) or '-'}</span>"),
-    ]
+    return Markup(f"<span class={kind}>{escape(text)}</span>")
 
 
 def _links(directory: Path, trial: TrialResult) -> str:
