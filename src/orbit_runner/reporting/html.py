@@ -46,7 +46,7 @@ body{margin:0 auto;max-width:1080px;padding:24px 16px 64px;background:var(--page
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 h1{font-size:1.5rem;margin:0 0 4px;overflow-wrap:anywhere}
 h2{font-size:1.1rem;margin:36px 0 10px}
-p{margin:6px 0}
+p{margin:6px 0;overflow-wrap:anywhere}
 .soft{color:var(--soft)}
 .bad{color:var(--bad)}
 .good{color:var(--good)}
@@ -86,8 +86,7 @@ figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--
 border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
 :not(svg)>svg{display:block;width:100%;height:auto}
-CHARTSfigure>.bar{height:22px}
-.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
+CHARTS.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
 .plot>svg{height:HEIGHTpx;overflow:visible}
 figure+.table{margin-top:10px}
 .table+.charts,.charts+.table{margin-top:16px}

@@ -25,7 +25,6 @@ from orbit_runner.reporting.html import explanation, page, tiles
 from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data import InputData, ModelData, ReportData, parse_evaluation
-from orbit_runner.reporting.svg import share_bar
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
     SPEED,
@@ -296,14 +295,13 @@ def _time_text(timestamp: object) -> str:
 
 
 def _times(run: RunData) -> list[Part]:
-    """Returns the time of each phase of the run, as a bar and a table."""
+    """Returns the time of each phase of the run, and its share."""
     seconds = run.phase_seconds
     total = sum(seconds.values())
     if not total:
         return []
     rows = [(name, f"{value:,.1f} s", f"{value / total:.1%}") for name, value in seconds.items()]
-    bar = Html(share_bar("Time by phase", seconds))
-    return [bar, Table(rows, head=("phase", "time", "share"), right=(1, 2))]
+    return [Table(rows, head=("phase", "time", "share"), right=(1, 2))]
 
 
 def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
@@ -316,8 +314,8 @@ def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
     ]
     last = run.history.attempts[-1] if run.history.attempts else {}
     return [
-        Html(f"<p>SHA-256 <code>{escape(run.weights)}</code></p>"),
-        Html(_reproducibility(last.get("inexact"))),
+        Text(f"SHA-256 {run.weights}"),
+        *_reproducibility(last.get("inexact")),
         Table(rows, head=("checkpoint at step", "weights", "whole state")),
         _folded(
             "What the weights depend on besides the config",
@@ -326,13 +324,12 @@ def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
     ]
 
 
-def _reproducibility(reasons: Sequence[object] | None) -> str:
-    if reasons is None:
-        return ""
-    if not reasons:
-        return "<p class=good>The config reproduces these weights bit for bit.</p>"
-    items = "".join(f"<li>{escape(str(reason))}</li>" for reason in reasons)
-    return f"<p class=bad>The config may not reproduce these weights:</p><ul>{items}</ul>"
+def _reproducibility(reasons: Sequence[object] | None) -> Iterator[Text]:
+    if reasons:
+        text = "\n".join(["The config may not reproduce these weights:", *map(str, reasons)])
+        yield Text(text, "bad")
+    elif reasons is not None:
+        yield Text("The config reproduces these weights bit for bit.", "good")
 
 
 def _environment(run: RunData) -> Table:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from orbit_runner.reporting.document import Chart, Series
@@ -394,31 +394,6 @@ def _legend_parts(rows: Sequence[Sequence[tuple[Series, str]]], left: float) -> 
             yield f'<path class="line c{line.color % COLORS}"{dashes} d="M{x:g} {y - 4}h14"/>'
             yield f'<text x="{x + 20:g}" y="{y}">{escape(text)}</text>'
             x += _key_width(text)
-
-
-def share_bar(title: str, shares: Mapping[str, float]) -> str:
-    """Returns a figure with one bar, divided in proportion to the values, and a legend."""
-    total = sum(shares.values()) or 1.0
-    parts = []
-    start = 0.0
-    height = 22
-    for index, (name, value) in enumerate(shares.items()):
-        width = 100 * value / total
-        parts.append(
-            f'<rect class="c{index % COLORS}" x="{start:.2f}%" width="{width:.2f}%" '
-            f'height="{height}">'
-            f"<title>{escape(name)}: {value / total:.1%}</title></rect>"
-        )
-        start += width
-    legend = "".join(
-        f'<span class="key c{index % COLORS}">{escape(name)}</span>'
-        for index, name in enumerate(shares)
-    )
-    return (
-        f'<figure><svg height="{height}" class=bar role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>"
-        f"<div class=legend>{legend}</div></figure>"
-    )
 
 
 def _mark(step: int, meaning: str, x_axis: Axis) -> str:

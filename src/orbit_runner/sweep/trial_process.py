@@ -24,7 +24,6 @@ from orbit_runner.run_directory.run_lock import release_all
 
 # TensorFlow and Keras keep some memory of each trial.
 _MOST_TRIALS = 20
-_ANSWER_BYTES = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,16 +55,19 @@ class TrialProcess:
     def __init__(self, command: TrialCommand) -> None:
         try:
             command.log.parent.mkdir(parents=True, exist_ok=True)
+            self._answers, answers = os.pipe()
             with command.log.open("ab") as log:
                 self._child = subprocess.Popen(
-                    [sys.executable, "-m", __name__],
+                    [sys.executable, "-m", __name__, str(answers)],
                     stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
+                    stdout=log,
                     stderr=log,
                     env=dict(command.environ),
                     start_new_session=True,
+                    pass_fds=[answers],
                     preexec_fn=_prepare(os.getpid(), command.cores),
                 )
+            os.close(answers)
         except OSError as error:
             raise RunnerError(f"cannot start a trial: {error}", code="failed-trial") from error
         self._first = command
@@ -101,11 +103,9 @@ class TrialProcess:
 
     def poll(self) -> int | None:
         """Returns the exit code of the trial, negative for a signal; None while it runs."""
-        assert self._child.stdout is not None
-        if self._code is None and select.select([self._child.stdout], [], [], 0)[0]:
+        if self._code is None and select.select([self._answers], [], [], 0)[0]:
             # The process ends after a trial whose exit code is not 0.
-            trained = os.read(self._child.stdout.fileno(), _ANSWER_BYTES)
-            self._code = 0 if trained else self._child.wait()
+            self._code = 0 if os.read(self._answers, 1) else self._child.wait()
         return self._code
 
     def send_signal(self, number: int) -> None:
@@ -117,6 +117,7 @@ class TrialProcess:
         """Kills the process, and waits for its end."""
         with self._child:
             self._child.kill()
+        os.close(self._answers)
 
 
 def _prepare(parent: int, cores: tuple[int, ...]) -> Callable[[], None]:
@@ -134,7 +135,8 @@ def _prepare(parent: int, cores: tuple[int, ...]) -> Callable[[], None]:
 
 def _train_trials() -> None:
     """Trains the trials that arrive on standard input, until one ends with another code than 0."""
-    requests, answers = os.fdopen(os.dup(0)), os.dup(1)
+    requests, answers = os.fdopen(os.dup(0)), int(sys.argv[1])
+    os.set_inheritable(answers, False)  # Processes of a trial may outlive it.
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     # Not an `import`, because the command line is a layer above.
