@@ -97,23 +97,6 @@ def test_git_apply_restores_the_uncommitted_changes(
     assert {shown(name) for name in different} == {*(code.changed or ())}
 
 
-def test_empty_file_has_no_lines_in_the_patch(repository: Path) -> None:
-    (repository / "empty.py").touch()
-    git("add", "--all", cwd=repository)
-
-    assert b"@@" not in read_code_version().patch
-
-
-def test_changed_files_are_listed_with_readable_names(repository: Path) -> None:
-    edit(repository)
-    (repository / LATIN).touch()
-    git("add", "--all", cwd=repository)
-
-    code = read_code_version()
-
-    assert {*(code.changed or ())} == {"notes.txt", "pkg/model.py", "caf\\xe9.py"}
-
-
 def test_clean_repository_has_no_patch(repository: Path, tmp_path: Path) -> None:
     code = read_code_version(tmp_path / "run")
 

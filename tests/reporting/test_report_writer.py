@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ class _Clock:
         self._cost = cost
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         monkeypatch.setattr(report_writer, "write_report", self._write)
+        monkeypatch.setattr(ReportWriter, "_collect", lambda *arguments: None)
 
     def _write(self, path: Path, target: Path) -> None:
         self.now += self._cost
@@ -36,10 +38,11 @@ def test_report_is_updated_after_the_interval_or_200_times_its_cost(
 ) -> None:
     clock = _Clock(monkeypatch, cost)
     writer = ReportWriter(tmp_path, 60.0)
+    run = SimpleNamespace(step=1, train_steps=1)
     for seconds, expected in ((59.0, 0), (1.0, 1), (pause - 1, 1), (1.0, 2), (0.0, 2)):
         clock.now += seconds
-        writer.on_loop_end(None, {})
-        writer.on_evaluate(None, {})
+        writer.on_loop_end(run, {})
+        writer.on_evaluate(run, {})
         assert clock.written == expected
 
 

@@ -24,7 +24,7 @@ from orbit_runner.distribute.tf_environment import prepare_environment, redirect
 from orbit_runner.errors import DataError, ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
+from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.metric_records import SPEED
@@ -239,11 +239,8 @@ def _make_callbacks(
 
 
 def _make_report_writer(job: Job) -> ReportWriter:
-    interval = (
-        job.config.trainer.report_interval if job.mode in TRAINING and job.writes_results else 0.0
-    )
-    collector = ReportCollector(job.model_dir) if interval else None
-    return ReportWriter(job.model_dir, interval, collector)
+    writes = job.mode in TRAINING and job.writes_results
+    return ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
 
 
 def describe_run(
