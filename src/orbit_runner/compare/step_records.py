@@ -49,13 +49,11 @@ class StepRecord:
     Attributes:
         step: The step, from 1.
         tensors: Its tensors in the order in which they are computed.
-        digests: The type, shape and SHA-256 of each tensor.
         examples: The indices of the examples in the batch; None if they are not known.
     """
 
     step: int
     tensors: Sequence[StepTensor]
-    digests: Sequence[str]
     examples: Sequence[int | None] | None = None
 
 
@@ -96,8 +94,8 @@ def write_step(path: Path, record: StepRecord) -> None:
     """Writes the tensors of a step to a file."""
     arrays: dict[str, np.ndarray] = {}
     rows = []
-    for index, (tensor, digest) in enumerate(zip(record.tensors, record.digests, strict=True)):
-        rows.append([tensor.place, tensor.name, digest])
+    for index, tensor in enumerate(record.tensors):
+        rows.append([tensor.place, tensor.name, digest_of(tensor.value)])
         value = _to_storable(tensor.value)
         if value.nbytes <= _MOST_BYTES:
             arrays[str(index)] = value
