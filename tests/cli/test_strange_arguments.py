@@ -94,9 +94,8 @@ CASES = [
     (["replay", "run", "--step=1", "--verify", "--no_verify"], "wrong-usage", ""),
     (["export", "run", "--to=plain.txt/a"], "bad-path", "--to"),
     (["runs", ".", "--json", "--csv"], "wrong-usage", ""),
-    (["compare", "run", "--json", "--csv"], "wrong-usage", ""),
     (["clean", "run", "--keep_last=x"], "wrong-usage", ""),
-    (["sweep", "plain.txt", "--more_steps=1.5"], "wrong-usage", ""),
+    (["sweep", "plain.txt", "--jobs=1.5"], "wrong-usage", ""),
     (["batch", "digits", "--step=" + "9" * 25], "wrong-usage", ""),
     (["replay", "run", "--step=" + "9" * 5000], "wrong-usage", ""),
 ]  # fmt: skip

@@ -29,7 +29,6 @@ from orbit_runner.run_directory.metric_records import (
 )
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.sweep.results import read_results
 from orbit_runner.utils.files import cut_records, read_lines, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.damage import change_record
@@ -141,13 +140,6 @@ def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
     assert read_setting(tmp_path, "name") is None
 
 
-@pytest.mark.parametrize("text", [DEEP, "{}", "5", '{"best": 0, "trials": [{}]}'])
-def test_results_of_a_sweep_that_cannot_be_read_are_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text(text)
-    with raises("unreadable-file"):
-        read_results(tmp_path)
-
-
 def _read_everything(run: Path) -> None:
     """Calls all functions that read the files of a run; none of them raises an error."""
     metrics, checkpoints = run / "metrics.jsonl", CheckpointFolder(run / "checkpoints")
@@ -167,8 +159,6 @@ def _read_everything(run: Path) -> None:
     assert written_settings(run) is None
     assert newest_checkpoint(run) is None
     assert read_holder(run) is None
-    with raises("unreadable-file"):
-        read_results(run)
     with raises("not-writable", "--model_dir"):
         RunLock(run).acquire()
     with pytest.raises(OSError, match="is a named pipe"):

@@ -6,7 +6,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -15,22 +15,6 @@ from orbit_runner.determinism.numerics_record import XLA_CACHE, XLA_FLAGS, read_
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.utils.deferred_imports import defer_imports
 from orbit_runner.utils.streams import open_tolerant_stream
-
-# The environment of this process when it imported TensorFlow, if it was forked after that.
-_import_environment: Mapping[str, str] | None = None
-
-
-class ImportedTooEarly(BaseException):
-    """Raised if TensorFlow was imported before a variable was set: a new process must be started.
-
-    Not an `Exception`, because no part of a run can handle it.
-    """
-
-
-def set_import_environment(environ: Mapping[str, str]) -> None:
-    """Records the environment with which TensorFlow was imported, before the config was known."""
-    global _import_environment
-    _import_environment = dict(environ)
 
 
 def required_variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
@@ -67,8 +51,7 @@ def _processor_digest() -> str:
 def prepare_environment(runtime: RuntimeConfig) -> None:
     """Sets the environment variables. Must be called before TensorFlow is imported.
 
-    Raises `ImportedTooEarly` in a process that was forked after the import, if it needs others, and
-    `RunnerError` if Python runs without docstrings.
+    Raises `RunnerError` if Python runs without docstrings.
     """
     check_docstrings()
     # The messages of TensorFlow's C++ code at startup bury the runner's own, even at the error
@@ -79,12 +62,7 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     # dependencies, which takes a fifth of the time until the first step.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     defer_imports()
-    required = dict(required_variables(runtime))
-    if _import_environment is not None:
-        late = [name for name, value in required.items() if _import_environment.get(name) != value]
-        if late:
-            raise ImportedTooEarly(f"{', '.join(late)} must be set before TensorFlow is imported")
-    os.environ.update(required)
+    os.environ.update(required_variables(runtime))
 
 
 def check_docstrings() -> None:

@@ -24,7 +24,7 @@ from orbit_runner.distribute.tf_environment import prepare_environment, redirect
 from orbit_runner.errors import DataError, ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
+from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.metric_records import SPEED
@@ -43,16 +43,13 @@ if TYPE_CHECKING:
     from orbit_runner.reporting.progress.history import History
     from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, QuietProgress
     from orbit_runner.reporting.progress.live import LiveProgress
-    from orbit_runner.reporting.progress.notebook import NotebookProgress
     from orbit_runner.reporting.results import Results
     from orbit_runner.reporting.run_record import RunRecord
     from orbit_runner.train.callbacks.base import Logs, RunView
     from orbit_runner.utils.types import JsonObject
 
     # What `make_progress` returns.
-    Progress: TypeAlias = (
-        PlainProgress | QuietProgress | JsonProgress | LiveProgress | NotebookProgress
-    )
+    Progress: TypeAlias = PlainProgress | QuietProgress | JsonProgress | LiveProgress
 
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
@@ -237,11 +234,8 @@ def _make_callbacks(
 
 
 def _make_report_writer(job: Job) -> ReportWriter:
-    interval = (
-        job.config.trainer.report_interval if job.mode in TRAINING and job.writes_results else 0.0
-    )
-    collector = ReportCollector(job.model_dir) if interval else None
-    return ReportWriter(job.model_dir, interval, collector)
+    writes = job.mode in TRAINING and job.writes_results
+    return ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
 
 
 def describe_run(

@@ -196,6 +196,13 @@ class LockHolder:
     since: str
 
 
+def release_all() -> None:
+    """Releases all locks of this process. No thread may be writing to their directories."""
+    for folder, held in [*_held.items()]:
+        held.count = 1
+        RunLock(folder).release()
+
+
 def read_holder(model_dir: Path) -> LockHolder | None:
     """Returns the process that has the lock of a run directory, or None if no process has it."""
     try:

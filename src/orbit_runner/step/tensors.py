@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.compare.step_records import PLACES, StepRecord, StepTensor, digest_of
+from orbit_runner.compare.step_records import PLACES, StepRecord, StepTensor
 from orbit_runner.errors import RunnerError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
@@ -47,8 +47,7 @@ def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
     after = [StepTensor("update", tensor.name, tensor.value) for tensor in weight_values(run.state)]
     # A task computes its gradients before it returns the loss.
     tensors = sorted([*before, *inside, *after], key=lambda tensor: PLACES.index(tensor.place))
-    digests = [digest_of(tensor.value) for tensor in tensors]
-    return StepRecord(step=step, tensors=tensors, digests=digests, examples=examples)
+    return StepRecord(step=step, tensors=tensors, examples=examples)
 
 
 def weight_values(state: TrainState) -> Iterator[StepTensor]:

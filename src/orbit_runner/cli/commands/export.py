@@ -18,7 +18,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Section
-from orbit_runner.reporting.exports import export_table
+from orbit_runner.reporting.report import export_table
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.sweep.view.files import write_sweep_files
+from orbit_runner.sweep.view.page import write_sweep_files
+from tests.support.pages import Page
 from tests.support.run_directories import write_run
 from tests.support.sweep_results import (
     RATE,
@@ -22,48 +22,16 @@ from tests.support.sweep_results import (
     make_trial,
 )
 
-_VOID = ("meta", "br", "wbr", "hr", "img", "link", "input")
 _HOSTILE = "<script>alert('x')</script>\"&"
 
 
-class _Checker(HTMLParser):
-    """Checks that elements are closed in order, and collects links and texts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[str] = []
-        self.loads: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append(tag)
-        self.loads += [
-            value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
-        ]
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def _page(directory: Path, results: SweepResults) -> _Checker:
+def _page(directory: Path, results: SweepResults) -> Page:
     write_sweep_files(directory, results)
-    checker, text = _Checker(), (directory / "sweep.html").read_text(encoding="utf-8")
-    checker.feed(text)
-    assert checker.open == []
-    assert "script" not in checker.found
+    text = (directory / "sweep.html").read_text(encoding="utf-8")
     assert not re.search(r"https?://|url\(|@import", text)
     assert "NaN" not in text
     assert not re.search(r"[\s\"]nan\b", text)
-    return checker
+    return Page(directory / "sweep.html")
 
 
 def test_csv_has_a_row_for_each_seed_that_reads_back(tmp_path: Path) -> None:
@@ -100,7 +68,7 @@ def test_page_is_complete_and_loads_nothing(tmp_path: Path, count: int, seeds: i
     assert ("Importance of settings" in page.text) is (count >= 8)
     assert ("Settings and objective" in page.text) is (count > 1)
     assert ("the next best: 3 seeds:" in page.text) is (count > 1 and seeds > 1)
-    assert page.found.count("tr") >= count
+    assert page.elements.count("tr") >= count
 
 
 def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -> None:
@@ -110,7 +78,7 @@ def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -
     page = _page(tmp_path, make_results(pending))
     assert "3 trials: 3 pending" in page.text
     assert "No trial has finished" in page.text
-    assert "figure" not in page.found
+    assert "figure" not in page.elements
 
 
 def test_headline_names_the_steps_and_the_value_that_counts(tmp_path: Path) -> None:
@@ -129,10 +97,11 @@ def test_page_escapes_names_and_values(tmp_path: Path) -> None:
     trials = [make_trial(n, {path: f"{_HOSTILE}{n}"}, [n / 10]) for n in range(9)]
     space = {path: {"choice": [f"{_HOSTILE}{n}" for n in range(9)]}}
     page = _page(tmp_path, make_results(trials, space=space, metric="<b>metric", experiment="<i>"))
-    assert "b" in page.found  # The page's own.
-    assert f"{_HOSTILE}8" in page.text
-    assert "<b>metric" in page.text
-    assert "<i>" in page.text
+    assert "b" in page.elements  # The page's own.
+    text = "".join(page.texts)
+    assert f"{_HOSTILE}8" in text
+    assert "<b>metric" in text
+    assert "<i>" in text
 
 
 def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
@@ -141,15 +110,13 @@ def test_trials_without_a_value_are_marked(tmp_path: Path) -> None:
         make_trial(1, {RATE: 0.02, UNITS: [64]}, [0.8], status="stopped", step=100),
         make_trial(2, {RATE: 0.05}, [None], status="failed", step=10),
         make_trial(3, {RATE: 0.09, UNITS: [128, 64]}, [float("nan")], status="diverged", step=20),
-        make_trial(4, {RATE: 0.03, UNITS: [64]}, [0.95], status="excluded"),
     ]
     page = _page(tmp_path, make_results(trials))
     assert "trial 3, diverged: accuracy - at step 20" in page.text
     assert "trial 2, failed" in page.text
     assert "not set" in page.text
     assert "no value" in page.text
-    assert "1 finished, 1 stopped, 1 diverged, 1 failed, 1 excluded" in page.text
-    assert "trial 4," not in page.text  # Excluded: in the table only.
+    assert "1 finished, 1 stopped, 1 diverged, 1 failed" in page.text
 
 
 def test_reports_are_linked_and_curves_are_drawn_from_the_runs(tmp_path: Path) -> None:
@@ -188,51 +155,3 @@ def test_best_is_finite(tmp_path: Path) -> None:
     best = make_results(trials).best
     assert best is not None
     assert best.number == 1
-
-
-def test_long_path_of_a_setting_begins_with_a_whole_name(tmp_path: Path) -> None:
-    path = "trainer.optimizer_config.learning_rate.constant.learning_rate"
-    trials = [make_trial(n, {path: 0.1 * n, "x" * 40: n}, [n / 10]) for n in (1, 2)]
-    write_sweep_files(tmp_path, make_results(trials))
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-
-    assert f"…constant.learning_rate<title>{path}</title>" in html
-    assert f"{'x' * 18}…{'x' * 17}<title>{'x' * 40}</title>" in html
-
-
-def test_name_of_a_logarithmic_loss_is_whole(tmp_path: Path) -> None:
-    trials = [make_trial(n, {"units": 2**n}, [10.0 ** (1 - n)]) for n in range(1, 5)]
-    write_sweep_files(tmp_path, make_results(trials, metric="validation_loss", mode="min"))
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-
-    assert '"mid name">validation_loss (log)<' in html
-
-
-def test_legend_of_a_chart_is_inside_its_figure(tmp_path: Path) -> None:
-    trials = [
-        make_trial(0, {RATE: 0.01}, [0.9]),
-        make_trial(1, {RATE: 0.02}, [0.8], status="stopped", step=100),
-        make_trial(2, {RATE: 0.05}, [None], status="failed", step=10),
-    ]
-    write_sweep_files(tmp_path, make_results(trials))
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-    figures = re.findall(r"<figure>.*?</figure>", html, re.S)
-    keys = [re.findall(r'class="key (?:spot )?key-(\w+)"', figure) for figure in figures]
-
-    assert keys[:2] == [
-        ["best", "q0", "q5", "lost"],
-        ["best", "q1", "stopped", "lost", "sofar"],
-    ]
-    assert html.count("class=legend") == sum(figure.count("class=legend") for figure in figures)
-
-
-def test_best_trial_has_the_same_color_in_all_charts(tmp_path: Path) -> None:
-    results = make_results([make_trial(n, {RATE: 0.01 * n}, [0.9 - n / 10]) for n in (1, 2)])
-    for trial in results.trials:
-        write_run(tmp_path / trial.runs[0].directory, accuracies={100: 0.5, 300: 0.8})
-    write_sweep_files(tmp_path, results)
-    html = (tmp_path / "sweep.html").read_text(encoding="utf-8")
-
-    assert 'class="key c1">trial 1<' in html
-    assert 'class="key c0">trial 2<' in html
-    assert "--best:var(--c1)" in html
