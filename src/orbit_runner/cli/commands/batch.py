@@ -8,7 +8,7 @@ import dataclasses
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import Command, Parser
@@ -87,7 +87,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--images",
         type=OUTPUT_FILE,
-        help="write the images as the network gets them to a PNG file",
+        help="write the images as the network gets them, in the order of the rows, to a PNG file",
     )
     parser.add_argument("--json", action="store_true", help="print JSON with all rows")
     add_progress_flags(parser)
@@ -193,22 +193,18 @@ def _write_images(
 
         images, _ = pictures(next(batches)) or (None, [])
     rows = [] if images is None else order.rows(len(images), flags.worker).tolist()
-    _write_picture_sheet(flags, None if images is None else images[rows], rows)
+    _write_picture_sheet(flags, None if images is None else images[rows])
 
 
-def _write_picture_sheet(
-    flags: argparse.Namespace, images: np.ndarray | None, rows: Sequence[int] = ()
-) -> None:
-    """Writes the images with the numbers of their rows below them."""
+def _write_picture_sheet(flags: argparse.Namespace, images: np.ndarray | None) -> None:
+    """Writes the images in the order of the rows."""
     from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
     if images is None:
         raise RunnerError(
             "the batch has no images\nremove the flag", path="--images", code="bad-data"
         )
-    captions = [str(row) for row in rows or range(len(images))]
-    most = len(images) if flags.all else 64
-    sheet = picture_sheet(images, captions, most=most)
+    sheet = picture_sheet(images, most=len(images) if flags.all else 64)
     write_flag_output("--images", flags.images, encode_png(sheet))
 
 

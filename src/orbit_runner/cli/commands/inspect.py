@@ -309,7 +309,7 @@ def _write_images(path: str, inspection: Inspection) -> None:
     if batch.images is None:
         reason = batch.problem or "the training batch has no pictures"
         raise RunnerError(f"{reason}\nremove the flag", path="--images", code="bad-data")
-    sheet = picture_sheet(batch.images, batch.labels)
+    sheet = picture_sheet(batch.images)
     write_flag_output("--images", path, encode_png(sheet))
 
 

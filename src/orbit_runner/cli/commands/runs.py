@@ -7,7 +7,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
@@ -31,29 +31,15 @@ select one of them. Durations have a unit: s, min, h or d.
 
 columns: run status reason experiment mode step train_steps progress metric best_step age idle
 starts seed weights parent branch_step changes"""
-# Before a run, before the last run of its parent, and the same for the lines below them.
-_LINES = ("├─ ", "└─ ", "│  ", "   ")
-_ASCII = ("|- ", "`- ", "|  ", "   ")
 
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the runs in the given directories. Returns 0."""
-    if flags.tree and flags.csv:
-        raise RunnerError(
-            "has no effect with --csv\nadd `--columns=+parent,branch_step`",
-            path="--tree",
-            code="no-effect",
-        )
     roots = [require_directory(name) for name in flags.directories or ["runs"]]
     runs = read_summaries(roots, inside_runs=True)
     columns = RunColumns(runs)
     names = _select_columns(flags, columns)
     chosen = _select_runs(runs, columns, flags)
-    names_in_tree: list[str] = []
-    if flags.tree:
-        rows = tree_rows(chosen, can_draw_lines="utf" in (sys.stdout.encoding or "").lower())
-        chosen = [run for run, _ in rows]
-        names_in_tree = [name for _, name in rows]
     use_utf8()
     if flags.json:
         print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
@@ -63,10 +49,6 @@ def main(flags: argparse.Namespace) -> int:
         writer.writerows([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
     elif chosen:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
-        if names_in_tree:
-            names = ["run", *(name for name in names if name != "run")]
-            other_cells = [[columns.text(run, name) for name in names[1:]] for run in chosen]
-            cells = [[name, *row] for name, row in zip(names_in_tree, other_cells, strict=True)]
         print("\n".join(_format_table(cells, names)))
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
@@ -93,11 +75,6 @@ def _add_flags(parser: Parser) -> None:
         metavar="NAME",
         help="sort by a metric, the best first, or by a column or setting, the largest first "
         "(default: newest first)",
-    )
-    add(
-        "--tree",
-        action="store_true",
-        help="list each branch (`runner branch`) below the run that it continues",
     )
     add("--reverse", action="store_true", help="reverse the order")
     add(
@@ -213,68 +190,6 @@ def _csv_value(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, (int, float, str)) else json.dumps(value)
-
-
-def tree_rows(
-    runs: Sequence[RunSummary], *, can_draw_lines: bool = True
-) -> list[tuple[RunSummary, str]]:
-    """Returns the runs in the order of a tree, each with its name behind the lines of the tree.
-
-    Branches follow the run that they continue, the earliest first; the other runs keep their
-    order. A branch whose parent is not among the runs is not below any of them.
-    """
-    by_path = {run.path.resolve(): run for run in runs}
-    branches: dict[Path, list[RunSummary]] = {}
-    first = []
-    for path, run in by_path.items():
-        parent = run.parent.resolve() if run.parent is not None else None
-        if parent is None or parent not in by_path or _is_own_ancestor(path, parent, by_path):
-            first.append(run)
-        else:
-            branches.setdefault(parent, []).append(run)
-    lines = _LINES if can_draw_lines else _ASCII
-    return [row for run in first for row in _tree_rows(run, branches, "", "", lines)]
-
-
-def _is_own_ancestor(path: Path, parent: Path, runs: dict[Path, RunSummary]) -> bool:
-    """Returns whether a run is among its own ancestors, which only edited records can cause."""
-    seen: set[Path] = set()
-    at: Path | None = parent
-    while at is not None and at not in seen:
-        if at == path:
-            return True
-        seen.add(at)
-        above = runs[at].parent if at in runs else None
-        at = above.resolve() if above is not None else None
-    return False
-
-
-def _tree_rows(
-    run: RunSummary,
-    branches: dict[Path, list[RunSummary]],
-    before: str,
-    below: str,
-    lines: tuple[str, str, str, str],
-) -> Iterator[tuple[RunSummary, str]]:
-    """Yields a run and its branches; `before` and `below` are the lines at and under its name."""
-    where = f" at {run.branch_step:,}" if run.branch_step is not None else ""
-    if where and not before and run.parent is not None:
-        where += f" of {os.path.relpath(run.parent)}"
-    yield run, f"{before}{os.path.relpath(run.path)}{where}"
-    children = sorted(
-        branches.get(run.path.resolve(), []),
-        key=lambda child: (child.branch_step or 0, child.path),
-    )
-    branch, last, through, beside = lines
-    for index, child in enumerate(children):
-        is_last = index == len(children) - 1
-        yield from _tree_rows(
-            child,
-            branches,
-            below + (last if is_last else branch),
-            below + (beside if is_last else through),
-            lines,
-        )
 
 
 COMMAND = Command("runs", _DESCRIPTION, _add_flags, ["--where='accuracy > 0.9'"], main)
