@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -16,24 +15,20 @@ from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
     add_trained_argument,
-    apply_argument,
-    build_request,
     is_step_number,
     messages_scope,
-    print_notes,
-    progress_of,
+    resolve_experiment,
     run_of,
+    tensorflow_scope,
 )
 from orbit_runner.cli.flags.values import OUTPUT_FILE, write_flag_output
-from orbit_runner.config.resolve import ResolvedConfig, resolve
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
-from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.examples import step_section
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import StepExamples, TrainingOrder
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
 if TYPE_CHECKING:
@@ -51,9 +46,7 @@ _ROWS = 16
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the examples of the requested steps. Returns 0."""
-    apply_argument(flags, flags.trained, "RUN|EXPERIMENT")
-    resolved = resolve(build_request(flags))
-    print_notes(resolved)
+    resolved = resolve_experiment(flags, "RUN|EXPERIMENT")
     if flags.images and flags.step[0] != flags.step[1]:
         raise RunnerError(
             "shows one step, but --step has several\nuse --step=N", path="--images", code="conflict"
@@ -213,17 +206,10 @@ def _pipeline_scope(
     flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder, first: int, last: int
 ) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Yields the task and the batches of steps from its input pipeline; imports TensorFlow."""
-    from orbit_runner.distribute.tf_environment import prepare_environment
+    title = f"batch {resolved.config.name}"
+    with tensorflow_scope(flags, resolved, "orbit_runner.step.batches", title):
+        from orbit_runner.step.batches import step_batches
 
-    progress = progress_of(flags, f"batch {resolved.config.name}")
-    with progress.shown_scope():
-        progress.phase("importing tensorflow")
-        prepare_environment(resolved.config.runtime)
-        with paused_collection_scope():
-            importlib.import_module("tensorflow")
-            from orbit_runner.step.batches import step_batches
-
-            bind_gin(resolved)
         recoveries = {order.recoveries(step) for step in (first, last)}
         if len(recoveries) > 1:
             raise RunnerError(

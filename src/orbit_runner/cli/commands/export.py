@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
 from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.exports import export_table
 from orbit_runner.reporting.terminal import section_lines
@@ -120,14 +118,6 @@ def _check_flags(flags: argparse.Namespace) -> None:
         )
 
 
-def _export_formats(
-    directory: Path, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
-) -> list[JsonObject]:
-    names = [export_name(selected.choice.place.step, name) for name in formats]
-    _check_not_existing(directory, names, selected)
-    return _export_to_directory(selected, directory, formats, flags)
-
-
 def _check_not_existing(directory: Path, names: Sequence[str], selected: SelectedModel) -> None:
     for name in names:
         if (directory / name).exists():
@@ -144,38 +134,32 @@ def _check_not_existing(directory: Path, names: Sequence[str], selected: Selecte
         )
 
 
-def _export_to_directory(
-    selected: SelectedModel, directory: Path, formats: Sequence[str], flags: argparse.Namespace
+def _export_formats(
+    directory: Path, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
 ) -> list[JsonObject]:
-    from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.utils.garbage_collection import paused_collection_scope
-
-    progress = progress_of(flags, "export", flags.run)
+    _check_not_existing(
+        directory, [export_name(selected.choice.place.step, name) for name in formats], selected
+    )
     config = selected.resolved.config
-    with progress.shown_scope():
-        progress.phase("importing tensorflow")
-        prepare_environment(config.runtime)
-        with paused_collection_scope():
-            from orbit_runner.serving.export import export_all
-            from orbit_runner.serving.loader import load_scope, make_task
-            from orbit_runner.tasks.adapter import adapt
+    options = ExportOptions(
+        calibration_examples=flags.calibration_examples,
+        check_examples=flags.check_examples,
+        tolerance=flags.tolerance,
+    )
+    with tensorflow_scope(
+        flags, selected.resolved, "orbit_runner.serving.export", "export", flags.run
+    ):
+        from orbit_runner.serving.export import export_all
+        from orbit_runner.serving.loader import load_scope, make_task
+        from orbit_runner.tasks.adapter import adapt
 
-        bind_gin(selected.resolved)
-        options = ExportOptions(
-            calibration_examples=flags.calibration_examples,
-            check_examples=flags.check_examples,
-            tolerance=flags.tolerance,
+        task = make_task(config, selected.run)
+        loaded = load_scope(
+            *(config, task, selected.choice, selected.weights),
+            needs_signatures=SAVED_MODEL in formats,
         )
-        with setting_error_scope(selected.resolved):
-            task = make_task(config, selected.run)
-            loaded = load_scope(
-                *(config, task, selected.choice, selected.weights),
-                needs_signatures=SAVED_MODEL in formats,
-            )
-            with loaded as model:
-                return export_all(
-                    formats, model, adapt(task), config, selected.run, directory, options
-                )
+        with loaded as model:
+            return export_all(formats, model, adapt(task), config, selected.run, directory, options)
 
 
 def _output_lines(records: Sequence[JsonObject]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
 from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, resolve_paths
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import (
@@ -29,7 +26,6 @@ from orbit_runner.serving.export_directory import (
     is_export,
     is_saved_model,
 )
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
@@ -218,12 +214,18 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
     return resolve(Request(experiment=str(path), imports=imports, flags=tuple(flags.overrides)))
 
 
+def _tensorflow_scope(
+    flags: argparse.Namespace, resolved: ResolvedConfig
+) -> AbstractContextManager[Progress]:
+    return tensorflow_scope(flags, resolved, "orbit_runner.serving.loader", "predict", flags.where)
+
+
 @contextlib.contextmanager
 def _export_predictor_scope(
     exported: Path, resolved: ResolvedConfig, flags: argparse.Namespace
 ) -> Iterator[Predictor]:
     with contextlib.ExitStack() as stack:
-        with _progress_scope(flags, resolved) as progress, setting_error_scope(resolved):
+        with _tensorflow_scope(flags, resolved) as progress:
             from orbit_runner.serving.loader import load_export, make_task, require_method
 
             # A file with the network alone has the assets of the run beside it.
@@ -245,7 +247,7 @@ def _export_predictor_scope(
 def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> Iterator[Predictor]:
     config = selected.resolved.config
     with contextlib.ExitStack() as stack:
-        with _progress_scope(flags, selected.resolved), setting_error_scope(selected.resolved):
+        with _tensorflow_scope(flags, selected.resolved):
             from orbit_runner.serving.loader import load_scope, make_task, require_method
 
             task = make_task(config, selected.run, num_gpus=-1)
@@ -278,23 +280,6 @@ def _checked_indexes_scope(
             stack.enter_context(tf.device(_CPU))
             predictor = stack.enter_context(load_scope(_CPU))
         yield predictor
-
-
-@contextlib.contextmanager
-def _progress_scope(flags: argparse.Namespace, resolved: ResolvedConfig) -> Iterator[Progress]:
-    """Shows progress while the model is loaded; imports TensorFlow."""
-    from orbit_runner.distribute.tf_environment import prepare_environment
-
-    progress = progress_of(flags, "predict", flags.where)
-    with progress.shown_scope():
-        progress.phase("importing tensorflow")
-        prepare_environment(resolved.config.runtime)
-        with paused_collection_scope():
-            # Imported here, so that the time is spent in the phase that names it.
-            importlib.import_module("tensorflow")
-
-        bind_gin(resolved)
-        yield progress
 
 
 COMMAND = Command(
