@@ -1,5 +1,4 @@
 """Settings that commands use, and flags that have no effect."""
-# ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
 
@@ -8,19 +7,6 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.serialize import to_yaml
-from tests.support.problems import fails
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, which contains a run directory, `made`."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "made").mkdir()
-    config = resolve(Request(experiment="digits")).config
-    (tmp_path / "made/config.yaml").write_text(to_yaml(config))
-    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -46,31 +32,6 @@ def test_valid_setting_is_used_by_commands_that_print_the_config(
     said = capsys.readouterr()
     assert code == 0, said.err
     assert expected in said.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["reproduce", "a", "--runtime.seed=3"], "unknown-flag", "--runtime.seed"),
-        (["reproduce", "a", "--runtime.inter_op_thread=3"], "unknown-flag", "--runtime.inter_op_thread"),
-        (["export", "a", "--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
-        (["launch", "--runtime.seed=3", "--", "--experiment=digits"], "unknown-flag", "--runtime.seed"),
-        (["run", "--experiment=digits", "--pretrain_steps=3"], "no-effect", "--pretrain_steps"),
-        (["server", "--role=worker", "--cluster=worker=a:1", "--experiment=digits"], "unknown-flag", ""),
-        (["server", "--role=worker", "--cluster=worker=a:1", "--runtime.seed=1"], "unknown-flag", "--runtime.seed"),
-        (["validate", "digits", "--num_gpus=x"], "wrong-type", "runtime.num_gpus"),
-        (["validate", "configs/runtime/cpu.yaml", "--params_override=trainer.train_steps=x"], "wrong-type", "trainer.train_steps"),
-        (["validate", "digits", "--distribution_strategy=mirrored", "--runtime.num_virtual_devices=3", "--task.validation_data.global_batch_size=129"], "not-divisible", "task.train_data.global_batch_size"),
-        (["run", "--experiment=digits", "--progress_interval=-1"], "wrong-usage", ""),
-        (["run", "--experiment=digits", "--progress_interval=nan"], "wrong-usage", ""),
-        (["run", "--experiment=digits", "--stop_at_step=0"], "out-of-range", "--stop_at_step"),
-        (["run", "--experiment=digits", "--train_steps=5", "--stop_at_step=6"], "unknown-step", "--stop_at_step"),
-        (["run", "--experiment=digits", "--mode=x"], "not-allowed", "--mode"),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("folder")
-def test_flag_without_effect_is_rejected(arguments: list[str], code: str, path: str) -> None:
-    fails(arguments, code, path)
 
 
 def test_validate_applies_flags_before_checking_the_file(
