@@ -42,7 +42,7 @@ CASES = [
     # Commands and flags.
     ("shwo", "unknown-command", ""),
     ("''", "unknown-command", ""),
-    ("data gett", "unknown-command", ""),
+    ("data gett", "wrong-usage", ""),
     ("-", "unknown-flag", ""),
     ("--", "unknown-flag", ""),
     ("--experiment=digits --foo bar", "unknown-flag", ""),
@@ -62,7 +62,8 @@ CASES = [
     ("server --role=worker --cluster=worker=a:1 --runtime.seed=1", "unknown-flag", "--runtime.seed"),
     ("launch", "wrong-usage", ""),
     ("validate", "wrong-usage", ""),
-    ("data get", "wrong-usage", ""),
+    ("data get", "not-set", "NAME"),
+    ("data", "wrong-usage", ""),
     ("--completion", "wrong-usage", ""),
     ("--completion tcsh", "wrong-usage", ""),
     ("help trainer.train_step", "unknown-setting", ""),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,30 +158,9 @@ def _format_table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[s
 
 def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict[str, object]:
     """Returns everything that is known about a run, and the columns that were asked for."""
-    known = {
-        "run": os.path.relpath(run.path),
-        "status": run.status,
-        "reason": run.reason,
-        "experiment": run.experiment,
-        "mode": run.mode,
-        "step": run.step,
-        "train_steps": run.train_steps,
-        "started": run.started,
-        "active": run.active,
-        "metrics": run.metrics,
-        "best": run.best,
-        "best_metric": run.best_metric,
-        "best_step": run.best_step,
-        "changes": run.changes,
-        "seed": run.seed,
-        "non_finite_metrics": run.non_finite_metrics,
-        "weights": run.weights,
-        "starts": run.starts,
-        "parent": os.path.relpath(run.parent) if run.parent else None,
-        "branch_step": run.branch_step,
-    }
-    more = {name: columns.value(run, name) for name in names if name not in DEFAULT_COLUMNS}
-    values: dict[str, object] = to_jsonable({**known, **more})
+    own = ("started", "active", "metrics", "best", "best_metric", "changes", "non_finite_metrics")
+    known = {name: columns.value(run, name) for name in (*columns.fields, *names)}
+    values: dict[str, object] = to_jsonable(known | {name: getattr(run, name) for name in own})
     return values
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import SECTIONS, Parser
-from orbit_runner.cli.flags.overrides import OverrideAction
 from orbit_runner.cli.flags.values import (
     CONFIG_FILE,
     EXPERIMENT,
     LOCAL_EXPERIMENT,
     SETTINGS_TEXT,
+    OverrideAction,
 )
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.parsing.search_path import is_stream

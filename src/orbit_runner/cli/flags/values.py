@@ -1,6 +1,6 @@
-"""Which flags and arguments are paths, and of which kind.
+"""Values of flags: which are paths and of which kind, and which override settings.
 
-A parser declares it as the `type` of a flag: `add_argument("run", type=RUN)`.
+A parser declares a path as the `type` of a flag: `add_argument("run", type=RUN)`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import argparse
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
@@ -101,6 +102,38 @@ def resolve_path(value: PathValue, text: str, name: str) -> str:
     if problem := value.problem(path):
         raise RunnerError(problem, path=name, code="bad-path")
     return strip_file_scheme(path)
+
+
+# Stands for all flags of the form `--trainer.train_steps=5`, which argparse does not know.
+SETTING_FLAG = "--SECTION.NAME"
+
+
+class OverrideAction(argparse.Action):
+    """Adds what a flag sets to `overrides`: tuples of flag, dotted path and text.
+
+    The path of a flag that may set several settings, such as `--params_override`, is "".
+    """
+
+    def __init__(self, *names: Any, settings: Sequence[str] = ("",), **keywords: Any) -> None:
+        super().__init__(*names, **keywords | {"default": argparse.SUPPRESS})
+        self._settings = settings
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Adds what the flag sets; argparse calls this for each one, in their order."""
+        flag = self.option_strings[0]
+        if isinstance(self.type, PathValue):
+            values = resolve_path(self.type, values, flag)
+        if flag == SETTING_FLAG:
+            path, _, text = values.partition("=")
+            namespace.overrides.append((f"--{path}", path, text))
+        else:
+            namespace.overrides += [(flag, path, values) for path in self._settings]
 
 
 def _expand_user(text: str, shown: str) -> str:
