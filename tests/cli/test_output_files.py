@@ -197,12 +197,3 @@ def test_standard_output_may_be_named(run: Path) -> None:
     page = (run.parent / "page.html").read_text()
     assert page.startswith("<!doctype html>")
     assert page.rstrip().endswith("</html>")
-
-
-@pytest.mark.parametrize("stream", [">", "2>"])
-def test_file_that_a_stream_is_redirected_to_is_refused(run: Path, stream: str) -> None:
-    done = _shell(f"runner report run --html=page.html {stream} page.html", run.parent)
-
-    assert done.returncode == 2
-    said = done.stderr + (run.parent / "page.html").read_text()
-    assert "--html: page.html is the file that standard output or standard error" in said

@@ -6,7 +6,6 @@ A parser declares a path as the `type` of a flag: `add_argument("run", type=RUN)
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Sequence
@@ -160,11 +159,6 @@ def _output_problem(text: str, kind: str) -> str:
         if isinstance(target, int) or is_special(target):
             problem = "" if isinstance(target, int) else special_file_problem(target)
             return f"{text} {problem}" if problem else ""
-        if _is_redirected_to(target):
-            return (
-                f"{text} is the file that standard output or standard error is redirected to\n"
-                "use another file, or /dev/stdout"
-            )
         text = str(target)
     # `os.path`, because methods of `Path` raise an error if the name is too long.
     elif problem := _directory_problem(text):
@@ -185,15 +179,6 @@ def _directory_problem(text: str) -> str:
         return ""
     kind = "a file" if os.path.isfile(text) else "no directory"
     return f"{text} is {kind}, expected a directory"
-
-
-def _is_redirected_to(path: Path) -> bool:
-    """Returns whether a stream is redirected to a file, which writing would replace."""
-    for descriptor in (1, 2):
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                return True
-    return False
 
 
 # The paths of several commands. Others are declared by the command that has them.
