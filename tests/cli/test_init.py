@@ -144,24 +144,10 @@ def test_a_name_that_is_taken_is_refused(here: Path, name: str) -> None:
     assert main(["init", "c", f"--name=my_{name}"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [
-        ("a-b", "a_b"),
-        ("2x", "project_2x"),
-        ("größe", "gr_e"),
-        ("a_", "a"),
-        ("_", "project"),
-        ("", "project"),
-        ("json-", "my_json"),
-        ("a.b", "a_b"),
-        ("../b", "b"),
-    ],
-)
-def test_what_is_no_name_is_refused(here: Path, name: str, suggestion: str) -> None:
-    error = fails(["init", "x", f"--name={name}"], "not-allowed", "--name")
+@pytest.mark.parametrize("name", ["a-b", "2x", "größe", "a_", "_", "", "a.b", "../b"])
+def test_what_is_no_name_is_refused(here: Path, name: str) -> None:
+    fails(["init", "x", f"--name={name}"], "not-allowed", "--name")
 
-    assert str(error).endswith(f" --name={suggestion}")
     assert _files(here) == []
 
 
@@ -186,8 +172,8 @@ def test_a_project_in_the_current_directory_is_no_conflict(
         ("gs://bucket/churn", "bad-path"),
         ("~nobody_here/churn", "bad-path"),
         ("", "not-set"),
-        ("日本", "bad-path"),
-        ("/", "bad-path"),
+        ("日本", "not-allowed"),
+        ("/", "not-allowed"),
     ],
 )
 def test_unusable_directory_is_rejected(here: Path, folder: str, code: str) -> None:
