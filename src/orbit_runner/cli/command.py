@@ -10,7 +10,13 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from orbit_runner.cli.flags.values import SETTING_FLAG, OverrideAction, PathValue, resolve_paths
+from orbit_runner.cli.flags.values import (
+    SETTING_FLAG,
+    OverrideAction,
+    PathValue,
+    check_counts,
+    resolve_paths,
+)
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
 
@@ -90,6 +96,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         )
     _set_verbosity(flags)
     resolve_paths(parser.arguments, flags)
+    check_counts(parser.arguments, flags)
     return flags
 
 

@@ -138,8 +138,6 @@ def require_record(run: Path) -> CheckpointRecord:
 
 
 def _start_step(checkpoints: CheckpointFolder, newest: int, last: int) -> int:
-    if last < 1:
-        raise RunnerError(f"got {last}, allowed: at least 1", path="--last", code="out-of-range")
     record = latest_intact_record(checkpoints, at_most=newest - last)
     if record is None:
         raise RunnerError(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.commands.runs import require_directory
-from orbit_runner.cli.flags.values import DIRECTORY
+from orbit_runner.cli.flags.values import DIRECTORY, Count
 from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
@@ -63,10 +63,16 @@ def _add_flags(parser: Parser) -> None:
     )
     what = parser.add_argument_group("what to delete")
     what.add_argument(
-        "--keep_last", type=int, metavar="K", help="all checkpoints but the K latest of each run"
+        "--keep_last",
+        type=Count(),
+        metavar="K",
+        help="all checkpoints but the K latest of each run",
     )
     what.add_argument(
-        "--keep_best", type=int, metavar="K", help="all best checkpoints but the K best of each run"
+        "--keep_best",
+        type=Count(),
+        metavar="K",
+        help="all best checkpoints but the K best of each run",
     )
     what.add_argument(
         "--delete_runs",
@@ -83,18 +89,14 @@ def _add_flags(parser: Parser) -> None:
 
 
 def _make_rules(flags: argparse.Namespace) -> Rules:
-    counts = {"--keep_last": flags.keep_last, "--keep_best": flags.keep_best}
-    counts = {name: count for name, count in counts.items() if count is not None}
-    for name, count in counts.items():
-        if count < 1:
-            raise RunnerError(f"got {count}, allowed: at least 1", path=name, code="out-of-range")
-    if flags.delete_runs and counts:
+    keeps = flags.keep_last is not None or flags.keep_best is not None
+    if flags.delete_runs and keeps:
         raise RunnerError(
-            f"{' and '.join(counts)} would have no effect\nrun the command twice",
+            "--keep_last and --keep_best would have no effect\nrun the command twice",
             path="--delete_runs",
             code="no-effect",
         )
-    if not flags.delete_runs and not counts:
+    if not flags.delete_runs and not keeps:
         raise RunnerError(
             "clean: no flag specifies what to delete\n"
             "allowed: --keep_last=K, --keep_best=K, --delete_runs",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
-from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN
+from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, Count
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
@@ -75,14 +75,14 @@ def _add_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--calibration_examples",
-        type=int,
+        type=Count(1, _MAX_EXAMPLES),
         default=_DEFAULTS.calibration_examples,
         metavar="N",
         help=f"number of training examples that calibrate {', '.join(calibrated)}",
     )
     parser.add_argument(
         "--check_examples",
-        type=int,
+        type=Count(1, _MAX_EXAMPLES),
         default=_DEFAULTS.check_examples,
         metavar="N",
         help="number of validation examples on which a network is compared with the model",
@@ -102,14 +102,6 @@ def _add_flags(parser: Parser) -> None:
 
 
 def _check_flags(flags: argparse.Namespace) -> None:
-    for name in ("calibration_examples", "check_examples"):
-        value = getattr(flags, name)
-        if not 1 <= value <= _MAX_EXAMPLES:
-            raise RunnerError(
-                f"got {value}, allowed: 1 to {_MAX_EXAMPLES:,}",
-                path=f"--{name}",
-                code="out-of-range",
-            )
     if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
         raise RunnerError(
             f"got {flags.tolerance:g}, allowed: a number of at least 0",

@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner import exit_codes
@@ -26,7 +26,7 @@ from orbit_runner.cli.flags.config_flags import (
     run_of,
     tensorflow_scope,
 )
-from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, write_flag_output
+from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, Count, write_flag_output
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
@@ -127,10 +127,10 @@ def _add_scale_flags(parser: Parser) -> None:
         "rehearsal of a cluster", "for `multi_worker_mirrored`, whatever strategy the config has"
     )
     add = group.add_argument
-    add("--workers", type=_count(_MOST_WORKERS), metavar="N", help="number of workers")
+    add("--workers", type=Count(1, _MOST_WORKERS), metavar="N", help="number of workers")
     add(
         "--gpus_per_worker",
-        type=_count(_MOST_GPUS),
+        type=Count(1, _MOST_GPUS),
         metavar="N",
         help="number of GPUs of each worker; 1 if not given",
     )
@@ -141,18 +141,6 @@ def _add_scale_flags(parser: Parser) -> None:
         help="bandwidth of the network link of a worker in each direction, in Gbit/s; "
         f"{BANDWIDTH_GBIT:g} if not given",
     )
-
-
-def _count(most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
-        if not is_number or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(
-                f"got {shorten(text)!r}, allowed: an integer from 1 to {most}"
-            )
-        return int(text)
-
-    return parse
 
 
 def _parse_bandwidth(text: str) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, resolve_paths
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, Count, resolve_paths
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -45,7 +45,7 @@ checkpoints nor the dataset.
 
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""
-_LIMIT = 2**20  # limit of `--batch_size` and `--top_k`
+_COUNT = Count(1, 2**20)
 _CPU = "CPU:0"
 _FLAGS_WITHOUT_VALUE = ("--json", "--quiet", "--help")
 
@@ -56,12 +56,6 @@ def main(flags: argparse.Namespace) -> int:
         raise RunnerError(
             "no items to predict\npass some, or - to type them, one per line", code="not-set"
         )
-    for name in ("top_k", "batch_size"):
-        value = getattr(flags, name)
-        if value is not None and not 1 <= value <= _LIMIT:
-            raise RunnerError(
-                f"got {value}, allowed: 1 to {_LIMIT}", path=f"--{name}", code="out-of-range"
-            )
     if flags.to is not None:
         _check_output(flags)
     given = flags.where
@@ -147,11 +141,13 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("items", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
         "--top_k",
-        type=int,
+        type=_COUNT,
         metavar="N",
         help="number of predictions per item, for tasks that have several",
     )
-    parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="items per batch")
+    parser.add_argument(
+        "--batch_size", type=_COUNT, default=32, metavar="N", help="items per batch"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object per item and line"
     )

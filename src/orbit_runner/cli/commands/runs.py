@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import DIRECTORY
+from orbit_runner.cli.flags.values import DIRECTORY, Count
 from orbit_runner.cli.run_table import DEFAULT_COLUMNS, RunColumns, parse_condition
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
@@ -81,7 +81,7 @@ def _add_flags(parser: Parser) -> None:
         metavar="NAMES",
         help="columns to show, separated by commas; +NAMES adds them to the default",
     )
-    add("--limit", type=int, metavar="N", help="list at most N runs")
+    add("--limit", type=Count(), metavar="N", help="list at most N runs")
     output = parser.add_mutually_exclusive_group()
     output.add_argument(
         "--json", action="store_true", help="print JSON: a list of objects, one for each run"
@@ -117,10 +117,6 @@ def _select_columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]
 def _select_runs(
     runs: Sequence[RunSummary], columns: RunColumns, flags: argparse.Namespace
 ) -> list[RunSummary]:
-    if flags.limit is not None and flags.limit < 1:
-        raise RunnerError(
-            f"got {flags.limit}, allowed: at least 1", path="--limit", code="out-of-range"
-        )
     if flags.condition:
         condition = parse_condition(flags.condition, columns)
         runs = [run for run in runs if condition(run)]

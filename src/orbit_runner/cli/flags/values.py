@@ -62,6 +62,37 @@ class PathValue:
         return _output_problem(path, self.kind) if self.kind.startswith("output") else ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """An integer within limits, as the `type` of a flag; `most` is None for no upper limit."""
+
+    least: int = 1
+    most: int | None = None
+    __name__ = "int"  # For the message of argparse about another text.
+
+    def __call__(self, text: str) -> int:
+        """Returns the number. `check_counts` checks the limits, because errors name the flag."""
+        return int(text)
+
+
+def check_counts(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
+    """Raises `RunnerError` if the value of a flag is outside of its limits."""
+    for action in arguments:
+        limits = action.type
+        value = getattr(flags, action.dest, None)
+        if not isinstance(limits, Count) or value is None:
+            continue
+        if value < limits.least or (limits.most is not None and value > limits.most):
+            allowed = f"at least {limits.least}"
+            if limits.most is not None:
+                allowed = f"{limits.least} to {limits.most:,}"
+            raise RunnerError(
+                f"got {value}, allowed: {allowed}",
+                path=action.option_strings[0],
+                code="out-of-range",
+            )
+
+
 def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
     """Expands `~`, turns `file://` URLs into paths, and rejects paths that cannot be used.
 
