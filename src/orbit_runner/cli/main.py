@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-    from orbit_runner.cli.command import Command, CommandGroup
+    from orbit_runner.cli.command import Command
     from orbit_runner.errors import RunnerError
 
 # The commands by group, for `--help` and docs/commands.md. Each has a module of its name in
@@ -206,7 +206,7 @@ def _format_group(group: str) -> str:
     return "\n".join([f"{group}:", *lines])
 
 
-def load_command(name: str) -> Command | CommandGroup:
+def load_command(name: str) -> Command:
     """Imports the module of a command, or of one of `OWN_WORDS`."""
     module = OWN_WORDS.get(name) or f"commands.{name}"
     command: Command = importlib.import_module(f"orbit_runner.cli.{module}").COMMAND

@@ -24,7 +24,6 @@ from orbit_runner.inspection.measure import (
     StepGraph,
     StepSizes,
     evaluation_seconds,
-    resident_peak,
     run_seconds,
     scale_of,
     step_peak,
@@ -393,5 +392,4 @@ def _measure(
         run_seconds=run_seconds(schedule, speed, first, evaluation),
         peak_bytes=peak[0],
         device=peak[1],
-        resident_bytes=resident_peak(),
     )

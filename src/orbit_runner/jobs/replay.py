@@ -17,20 +17,17 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_int
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import StepVerdict, judge_step
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.determinism.numerics_record import describe_changes as numeric_changes
-from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.jobs.reference_run import (
     convert_to_single_process,
     copy_checkpoint,
+    difference_reasons,
     limit_steps,
     resolve_saved_config,
 )
-from orbit_runner.run_directory.code_version import code_differences, read_code_version
 from orbit_runner.run_directory.config import is_made_with
-from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.metric_records import Divergence, read_divergence
 from orbit_runner.run_directory.paths import RunDirectory
@@ -103,7 +100,7 @@ def plan_replay(
         start=None if start is None else start.step,
         last=last or step,
         continues=last is not None,
-        notes=_find_notes(run, written, changed, newest, history),
+        notes=_find_notes(history, written, changed, newest),
     )
 
 
@@ -135,9 +132,19 @@ def plan_search(
         start=None if start is None else start.step,
         last=divergence.step,
         continues=False,
-        notes=_find_notes(run, written, changed, newest, history),
+        notes=_find_notes(history, written, changed, newest),
         divergence=divergence,
     )
+
+
+def _find_notes(
+    history: RunHistory,
+    written: ResolvedConfig,
+    changed: ResolvedConfig,
+    newest: CheckpointRecord | None,
+) -> list[str]:
+    same = newest is None or is_made_with(history.folder, newest.config, written.config)
+    return difference_reasons(history, changed.config.runtime, newest, same_config=same)
 
 
 def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
@@ -189,27 +196,6 @@ def _next_recorded_step(
     end = -(-step // interval) * interval
     end = min(end, train_steps) if train_steps else end
     return end if verify or end - step <= _MOST_STEPS else None
-
-
-def _find_notes(
-    run: Path,
-    written: ResolvedConfig,
-    changed: ResolvedConfig,
-    newest: CheckpointRecord | None,
-    history: RunHistory,
-) -> list[str]:
-    notes = []
-    if history.is_overridden:
-        notes.append("the run was resumed with --resume=override")
-    if not changed.config.runtime.deterministic:
-        notes.append("runtime.deterministic is false: bitwise-identical results are not guaranteed")
-    notes += inexact_data(run)
-    if newest is None:
-        return notes
-    if not is_made_with(run, newest.config, written.config):
-        notes.append("the newest checkpoint was made with a different config than config.yaml")
-    notes += code_differences(history.attempts, newest.step, read_code_version(run))
-    return notes + numeric_changes(newest.numerics, describe_numerics(changed.config.runtime))
 
 
 @dataclasses.dataclass(frozen=True)

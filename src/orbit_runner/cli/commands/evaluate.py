@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.model_selection import (
     SelectedModel,
@@ -30,8 +30,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import first_line
-from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import check_evaluation, setting_error_scope
+from orbit_runner.jobs.preflight import check_evaluation
 from orbit_runner.jobs.reference_run import convert_to_single_process
 from orbit_runner.reporting.evaluation import evaluation_sections
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
@@ -160,20 +159,13 @@ def _describe(selected: SelectedModel, data: JsonObject) -> JsonObject:
 
 
 def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> JsonObject:
-    from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.utils.garbage_collection import paused_collection_scope
-
     config = selected.resolved.config
-    progress = progress_of(flags, "evaluate", flags.run)
-    with progress.shown_scope(), setting_error_scope(selected.resolved):
-        progress.phase("importing tensorflow")
-        prepare_environment(config.runtime)
-        with paused_collection_scope():
-            from orbit_runner import train_lib
-            from orbit_runner.serving.evaluation import CheckpointEvaluation
-            from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
+    module = "orbit_runner.serving.evaluation"
+    with tensorflow_scope(flags, selected.resolved, module, "evaluate", flags.run):
+        from orbit_runner import train_lib
+        from orbit_runner.serving.evaluation import CheckpointEvaluation
+        from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
 
-        bind_gin(selected.resolved)
         strategy, task = train_lib.prepare(config, str(selected.run), mode="eval")
         with error_message_scope(config, VALIDATION_DATA):
             evaluation = CheckpointEvaluation.restore(

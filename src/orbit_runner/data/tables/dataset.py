@@ -132,49 +132,12 @@ class TableDataset(abc.ABC):
         """Yields the rows of some columns, in order."""
 
     @classmethod
-    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
-        """Returns the table of a file whose kinds are inferred from about the first `most` rows.
-
-        Formats that know the kinds without reading all rows need no method of their own.
-        """
-        table: Callable[..., TableDataset] = cls
-        return table(data_dir="", input_path=(path,), options=options)
-
-    @classmethod
     def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
         """Returns the table of a section, which is opened once per process.
 
         `data` is the section. Raises `DataError` if the table is missing or damaged.
         """
         return _open(cls, data.data_dir, input_paths(data), options)
-
-
-class FirstRows(TableDataset):
-    """The first rows of another table.
-
-    Attributes:
-        is_cut: Whether the other table may have more rows; known when they have been read.
-    """
-
-    def __init__(self, table: TableDataset, most: int) -> None:
-        self.table = table
-        self.most = most
-        self.name = table.name  # type: ignore[misc]
-        self.kinds = table.kinds
-        self.files = table.files
-        self.options = table.options
-        self.is_cut = False
-
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the first rows of some columns, in order."""
-        left = self.most
-        for block in self.table.blocks(names):
-            columns = {name: array[:left] for name, array in block.columns.items()}
-            yield dataclasses.replace(block, columns=columns)
-            left -= len(next(iter(columns.values())))
-            if not left:
-                self.is_cut = True
-                return
 
 
 @cache_source(maxsize=8)

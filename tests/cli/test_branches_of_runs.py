@@ -1,4 +1,4 @@
-"""`runner runs --tree` and `runner compare` of branches."""
+"""Branches in `runner runs` and `runner compare`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.commands.runs import tree_rows
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import Difference
 from orbit_runner.run_directory.branch import Branch, write_branch
-from orbit_runner.run_directory.run_summary import read_summaries
-from tests.support.problems import fails
 from tests.support.run_directories import write_run
 
 
@@ -44,74 +41,15 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_tree_lists_branches_below_the_run_that_they_continue(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["runs", "--tree"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.partition("  finished")[0].rstrip() for line in lines[1:]] == [
-        "runs/a",
-        "├─ runs/d at 120",
-        "└─ runs/b at 200",
-        "   └─ runs/c at 250",
-        "runs/e",
-    ]
-    assert lines[3].endswith("seed=3")
-
-
-def test_tree_has_plain_characters_where_others_cannot_be_written(runs: Path) -> None:
-    rows = tree_rows(read_summaries([runs]), can_draw_lines=False)
-    assert [name for _, name in rows] == [
-        "runs/a",
-        "|- runs/d at 120",
-        "`- runs/b at 200",
-        "   `- runs/c at 250",
-        "runs/e",
-    ]
-
-
-def test_branch_whose_parent_is_not_listed_names_it(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["runs", "--tree", "--where=run in ('runs/a', 'runs/c')"]) == 0
-    names = [line.partition("  finished")[0] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert [name.rstrip() for name in names] == ["runs/a", "runs/c at 250 of runs/b"]
-
-
-def test_runs_that_name_each_other_as_parents_are_all_listed(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _branch(runs / "a", runs / "c", 10)
-    assert main(["runs", "--tree", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert sorted(one["run"] for one in found) == [f"runs/{name}" for name in "abcde"]
-
-
-def test_json_has_the_parent_and_the_step_of_each_branch(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["runs", "--tree", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [(one["run"], one["parent"], one["branch_step"]) for one in found] == [
-        ("runs/a", None, None),
-        ("runs/d", "runs/a", 120),
-        ("runs/b", "runs/a", 200),
-        ("runs/c", "runs/b", 250),
-        ("runs/e", None, None),
-    ]
-
-
 def test_branches_can_be_selected_by_their_parent(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--where=parent == 'runs/a' and branch_step > 150", "--columns=run,branch_step"]
     assert main(["runs", *arguments]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["runs/b", "200"]
-
-
-@pytest.mark.usefixtures("runs")
-def test_csv_of_a_tree_is_rejected() -> None:
-    fails(["runs", "--tree", "--csv"], "no-effect", "--tree")
+    assert main(["runs", "runs/b", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["parent"], found["branch_step"]) == ("runs/a", 200)
 
 
 def test_comparison_tells_where_runs_branched_off(
