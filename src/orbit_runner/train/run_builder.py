@@ -42,13 +42,9 @@ from orbit_runner.train.callbacks.best_checkpoint import (
 )
 from orbit_runner.train.callbacks.own_callbacks import (
     AverageCheckpoints,
-    DirectoryCheck,
     EarlyStop,
     Pruning,
-    RecordWriter,
-    SaveErrors,
 )
-from orbit_runner.train.divergence import DivergenceGuard, EvaluationCheck
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import Partition, distribute
 from orbit_runner.train.inputs.resident_batches import resident_batches
@@ -203,7 +199,8 @@ def build_run(
     best = None
     if evaluator is not None and not other_data:
         best = builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
-    own_callbacks = [*_loop_callbacks(config, model_dir, trainer, evaluator, records), best]
+    has_pruning = trains and getattr(config.for_task.task, "pruning", None)
+    own_callbacks: list[Callback | None] = [Pruning() if has_pruning else None, best]
     if trains and evaluator is not None:
         own_callbacks += builder.build_result_callbacks(conditions, workers, evaluator)
     all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks.callbacks])
@@ -300,31 +297,6 @@ def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
         f"{data.global_batch_size}",
         code="empty-data",
     )
-
-
-def _loop_callbacks(
-    config: ExperimentConfig,
-    model_dir: Path,
-    trainer: Trainer | None,
-    evaluator: Evaluator | MultiEvaluator | None,
-    records: Records,
-) -> list[Callback | None]:
-    """Returns the runner's own callbacks, except for those that save or compare evaluations.
-
-    After a loop, records are written before the checks that may end the run. Orbit writes the
-    record at the end of a loop, after all checks have passed.
-    """
-    callbacks: list[Callback | None] = []
-    if trainer is not None:
-        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train)]
-        if getattr(config.for_task.task, "pruning", None):
-            callbacks.append(Pruning())
-        callbacks.append(SaveErrors())
-        if config.trainer.checks_divergence:
-            callbacks.append(DivergenceGuard(config.trainer))
-    if evaluator is not None:
-        callbacks.append(EvaluationCheck())
-    return callbacks
 
 
 @dataclasses.dataclass(frozen=True)
