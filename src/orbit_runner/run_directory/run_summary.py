@@ -1,7 +1,8 @@
-"""The status, progress and results of a run, for lists of runs. Does not import TensorFlow.
+"""What lists of runs, reports and comparisons show of a run. Does not import TensorFlow.
 
-Only small files and the end of `metrics.jsonl` are read, so that thousands of runs are listed in a
-second. A file that is missing, damaged or being written leaves its part of the summary empty.
+For a summary, only small files and the end of `metrics.jsonl` are read, so that thousands of runs
+are listed in a second. A file that is missing, damaged or being written leaves its part empty. The
+config is not built, so that runs of a task that is not installed can be shown.
 """
 
 from __future__ import annotations
@@ -13,19 +14,26 @@ import itertools
 import math
 import os
 import re
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.errors import format_count
 from orbit_runner.registry import TRACKERS
-from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.branch import Ancestry, ancestry, read_branch
+from orbit_runner.run_directory.config import read_settings
+from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.metric_records import (
     SPEED,
+    Curves,
     is_result,
     metric_values,
+    read_curves,
     read_last_records,
+    read_partial_records,
 )
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
@@ -34,6 +42,7 @@ from orbit_runner.utils.files import read_json_object
 if TYPE_CHECKING:
     from orbit_runner.run_directory.metric_records import Record
     from orbit_runner.utils.types import JsonObject
+
 
 STATUSES = (
     "running",
@@ -52,7 +61,8 @@ _RECORD = re.compile(r"run(\.\w+)?\.json")
 _DIRECTORIES_OF_A_RUN = frozenset(
     {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets"}
 )
-_NOT_METRICS = (SPEED, "validation_examples")
+# Values of records that do not measure the quality of a model.
+NON_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,7 +127,7 @@ class RunSummary:
         """The metric to show: the one that determines the best evaluation, else the first one."""
         if self.best_metric:
             return self.best_metric
-        return next((name for name in self.metrics if name not in _NOT_METRICS), "")
+        return next((name for name in self.metrics if name not in NON_METRICS), "")
 
 
 def find_runs(root: Path, *, inside_runs: bool = False) -> Iterator[Path]:
@@ -320,3 +330,104 @@ def _parse_times(attempt: Mapping[str, object], key: str) -> list[float]:
     except ValueError:
         return []
     return [when.timestamp()]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """The config, records and fingerprints of a run."""
+
+    name: str  # A short name.
+    summary: RunSummary
+    settings: Mapping[str, object]
+    curves: Curves
+    history: RunHistory
+    ancestry: Ancestry = dataclasses.field(default_factory=dict)
+    # Training records that average over fewer steps than others: their number by step.
+    partial_records: Mapping[int, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float | None:
+        """The wall time of all starts that ended, in seconds; None if no start ended."""
+        durations = [
+            seconds for attempt in self.history.attempts if (seconds := attempt_seconds(attempt))
+        ]
+        return sum(durations) if durations else None
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """The seconds of each phase of all starts that ended; empty if they are not known."""
+        totals: dict[str, float] = {}
+        for attempt in self.history.attempts:
+            times = attempt.get("seconds")
+            for name, value in times.items() if isinstance(times, dict) else ():
+                if isinstance(value, (int, float)):
+                    totals[str(name)] = totals.get(str(name), 0.0) + value
+        return totals
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The median of the training records without the first one, which includes tracing."""
+        values = list(self.curves.get(("train", SPEED), {}).values())
+        finite = [value for value in values[1:] or values if math.isfinite(value)]
+        return statistics.median(finite) if finite else None
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the weights: those at the end, or of the newest checkpoint."""
+        prints = self.history.fingerprints
+        return self.summary.weights or (prints[max(prints)].weights if prints else "")
+
+    @property
+    def devices(self) -> str:
+        """The devices of the last start."""
+        last = self.history.attempts[-1] if self.history.attempts else {}
+        devices = last.get("devices")
+        if not isinstance(devices, dict):
+            return ""
+        gpus = [str(name) for name in devices.get("gpus") or () if name]
+        threads = devices.get("cpu_cores", "?")
+        return ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+    @property
+    def software(self) -> Mapping[str, object]:
+        """Versions of packages and the revision of the code at the last start."""
+        last = self.history.attempts[-1] if self.history.attempts else {}
+        software = last.get("software")
+        code = _describe_code(last.get("code"))
+        return {
+            **(software if isinstance(software, dict) else {}),
+            **({"code": code} if code else {}),
+        }
+
+    @property
+    def experiment(self) -> str:
+        """The name of the experiment; "" if it is not known."""
+        return self.summary.experiment or str(self.settings.get("name") or "")
+
+
+def _describe_code(code: object) -> str:
+    """Returns the revision of the code and its uncommitted changes, or "" if it is not known."""
+    if not isinstance(code, dict) or not code.get("revision"):
+        return ""
+    changed = code.get("changed")
+    if not isinstance(changed, dict) or not changed:
+        return str(code["revision"])
+    files = format_count(len(changed), "changed file")
+    kept = f" in {code['patch']}" if code.get("patch") else ""
+    return f"{code['revision']} and {files}{kept}"
+
+
+def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:
+    """Returns the data of a run directory.
+
+    `name` is a short name to show. Curves have about `most_points` at most, if that is given.
+    """
+    return RunData(
+        name=name,
+        summary=read_summary(path),
+        settings=read_settings(path),
+        curves=read_curves(RunDirectory(path).metrics, most_points),
+        history=read_history(path),
+        ancestry=ancestry(path),
+        partial_records=read_partial_records(RunDirectory(path).metrics),
+    )
