@@ -170,12 +170,7 @@ class Choice:
 
         Raises `RunnerError` if the record cannot be read, or if the run has just removed it.
         """
-        try:
-            return self.place.folder.record(self.place.step)
-        except (OSError, ValueError) as error:
-            raise RunnerError(
-                f"the record of {self.prefix} cannot be read: {error}", code="damaged-checkpoint"
-            ) from error
+        return self.place.folder.require_record(self.place.step)
 
 
 def choose_checkpoint(

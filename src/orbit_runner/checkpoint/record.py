@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.utils.files import open_file, read_json_object, write_atomically
+from orbit_runner.utils.files import read_json_object, write_atomically
 
 _BLOCK = 2**20
 _CHECKSUM = "checksum"
@@ -87,23 +87,9 @@ def read_record(path: Path) -> CheckpointRecord:
         if values.pop(_CHECKSUM) != _checksum_of(values):
             raise ValueError("it has changed since it was written (SHA-256)")
         files = {name: FileMark(**mark) for name, mark in values.pop("files").items()}
-        record = CheckpointRecord(**values, files=files)
+        return CheckpointRecord(**values, files=files)
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is not a checkpoint record: {error}") from error
-    _check_types(record)
-    return record
-
-
-def _check_types(record: CheckpointRecord) -> None:
-    """Raises ValueError if a value of a record that anyone may have written has another type."""
-    texts = [record.weights, record.state, record.config, record.optimizer, record.strategy]
-    texts += [record.assets]
-    marks = record.files.values()
-    integers = [record.step, *(mark.bytes for mark in marks)]
-    texts += [record.stopped, *(mark.sha256 for mark in marks)]
-    texts += [*record.code.values()]
-    if any(type(text) is not str for text in texts) or any(type(n) is not int for n in integers):
-        raise ValueError("it is not a checkpoint record: a value has another type")
 
 
 def mark_files(paths: Iterable[Path]) -> dict[str, FileMark]:
@@ -114,7 +100,7 @@ def mark_files(paths: Iterable[Path]) -> dict[str, FileMark]:
 def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file's content as 64 hexadecimal digits."""
     digest = hashlib.sha256()
-    with open_file(path) as file:
+    with path.open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()

@@ -137,8 +137,6 @@ class RunLock:
     def _open_and_lock(self) -> _Held:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if self._file.is_fifo():
-                raise OSError(errno.EINVAL, "it is a named pipe, not a file")
             file = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             if error.errno in _BROKEN_DISK:
@@ -199,8 +197,6 @@ class LockHolder:
 def read_holder(model_dir: Path) -> LockHolder | None:
     """Returns the process that has the lock of a run directory, or None if no process has it."""
     try:
-        if (model_dir / ".lock").is_fifo():
-            return None  # Opening it would wait for a process that writes to it.
         file = os.open(model_dir / ".lock", os.O_RDONLY)
     except OSError:
         return None
