@@ -182,16 +182,10 @@ class RunLock:
 
 @dataclasses.dataclass(frozen=True)
 class LockHolder:
-    """The process that has the lock of a run directory.
+    """The process that has the lock of a run directory."""
 
-    Attributes:
-        host: The name of its machine; "" for this machine. It is impossible to tell whether a
-            process on another machine is still running.
-        since: When it acquired the lock, such as `2026-11-20T10:00:00+0000`.
-    """
-
-    host: str
-    since: str
+    host: str  # "" for this machine. Whether a process on another one still runs is not known.
+    since: str  # Such as `2026-11-20T10:00:00+0000`.
 
 
 def read_holder(model_dir: Path) -> LockHolder | None:

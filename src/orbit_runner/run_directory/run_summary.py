@@ -67,56 +67,35 @@ NON_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What is known about a run at a glance.
-
-    Attributes:
-        path: The run directory.
-        status: One of `STATUSES`.
-        reason: Why the run failed, diverged or stopped, which other machine it runs on, which
-            metrics of the last evaluation are not finite, or why its export failed; "" otherwise.
-        experiment: The name of the experiment; "" if it is not known.
-        mode: The mode of the last start.
-        step: The last recorded step.
-        train_steps: The step at which the run ends; None if it is not known.
-        started: When the run was started first, in seconds since the epoch; None if not known.
-        active: When it last wrote a record or ended, in seconds since the epoch.
-        metrics: Metrics of the last evaluation and, under other names, of the last training record.
-        best: Metrics of the best evaluation; empty if the run does not keep it.
-        best_metric: The metric that determines the best evaluation, or "".
-        best_step: The step of the best evaluation.
-        changes: Settings that override the experiment file, by dotted path.
-        seed: The seed.
-        non_finite_metrics: The metrics of the last evaluation that are NaN or infinite.
-        weights: SHA-256 of the final weights; "" if the run is not finished.
-        inexact: Why the run may not be reproducible; empty if it is, or if that is not known.
-        export_problem: Why the export at the end failed; "" if it did not.
-        starts: How often the run was started.
-        parent: The run that it continues; None if it is no branch.
-        branch_step: The last step that it has in common with `parent`.
-    """
+    """What is known about a run at a glance."""
 
     path: Path
-    status: str
+    status: str  # One of `STATUSES`.
+    # Why it failed, diverged or stopped, which other machine it runs on, which metrics of the last
+    # evaluation are not finite, or why its export failed.
     reason: str = ""
     experiment: str = ""
-    mode: str = ""
-    step: int = 0
-    train_steps: int | None = None
-    started: float | None = None
-    active: float | None = None
+    mode: str = ""  # Of the last start.
+    step: int = 0  # The last recorded one.
+    train_steps: int | None = None  # The step at which it ends.
+    started: float | None = None  # When it was started first, in seconds since the epoch.
+    active: float | None = None  # When it last wrote a record or ended.
+    # Of the last evaluation and, under other names, of the last training record.
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # Of the best evaluation; empty if the run does not keep it.
     best: Mapping[str, float] = dataclasses.field(default_factory=dict)
     best_metric: str = ""
     best_step: int | None = None
+    # Settings that override the experiment file, by dotted path.
     changes: Mapping[str, object] = dataclasses.field(default_factory=dict)
     seed: int | None = None
-    non_finite_metrics: tuple[str, ...] = ()
-    weights: str = ""
-    inexact: tuple[str, ...] = ()
-    export_problem: str = ""
+    non_finite_metrics: tuple[str, ...] = ()  # Of the last evaluation.
+    weights: str = ""  # SHA-256 of the final weights.
+    inexact: tuple[str, ...] = ()  # Why it may not be reproducible.
+    export_problem: str = ""  # Why the export at the end failed.
     starts: int = 0
-    parent: Path | None = None
-    branch_step: int | None = None
+    parent: Path | None = None  # The run that it continues, if it is a branch.
+    branch_step: int | None = None  # The last step that it has in common with `parent`.
 
     def metric(self, name: str) -> float | None:
         """Returns a metric at the best evaluation if the run keeps it, else at the last one."""
