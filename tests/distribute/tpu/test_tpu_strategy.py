@@ -149,7 +149,7 @@ def test_run_options_match_those_of_model_garden(dims: Any) -> None:
 @pytest.fixture
 def strategy(resolver: Callable[[str], Any]) -> Any:
     there = resolver("v3-8")
-    assignment = assign_devices(there.topology, (1, 2, 2, 1))
+    assignment = assign_devices(there.topology, 4)
     return tf.distribute.TPUStrategy(there, experimental_device_assignment=assignment)
 
 

@@ -30,14 +30,12 @@ def test_each_device_is_in_one_replica_and_replicas_are_blocks(name: str, parts:
     made = make_topology(name)
     shape = computation_shape(made.mesh_shape.tolist(), parts)
 
-    for dims in ((1, parts, 1, 1), (1, 2, parts // 2, 1) if parts > 2 else (parts,)):
-        assignment = assign_devices(made, dims)
+    cores = assign_devices(made, parts).core_assignment
 
-        cores = assignment.core_assignment
-        assert cores.shape == (np.prod(made.mesh_shape) // parts, parts, 4)
-        assert len(np.unique(cores.reshape(-1, 4), axis=0)) == np.prod(made.mesh_shape)
-        extents = cores.max(axis=1) - cores.min(axis=1) + 1
-        assert (extents == shape).all()
+    assert cores.shape == (np.prod(made.mesh_shape) // parts, parts, 4)
+    assert len(np.unique(cores.reshape(-1, 4), axis=0)) == np.prod(made.mesh_shape)
+    extents = cores.max(axis=1) - cores.min(axis=1) + 1
+    assert (extents == shape).all()
 
 
 @pytest.mark.parametrize(
@@ -72,10 +70,10 @@ def test_model_garden_blocks_fit_only_chips_with_two_devices(
         tf.tpu.experimental.DeviceAssignment.build(
             make_topology("v4-128"), computation_shape=theirs
         )
-    assert assign_devices(make_topology("v4-128"), (parts,)).num_cores_per_replica == parts
+    assert assign_devices(make_topology("v4-128"), parts).num_cores_per_replica == parts
 
 
 @pytest.mark.parametrize(("name", "parts"), [("v3-8", 3), ("v3-8", 16), ("v4-8", 8), ("v5e-1", 2)])
 def test_parts_that_do_not_divide_the_devices_are_rejected(name: str, parts: int) -> None:
     with raises("not-divisible", "runtime.tpu"):
-        assign_devices(make_topology(name), (1, parts, 1, 1))
+        assign_devices(make_topology(name), parts)
