@@ -21,10 +21,8 @@ from orbit_runner.run_directory.metric_records import (
     read_recoveries,
 )
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.sweep.results import read_results
 from orbit_runner.utils.files import cut_records, read_lines, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope
-from tests.support.problems import raises
 
 DEEP = '{"step": 1, "split": "train", "skipped": ' + "[" * 100_000 + "]" * 100_000 + "}"
 LINES = [
@@ -94,13 +92,6 @@ def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
     (tmp_path / "config.yaml").write_text(f"name: {value}\n")
     assert read_settings(tmp_path) == {}
     assert read_setting(tmp_path, "name") is None
-
-
-@pytest.mark.parametrize("text", [DEEP, "{}", "5", '{"best": 0, "trials": [{}]}'])
-def test_results_of_a_sweep_that_cannot_be_read_are_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text(text)
-    with raises("unreadable-file"):
-        read_results(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -11,8 +11,9 @@ import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.ratings.pipeline import eval_users, pair_chunks, train_pairs, user_chunks
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.order.sharding import replica_slices
+from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.recommendation.config import (
@@ -148,13 +149,9 @@ def train_inputs(
     `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to leave
     out.
     """
-    return train_pairs(
-        load_source(params),
-        start_step=start_step,
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-        **_train_settings(params, excluded),
-    )
+    slices = replica_slices(params.global_batch_size, input_context)
+    batches = chunks(params, slices.replicas_in_sync, excluded)
+    return endless_dataset(batches, slices, start_step, PipelineOptions.from_config(params))
 
 
 def chunks(
@@ -162,9 +159,25 @@ def chunks(
 ) -> Chunks:
     """Returns the batches of `train_inputs` or `eval_inputs` by step."""
     source = load_source(params)
+    size, seed = params.global_batch_size, params.seed or 0
     if isinstance(params, RatingTrainData):
-        return pair_chunks(source, replicas=replicas, **_train_settings(params, excluded))
-    return user_chunks(source, replicas=replicas, **_eval_settings(params))
+        return pair_chunks(
+            source,
+            num_negatives=params.num_negatives,
+            global_batch_size=size,
+            seed=seed,
+            replicas=replicas,
+            shuffle=params.shuffle_buffer_size > 1,
+            excluded=excluded,
+        )
+    return user_chunks(
+        source,
+        num_negatives=params.num_eval_negatives,
+        global_batch_size=size,
+        seed=seed,
+        replicas=replicas,
+        drop_remainder=params.drop_remainder,
+    )
 
 
 def eval_inputs(
@@ -174,29 +187,7 @@ def eval_inputs(
 
     See `Candidates` for the items of a user.
     """
-    return eval_users(
-        load_source(params),
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-        cache=params.cache,
-        **_eval_settings(params),
-    )
-
-
-def _eval_settings(params: RatingEvalData) -> dict[str, Any]:
-    return {
-        "num_negatives": params.num_eval_negatives,
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "drop_remainder": params.drop_remainder,
-    }
-
-
-def _train_settings(params: RatingTrainData, excluded: np.ndarray) -> dict[str, Any]:
-    return {
-        "num_negatives": params.num_negatives,
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "shuffle": params.shuffle_buffer_size > 1,
-        "excluded": excluded,
-    }
+    slices = replica_slices(params.global_batch_size, input_context)
+    batches = chunks(params, slices.replicas_in_sync)
+    options = PipelineOptions.from_config(params)
+    return one_pass_dataset(batches, slices, options, cache=params.cache)
