@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from orbit_runner.data import tfds
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.images.dataset import as_images
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.synthetic import load as synthetic
-from orbit_runner.data.tfds import images as tfds
 from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.datasets import movielens
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig

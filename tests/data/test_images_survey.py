@@ -16,7 +16,7 @@ from PIL import Image
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data import disk_cache
 from orbit_runner.data.images import files
-from orbit_runner.data.images.eval_image import decode_for_evaluation
+from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.headers import ImageHeader, read_header, survey_rows
 from orbit_runner.data.source import ArraySource
 from orbit_runner.tasks.image_classification import sources
@@ -161,7 +161,9 @@ def test_first_grayscale_image_does_not_make_the_others_gray(name: str, tmp_path
     config = _config(_SOURCES[name](tmp_path, files))
     assert load_source(config).spec() == ((*_SIZE, 3), "uint8")
 
-    images, _ = next(iter(train_inputs(config.replace(global_batch_size=5), None, 0, 2)))
+    images, _ = next(
+        iter(train_inputs(load_source(config), config.replace(global_batch_size=5), None, 0, 2))
+    )
     greens = {tuple(pixel) for image in images.numpy() for pixel in image.reshape(-1, 3)}
     assert any(red != green for red, green, _ in greens)
 
@@ -182,7 +184,7 @@ def test_mixture_has_the_channels_of_all_its_sources(name: str, tmp_path: Path) 
     assert not isinstance(source, ArraySource)
     assert source.survey is not None
     assert dict(survey_rows(source.survey))["channels"] == "3 grayscale, 1 in color"
-    assert next(iter(train_inputs(config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
+    assert next(iter(train_inputs(source, config, None, 0, 2)))[0].shape == (4, *_SIZE, 3)
 
 
 @pytest.mark.slow
@@ -207,7 +209,7 @@ def test_channels_lose_no_color_and_every_image_can_be_decoded(
     config = _config(_folder(tmp_path, _files(*kinds)), is_training=False)
     source = load_source(config)
     assert source.spec()[0][2] == channels
-    batches = eval_inputs(config.replace(global_batch_size=len(kinds)), None, 2)
+    batches = eval_inputs(source, config.replace(global_batch_size=len(kinds)), None, 2)
     images = next(iter(batches))[0].numpy()
     assert images.shape == (len(kinds), *_SIZE, channels)
     # A trained model decodes files in the same way.
@@ -255,7 +257,8 @@ def test_validation_images_are_converted_to_the_channels_of_training(
         write(tmp_path / "val", _files(validation, validation)),
     )
     assert [*task_data(config).problems()] == []
-    batches = eval_inputs(config.validation_data, None, 2, channels=channels)
+    source = load_source(config.validation_data).with_channels(channels)
+    batches = eval_inputs(source, config.validation_data, None, 2)
     assert next(iter(batches))[0].shape == (2, *_SIZE, channels)
     told = [line for line in capsys.readouterr().err.splitlines() if "validation_data" in line]
     if not note:
@@ -276,7 +279,6 @@ def test_validation_images_are_converted_to_the_channels_of_training(
         (("color", "gray", "gray"), "1 of 3 images ({}) is in color; the others are converted"),
         (("rotated", "color", "jpeg"), "1 of 3 images ({}) is rotated or mirrored by an EXIF"),
         (("rgba", "color", "color"), "1 of 3 images ({}) is transparent; the transparency is"),
-        (("deep", "color", "color"), "1 of 3 images ({}) is stored with 16 bits per channel"),
     ],
 )
 def test_odd_image_is_named_once(
@@ -352,8 +354,6 @@ def test_header_tells_the_channels_and_bits(kind: str) -> None:
     header = read_header(content)
     channels = {"gray": 1, "gray_jpeg": 1, "gray_alpha": 1, "rgba": 4}.get(kind, 3)
     assert (header.height, header.width, header.channels) == (*_SIZE, channels)
-    assert header.has_alpha == (kind in ("rgba", "gray_alpha"))
-    assert header.bits == (16 if kind == "deep" else 8)
 
 
 def test_fill_bytes_before_a_marker_of_a_jpeg_are_skipped() -> None:

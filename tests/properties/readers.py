@@ -35,7 +35,7 @@ from orbit_runner.datasets import cifar10, movielens
 from orbit_runner.datasets.mnist import read_idx
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_curves, read_last_records
 from orbit_runner.run_directory.run_summary import read_summary

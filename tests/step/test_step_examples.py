@@ -264,18 +264,6 @@ def test_worker_selects_its_rows() -> None:
         order.check_worker(2)
 
 
-def test_skipped_steps_are_marked(tmp_path: Path) -> None:
-    event = {"event": "skipped", "split": "event", "step": 20, "skipped": [4, 31]}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(event) + "\n")
-    order = TrainingOrder(digits_config(trainer__skip_steps="[7]"), tmp_path)
-
-    assert [step for step in range(1, 40) if order.step(step).skipped] == [4, 7, 31]
-    example = order.step(31).chosen[0]["example"]
-    found = {one["step"]: one.get("skipped", False) for one in order.occurrences(example, 40)}
-    assert found[31]
-    assert not any(skipped for step, skipped in found.items() if step not in (4, 7, 31))
-
-
 def test_recoveries_change_the_order(tmp_path: Path) -> None:
     events = [{"event": "recovered", "split": "event", "step": 20, "recoveries": 1}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))

@@ -14,8 +14,7 @@ import tf_keras
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.recommendation import sources
-from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
-from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
+from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.sources import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.batches import without_autotuning
@@ -261,14 +260,8 @@ def _refusal(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"task__model__layers": [7, 4]}, "task.model.layers"),
         ({"task__model__layers": []}, "expected an even number first"),
         ({"task__model__kind": "both"}, "allowed: 'gmf', 'mlp', 'neumf'"),
-        (
-            {"task__model__kind": "gmf", "task__model__mlp_regularization": 0.1},
-            "got 0.1, which has no effect with kind: gmf",
-        ),
-        ({"task__model__name": ""}, "is not set\n    allowed: neumf"),
         ({"task__train_data__source": "movielense"}, "did you mean 'movielens'?"),
         ({"task__train_data__augment": "crop"}, "there are no images to augment"),
         ({"task__validation_data__split": "train"}, "the latest choice of each user is held out"),

@@ -313,10 +313,6 @@ def test_files_of_tasks_whose_examples_are_not_known(
     [
         (("train", "train"), True),
         (("train", "validation"), False),
-        (("train[:80%]", "train[70%:]"), True),
-        (("train[:80%]", "train[80%:]"), False),
-        (("train", "train[90%:]"), True),
-        (("train+test", "test"), True),
     ],
 )
 def test_splits_that_an_experiment_of_model_garden_names(

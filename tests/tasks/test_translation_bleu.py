@@ -10,9 +10,8 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
-from orbit_runner.tasks.translation.decoding import Translations, decode
 from orbit_runner.tasks.translation.metrics import CorpusBleu
-from orbit_runner.tasks.translation.task import TranslationTask
+from orbit_runner.tasks.translation.task import Translations, TranslationTask, decode
 from tests.support.translations import sentences, translation_config, write_set
 
 REFERENCES = [

@@ -13,7 +13,6 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.translation.config import TranslationDataConfig
 from orbit_runner.tasks.translation.sources import load_vocabulary
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.problems import pairs, raises
@@ -98,18 +97,8 @@ def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"task__model__name": ""}, "task.model.name"),
-        ({"task__train_data__source": "paralel_text"}, "task.train_data.source"),
         ({"task__train_data__batch_tokens": 0}, "task.train_data.global_batch_size"),
-        ({"task__validation_data__global_batch_size": 0, "task__validation_data__batch_tokens": 64},
-         "task.validation_data.batch_tokens"),
         ({"task__train_data__augment": "crop"}, "task.train_data.augment"),
-        ({"task__model__embedding_width": 15}, "task.model.embedding_width"),
-        ({"task__model__encoder__num_attention_heads": 3},
-         "task.model.encoder.num_attention_heads"),
-        ({"task__model__padded_decode": True}, "task.model.decode_max_length"),
-        ({"task__model__padded_decode": True, "task__model__decode_max_length": 9},
-         "task.validation_data.static_batch"),
         ({"task__model__preset": "huge"}, "task.model.preset"),
         ({"task__print_translations": True}, "task.print_translations"),
     ],
@@ -118,14 +107,6 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], path: str)
     with pytest.raises(ConfigError) as caught:
         translation_config("nowhere", **changes)
     assert path in [problem.path for problem in caught.value.problems]
-
-
-def test_batch_tokens_and_global_batch_size_are_mutually_exclusive() -> None:
-    both = TranslationDataConfig(
-        source="parallel_text", is_training=True, batch_tokens=64, global_batch_size=8
-    )
-    assert [problem.path for problem in both.problems()] == ["batch_tokens"]
-    assert list(both.replace(batch_tokens=0).problems()) == []
 
 
 def test_later_batch_size_setting_wins() -> None:

@@ -21,7 +21,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
+from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, split_labels
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 EXAMPLES = "examples"
+
+
+def section_of(params: DataConfig) -> str:
+    """Returns the name of a section: `train_data` or `validation_data`."""
+    return "train_data" if params.is_training else "validation_data"
 
 
 def drop_padding(task: base_task.Task, inputs: Tensors) -> tuple[Tensors, tf.Tensor | None]:
@@ -127,8 +132,9 @@ class Task(base_task.Task):
         """Returns the loss of a batch: the weighted mean over its examples plus auxiliary losses.
 
         Args:
-            labels: The labels, in training with class weights as `WeightedLabels`. The sum of the
-                weighted losses is then divided by the number of examples, as in Keras.
+            labels: The labels, in training with weights as `WeightedLabels`. The sum of the
+                weighted losses is then divided by the number of examples, as in Keras, so that
+                the mean over replicas equals that of a single replica.
             model_outputs: The outputs of the model.
             aux_losses: Scalars to add, such as weight decay.
             sample_weight: float32 [batch], the weight of each example; all equal if None.
@@ -346,18 +352,6 @@ class Task(base_task.Task):
         """
         return None
 
-    def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
-        """Returns where an example of the validation data comes from, for messages about it.
-
-        Args:
-            inputs: The example as a batch of one row, as `validation_step` gets it.
-            index: The number of examples before it in the evaluation.
-
-        Returns:
-            Texts and numbers by name, such as `file`, `row` and `label`; {} by default.
-        """
-        return {}
-
     def process_metrics(
         self,
         metrics: Iterable[TaskMetric],
@@ -373,7 +367,7 @@ class Task(base_task.Task):
             model_outputs: The outputs of the model.
             **kwargs: `sample_weight`, float32 [batch], if the examples have weights.
         """
-        if isinstance(labels, WeightedLabels):
-            labels, kwargs["sample_weight"] = labels.labels, labels.counts
+        labels, weights = split_labels(labels)
+        kwargs |= weights
         for metric in metrics:
             metric.update_state(labels, model_outputs, **kwargs)

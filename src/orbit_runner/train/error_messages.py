@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.disk_errors import describe_disk_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat_settings
 from orbit_runner.data.tfrecord.bad_record import add_offset, find_bad_record
 from orbit_runner.errors import DataError, SettingError, shorten
 
@@ -24,7 +23,6 @@ _NO_GPU_MEMORY = re.compile(
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
 _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were counted")
 _UNCOMPILED = re.compile(r"Detected unsupported operations when trying|tf2xla conversion failed")
-_UNKNOWN_ACTIVATION = re.compile(r"Unknown activation function '(.+?)'")
 # What TensorFlow writes around a reason: the number of the error, the node, the function, the op.
 _PLACE = re.compile(
     r"^\s*(\(\d+\) \w+: *)?(\{\{.*?\}\} ?)?|Error in user-defined .*?Iterator::\S+: |\s*\[Op:.*$"
@@ -59,8 +57,8 @@ def error_message_scope(config: ExperimentConfig, section: str = TRAIN_DATA) -> 
 
 
 @contextlib.contextmanager
-def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
-    """Raises SettingError if a model in a `with` block is too large or has no valid activation."""
+def model_error_scope() -> Iterator[None]:
+    """Raises SettingError if a model in a `with` block is too large."""
     try:
         yield
     except (tf.errors.OpError, MemoryError) as error:
@@ -71,16 +69,6 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
             f"does not fit into memory: {_reason(error)}\n"
             "make its layers smaller, or use a machine with more memory",
             code="out-of-memory",
-        ) from error
-    except ValueError as error:
-        name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""
-        paths = [path for path, value in flat_settings(config).items() if name and value == name]
-        if not paths:
-            raise
-        raise SettingError(
-            paths[0],
-            f"unknown activation {name!r}\nallowed: Keras activations, such as relu or gelu",
-            code="unknown-name",
         ) from error
 
 
@@ -143,12 +131,9 @@ def _raise_bad_element(error: tf.errors.OpError, config: ExperimentConfig, secti
     path = f"task.{section}"
     data = getattr(config.task, section, None)
     name = next((f".{n}" for n in ("input_path", "tfds_name") if getattr(data, n, None)), "")
-    advice = "correct or remove it"
-    if getattr(data, "decode_jpeg_only", False):
-        advice += f"; {path}.decode_jpeg_only: false decodes PNG, GIF and BMP images, too"
     raise SettingError(
         f"{path}{name}",
-        f"an example cannot be read: {shorten(_reason(error))}\n{advice}",
+        f"an example cannot be read: {shorten(_reason(error))}\ncorrect or remove it",
         code="bad-record",
     ) from error
 

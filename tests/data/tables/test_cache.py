@@ -47,16 +47,6 @@ def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) ->
     assert second.row_location(99) == f"{path}, row 100"
 
 
-def test_rounded_number_is_known_of_a_cached_column(built: list[list[str]], tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("user\n5\n16777217\n16777219\n")
-
-    columns = [_read(path, {"user": "number"}).columns["user"] for _ in range(2)]
-
-    assert [column.rounded for column in columns] == [f"{path}, row 2: 16777217"] * 2
-    assert len(built) == 1
-
-
 def test_only_new_columns_are_read(built: list[list[str]], tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", make_rows())
     _read(path)

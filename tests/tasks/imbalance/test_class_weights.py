@@ -92,7 +92,8 @@ def _check_training_loss(task: Any, labels: Any, logits: tf.Tensor) -> None:
 def test_loss_and_metrics_of_images_texts_and_tables(shared_path: Path, tmp_path: Path) -> None:
     labels, logits = tf.constant([0, 1, 1]), tf.constant([[2.0, 1], [0.5, 0], [-1, 1]])
     write_texts(tmp_path)
-    _check_training_loss(TextClassificationTask(text_config(tmp_path).task), labels, logits)
+    texts = TextClassificationTask(text_config(tmp_path).task)
+    _check_training_loss(texts, {"label": labels}, {"label": logits})
     _check_training_loss(ImageClassificationTask(digits_config().task), labels, logits)
     task = TabularTask(table_config(shared_path).task)
     _check_training_loss(task, {"y": labels}, {"y": logits})
@@ -162,11 +163,13 @@ def test_value_that_is_no_weight_is_an_error(value: str, expected: str) -> None:
         ("{big: 1}", "has no weight for class 'small'\nclasses: big, small"),
     ],
 )
+@pytest.mark.parametrize("setting", ["class_weights", "train_data.class_sampling"])
 def test_weights_of_other_classes_are_errors_before_training(
-    shared_path: Path, value: str, expected: str
+    shared_path: Path, setting: str, value: str, expected: str
 ) -> None:
-    config = table_config(shared_path, task__class_weights=value)
-    assert dict(pairs(config.data.problems())) == {"class_weights": expected}
+    changes: dict[str, Any] = {f"task__{setting.replace('.', '__')}": value}
+    config = table_config(shared_path, **changes)
+    assert dict(pairs(config.data.problems())) == {setting: expected}
 
 
 def test_table_must_have_one_target_of_classification() -> None:

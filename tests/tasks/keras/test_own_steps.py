@@ -13,7 +13,6 @@ import tf_keras
 
 import orbit_runner
 from orbit_runner.errors import RunnerError
-from orbit_runner.train.callbacks.base import Callback
 from tests.support import own_steps
 from tests.support.configs import config_of
 from tests.support.fit import map_arrays
@@ -55,9 +54,6 @@ _PROGRAMS: Mapping[str, Program] = {
     "vae": Program(own_steps.vae, own_steps.images, _VAE_LOGS, _VAE_LOGS),
     "distiller": Program(
         own_steps.distiller, own_steps.labeled, _ACCURACY, _ACCURACY, is_random=False
-    ),
-    "siamese": Program(
-        own_steps.siamese, own_steps.triplets, ("loss",), ("loss",), is_random=False
     ),
     "guided": Program(
         own_steps.guided, own_steps.labeled, ("loss", "accuracy", "largest_gradient"),
@@ -241,7 +237,7 @@ def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) 
         ("trainer__gradient_accumulation_steps", 2, "trainer.gradient_accumulation_steps"),
     ],
 )
-@pytest.mark.parametrize("name", ["gan", "vae", "siamese", "guided", "contrastive"])
+@pytest.mark.parametrize("name", ["gan", "vae", "guided", "contrastive"])
 def test_what_would_divide_a_step_of_the_model_is_refused(
     tmp_path: Path, name: str, setting: str, value: int, path: str
 ) -> None:
@@ -250,35 +246,3 @@ def test_what_would_divide_a_step_of_the_model_is_refused(
 
     assert path in str(caught.value)
     assert not list(tmp_path.glob("checkpoints/*"))
-
-
-def test_run_continues_where_a_program_was_stopped(tmp_path: Path) -> None:
-    """`run` with more epochs resumes both optimizers of a GAN."""
-    program = _PROGRAMS["gan"]
-    whole = _train(program.model, program, tmp_path / "whole")
-
-    class Stop(Callback):
-        """Fails at the end of a loop, as a program that is stopped."""
-
-        def on_loop_end(self, run: Any, logs: object) -> None:
-            if run.step == _STEPS // 2:
-                run.checkpoints.save()
-                run.checkpoints.sync()
-                raise KeyboardInterrupt
-
-    arguments: dict[str, Any] = {
-        "batch_size": _BATCH,
-        "epochs": _STEPS * _BATCH / _ROWS,
-        "model_dir": tmp_path / "parts",
-        "progress": "none",
-        "overrides": {
-            "trainer.validation_epochs": _STEPS * _BATCH / _ROWS,
-            "trainer.summary_interval": _STEPS // 2,
-            "task.train_data.shuffle_buffer_size": 0,
-        },
-    }
-    with pytest.raises(KeyboardInterrupt):
-        orbit_runner.run(program.model, program.data(), callbacks=[Stop()], **arguments)
-    resumed = orbit_runner.run(program.model, program.data(), **arguments)
-
-    assert resumed.weights == whole.weights

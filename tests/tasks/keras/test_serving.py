@@ -16,8 +16,7 @@ import tf_keras
 
 from orbit_runner.data.text.lines import read_stream
 from orbit_runner.tasks.keras.label_checks import LossKind
-from orbit_runner.tasks.keras.predictor import ArrayPredictor, ArrayRow
-from orbit_runner.tasks.keras.serving import make_serving
+from orbit_runner.tasks.keras.serving import ArrayPredictor, ArrayRow, make_serving
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_models
 from tests.support.keras_models import keras_config

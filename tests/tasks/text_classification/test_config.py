@@ -29,11 +29,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"task__model__name": "gpt"}, "allowed: bag_of_words, bert, transformer"),
+        ({"task__model__name": "gpt"}, "allowed: bag_of_words, transformer"),
         ({"task__text__column": "''"}, "task.text.column — --task.text.column\n    is not set"),
-        ({"task__label_column": "text"}, "'text' is also text.column"),
         ({"task__text__tokenizer": "letters"}, "allowed: 'words', 'subwords'"),
-        ({"task__text": {"tokenizer": "subwords", "max_length": 1}}, "got 1, expected at least 2"),
         ({"task__train_data__source": "text"}, "unknown data source 'text'"),
         ({"task__train_data__files": None}, "is not set; for example, {en: train.en"),
         ({"task__train_data__files__german": 3}, "german: got 3, expected the name of a file"),

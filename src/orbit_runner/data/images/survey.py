@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.images.dataset import Headers, ImageDataset
-from orbit_runner.data.images.headers import ImageSurvey, Tally
+from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.utils.log import Progress
 
 Dataset = TypeVar("Dataset", bound=ImageDataset)
@@ -46,9 +46,6 @@ def _survey(headers: Headers, total: int) -> ImageSurvey:
 
     files = [file_status(path) for path in headers.files]
     values = cached("images", [*headers.settings], survey_all, files)
-    for name, value in values.items():
-        if isinstance(value, dict):
-            values[name] = Tally(**value)
     for name in ("smallest", "largest"):
         height, width = values[name]
         values[name] = height, width

@@ -19,9 +19,7 @@ from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     SKIP_HINT,
     Block,
-    TableDataset,
     TableFiles,
-    TableOptions,
 )
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
@@ -54,11 +52,6 @@ class JsonlTable(TableFiles):
     name = "jsonl"
     pattern = "*.jsonl"
 
-    @classmethod
-    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
-        """Returns the table of a file whose kinds are inferred from the first `most` rows."""
-        return _JsonlStart(data_dir="", input_path=(path,), options=options, most=most)
-
     @property
     def _skips(self) -> bool:
         return self.options.max_bad_records > 0
@@ -74,19 +67,6 @@ class JsonlTable(TableFiles):
         """Yields the rows of a file as texts."""
         with read_error_scope(path, "JSON lines"):
             yield from _read_blocks(path, names, self._skips)
-
-
-class _JsonlStart(JsonlTable):
-    """A file whose kinds are inferred from its first rows."""
-
-    def __init__(self, *, most: int, **arguments: Any) -> None:
-        self._most = most
-        super().__init__(**arguments)
-
-    def read_kinds(self) -> Mapping[str, str]:
-        """Returns the kind of each column in the first rows."""
-        missing = frozenset(text.strip() for text in self.options.missing_values)
-        return _infer_kinds(self.files, self._skips, missing, self._most)
 
 
 class DuplicateKeyError(ValueError):
@@ -146,10 +126,8 @@ def _load_or_infer_kinds(
     )
 
 
-def _infer_kinds(
-    files: Sequence[Path], skips: bool, missing: frozenset[str], most: int | None = None
-) -> dict[str, str]:
-    """Returns the kinds of all columns in the first `most` rows of each file; None for all rows."""
+def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) -> dict[str, str]:
+    """Returns the kinds of all columns."""
 
     def type_of(value: object) -> type:
         is_missing = type(value) is str and value.strip() in missing
@@ -164,7 +142,7 @@ def _infer_kinds(
     count = 0
     for path in files:
         with read_error_scope(path, "JSON lines"):
-            for row in itertools.islice(_read_rows(path, skips), most):
+            for row in _read_rows(path, skips):
                 values = row.values
                 if not names.keys() >= values.keys():
                     names.update(dict.fromkeys(values))

@@ -15,9 +15,9 @@ from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import SECTIONS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.examples import ImageExamples
-from orbit_runner.tasks.image_classification.pretrained import own_files, record_weights
+from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
+    ImageExamples,
     classes_of,
     image_notes,
     image_rows,
@@ -120,6 +120,5 @@ class ImageData(TaskData):
             return None
 
     def learn(self, assets: Assets) -> TrainedImages:
-        """Returns what the run found out about its training images, and records its weights."""
-        record_weights(self.config.model, assets)
+        """Returns what the run found out about its training images."""
         return trained_images(self.config, assets)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import source_registry
-from orbit_runner.data.dataset import Reader, class_difference
+from orbit_runner.data.dataset import Place, Reader, class_difference
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
@@ -17,16 +17,16 @@ from orbit_runner.data.images.dataset import (
     Size,
     as_images,
     join_images,
+    part_of_images,
 )
-from orbit_runner.data.images.headers import survey_notes, survey_rows
-from orbit_runner.data.images.split import part_of_images
-from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_notes, survey_rows
 from orbit_runner.data.images.survey import add_survey
-from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, first_line
+from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -34,6 +34,9 @@ from orbit_runner.tasks.image_classification.data_config import (
 )
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
 from orbit_runner.tasks.imbalance.config import setting_of_source
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 @cache_source(maxsize=8)
@@ -289,3 +292,45 @@ def image_mixture(
         lambda: training_classes(dataset, num_classes),
         excluded,
     )
+
+
+class ImageExamples(DatasetExamples):
+    """Images in memory, in TFRecord files or in separate files."""
+
+    def __init__(self, dataset: ImageDataset, data: ImageDataConfig, classes: int | None) -> None:
+        """Creates the examples of a section.
+
+        `classes` is the number of classes, None if it is not known.
+        """
+        self._labels = dataset.labels
+        super().__init__(
+            dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
+        )
+
+    @classmethod
+    def of_section(cls, config: ImageClassificationConfig, data: ImageDataConfig) -> ImageExamples:
+        """Returns the examples of a section of image classification."""
+        size = config.model.input_size
+        classes = config.model.num_classes
+        if classes is None:
+            classes = section_source(config, config.train_data).known_classes()
+        return cls(load_source(data, size, classes, config.row_split), data, classes)
+
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
+        """Returns file and label of each chosen row."""
+        del text
+        return [self.place(example) for example in rows.examples[chosen].tolist()]
+
+    def place(self, number: int) -> JsonObject:
+        """Returns file and label of an image by its number in stored order."""
+        return self._describe(self._dataset.place(number))
+
+    def _describe(self, place: Place) -> JsonObject:
+        names = self._labels
+        label = place.label
+        if label is None:
+            return place.names
+        described = place.names | {"label": label}
+        if names is not None and isinstance(label, int) and 0 <= label < len(names):
+            described["class"] = str(names[label])
+        return described

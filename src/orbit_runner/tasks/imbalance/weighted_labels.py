@@ -36,10 +36,10 @@ def training_labels(
             classes, float [batch, classes], which give the mean weight. `labels` if None.
 
     Returns:
-        The labels, a pair of labels and weights, or `WeightedLabels`.
+        The labels, or `WeightedLabels` if examples have weights.
     """
     if not by_class:
-        return labels if weights is None else (labels, weights)
+        return labels if weights is None else WeightedLabels(labels, weights, weights)
     example_weights = _weights(
         np.array([*by_class.values()], np.float32), labels if classes is None else classes
     )
@@ -50,9 +50,9 @@ def training_labels(
 
 def split_labels(labels: Tensors) -> tuple[Tensors, dict[str, tf.Tensor]]:
     """Returns the labels alone, and the arguments of a metric with the weights of its examples."""
-    if not isinstance(labels, tuple):
+    if not isinstance(labels, WeightedLabels):
         return labels, {}
-    return labels[0], {"sample_weight": labels[-1]}
+    return labels.labels, {"sample_weight": labels.counts}
 
 
 def _weights(table: np.ndarray, classes: tf.Tensor) -> tf.Tensor:

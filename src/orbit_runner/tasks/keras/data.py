@@ -16,8 +16,8 @@ from orbit_runner.data.tables.build import CellError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.sources import (
+    ImageExamples,
     image_notes,
     image_rows,
     label_problems,

@@ -17,7 +17,7 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.data.arrays import first_rounded, is_text, leaves, read_npz
+from orbit_runner.data.arrays import is_text, leaves, read_npz
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -54,8 +54,7 @@ from orbit_runner.tasks.keras.indexed_source import (
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
-from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, table_files, table_source
-from orbit_runner.utils.log import note_once
+from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, section_files, table_source
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
@@ -115,7 +114,7 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     if data is None:
         return []
     if data.kind == TABLE:
-        return table_files(data)
+        return section_files(data)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section)).data_files()
     if data.kind == EXAMPLES:
@@ -368,24 +367,13 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
             code="bad-data",
         )
     if array.dtype == np.float64:  # As in Keras, whose weights are float32.
-        exact, array = array, array.astype(np.float32)
-        _warn_of_rounding(exact, array, path, name)
+        array = array.astype(np.float32)
     if array.dtype.kind == "f":
         _require_finite(array, path, name)
     kind = path.partition(".")[0]
     return (
         _labels(array, path, name) if kind == Y else _weights(array, name) if kind == W else array
     )
-
-
-def _warn_of_rounding(exact: np.ndarray, array: np.ndarray, path: str, name: str) -> None:
-    place = first_rounded(exact, array)
-    if place is not None and not np.any(np.floor(exact) < exact):
-        example = place // max(1, exact[0].size)
-        note_once(
-            f"warning: {name}: {path} has whole numbers above 2^24, which float32 rounds, such as "
-            f"{exact.flat[place]:.0f} in example {example}; if they are IDs, use int64"
-        )
 
 
 def _array_advice(value: object) -> str:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.sharding import replica_slices
+from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.recommendation.config import (
@@ -16,11 +21,8 @@ from orbit_runner.tasks.recommendation.config import (
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.inputs import chunks, eval_inputs, train_inputs
-from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
-from orbit_runner.tasks.recommendation.predictor import UserPredictor
-from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
-from orbit_runner.tasks.recommendation.serving import make_serving
+from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
+from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
 from orbit_runner.tasks.recommendation.sources import (
     TrainedRatings,
     load_source,
@@ -47,11 +49,6 @@ class RecommendationTask(Task):
         network = RATING_MODELS.get(options.pop("name")).load()
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
-
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, int]:
-        """Returns the published id of a user of the validation data."""
-        source = load_source(self.task_config.validation_data)
-        return {"user": int(source.user_ids[int(inputs[0]["user"][0])])}
 
     def build_inputs(
         self,
@@ -139,3 +136,58 @@ class RecommendationTask(Task):
         `top_k` is the number of items per user; None for the task's `top_k`.
         """
         return UserPredictor(signatures["top_k"], top_k or self.task_config.top_k)
+
+
+def train_inputs(
+    params: RatingTrainData,
+    input_context: tf.distribute.InputContext | None,
+    start_step: int | tf.Tensor,
+    excluded: np.ndarray = NO_EXAMPLES,
+) -> tf.data.Dataset:
+    """Returns one worker's endless training batches of `({user, item}, label)`.
+
+    `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to leave
+    out.
+    """
+    slices = replica_slices(params.global_batch_size, input_context)
+    batches = chunks(params, slices.replicas_in_sync, excluded)
+    return endless_dataset(batches, slices, start_step, PipelineOptions.from_config(params))
+
+
+def chunks(
+    params: RatingTrainData | RatingEvalData, replicas: int, excluded: np.ndarray = NO_EXAMPLES
+) -> Chunks:
+    """Returns the batches of `train_inputs` or `eval_inputs` by step."""
+    source = load_source(params)
+    size, seed = params.global_batch_size, params.seed or 0
+    if isinstance(params, RatingTrainData):
+        return pair_chunks(
+            source,
+            num_negatives=params.num_negatives,
+            global_batch_size=size,
+            seed=seed,
+            replicas=replicas,
+            shuffle=params.shuffle_buffer_size > 1,
+            excluded=excluded,
+        )
+    return user_chunks(
+        source,
+        num_negatives=params.num_eval_negatives,
+        global_batch_size=size,
+        seed=seed,
+        replicas=replicas,
+        drop_remainder=params.drop_remainder,
+    )
+
+
+def eval_inputs(
+    params: RatingEvalData, input_context: tf.distribute.InputContext | None
+) -> tf.data.Dataset:
+    """Returns one worker's evaluation batches of `({user, item}, mask, weight)`, each user once.
+
+    See `Candidates` for the items of a user.
+    """
+    slices = replica_slices(params.global_batch_size, input_context)
+    batches = chunks(params, slices.replicas_in_sync)
+    options = PipelineOptions.from_config(params)
+    return one_pass_dataset(batches, slices, options, cache=params.cache)

@@ -9,7 +9,7 @@ from orbit_runner.data.tables.columns import DAY_SECONDS, Column, TablePart
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks.array_inputs import ArrayInputs
 from orbit_runner.tasks.tabular.config import TabularConfig
-from orbit_runner.tasks.tabular.date_layers import MISSING_DAY
+from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 

@@ -15,7 +15,7 @@ import tf_keras
 
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.errors import shorten
-from orbit_runner.tasks.mistakes import Mistakes, calibration_of
+from orbit_runner.tasks.mistakes import calibration_of, correct_note
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TargetConfig
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
@@ -129,7 +129,7 @@ def _class_examples(
         losses = -np.log(of_label)
     return ReportExamples(
         title=name,
-        note=Mistakes(confusion, (), len(labels)).note(table.part.size),
+        note=correct_note(confusion, table.part.size),
         confusion=confusion,
         classes=classes,
         calibration=calibration_of([shares.max(axis=-1)], [predicted == labels]),
@@ -210,11 +210,12 @@ def permute_columns(
     """Returns the rise of the mean loss of the first 5,000 rows if a column is permuted.
 
     Each permutation is a function of the seed, the column and the repeat. Columns are permuted up
-    to five times, as long as there is time. None if there are no rows.
+    to five times, as long as there is time. None if there are no rows, or only one column.
     """
     end = time.monotonic() + seconds
     features, labels = _first_rows(table, batches)
-    if not labels:
+    places = dict(_column_places(table.fitted))
+    if not labels or len(places) == 1:
         return None
     rows = len(next(iter(labels.values())))
 
@@ -223,7 +224,6 @@ def permute_columns(
         return tf.reduce_mean(table.example_losses(labels, model(inputs, training=False)))
 
     loss = float(mean_loss(features))
-    places = dict(_column_places(table.fitted))
     rises: dict[str, list[float]] = {name: [] for name in places}
     progress = Progress("permutation importance")
     pairs = [(repeat, name) for repeat in range(_REPEATS) for name in places]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbit_runner.data.example_ids import index_of, is_same_file, place_of, unknown_id_error
+from orbit_runner.data.example_ids import (
+    UnknownExample,
+    find_row,
+    index_of,
+    locate,
+    place_of,
+    unknown_id_error,
+)
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
@@ -50,11 +58,6 @@ class PairExamples:
         """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
         return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
 
-    def place(self, pair: int) -> JsonObject:
-        """Returns the files and lines of a pair by its number."""
-        places = self._describe(pair, text=False)
-        return {name: place for name, place in places.items() if name != "tokens"}
-
     def find(self, text: str) -> int:
         """Returns the index of the pair with a line, in a file of either language."""
         index = index_of(text, self._pairs.size)
@@ -85,7 +88,8 @@ class PairExamples:
         description: JsonObject = {}
         sides = (self._pairs.sources, self._pairs.targets)
         for name, files in zip(_SIDES, self._places, strict=False):
-            description[name] = _format_place(files, int(self._rows[pair]))
+            path, row = locate(_parts(files), int(self._rows[pair])) or ("", 0)
+            description[name] = f"{path}:{row + 1}"
         description["tokens"] = [int(side.lengths[pair]) for side in sides]
         if text:
             texts = [self._text(side.row(pair).tolist()) for side in sides]
@@ -125,20 +129,12 @@ def make_order(
     return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
 
 
-def _format_place(files: Sequence[FileLines], row: int) -> str:
-    for path, count in files:
-        if row < count:
-            return f"{path}:{row + 1}"
-        row -= count
-    raise AssertionError("a row beyond the last file")
+def _parts(files: Sequence[FileLines]) -> list[tuple[str, int]]:
+    return [(str(path), count) for path, count in files]
 
 
 def _find_row(files: Sequence[FileLines], text: str) -> int | None:
     """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
-    place = place_of(text)
-    before = 0
-    for path, count in files if place else ():
-        if place and is_same_file(str(path), place[0]) and 1 <= place[1] <= count:
-            return before + place[1] - 1
-        before += count
+    with contextlib.suppress(UnknownExample):
+        return find_row(text, _parts(files), None, first=1, id_help="")
     return None

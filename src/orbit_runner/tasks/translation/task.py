@@ -5,36 +5,39 @@ from __future__ import annotations
 import functools
 import json
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.storage.paths import local_run_directory
-from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
-from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
 )
-from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
-from orbit_runner.tasks.translation.examples import PairExamples
 from orbit_runner.tasks.translation.inputs import (
     batches_per_epoch,
     eval_inputs,
     make_train_batch_function,
     train_inputs,
 )
-from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
-from orbit_runner.tasks.translation.metrics import CorpusBleu, Perplexity, TokenAccuracy
-from orbit_runner.tasks.translation.report_examples import translation_examples
+from orbit_runner.tasks.translation.metrics import (
+    CorpusBleu,
+    Perplexity,
+    TokenAccuracy,
+    smoothed_cross_entropy,
+    token_mask,
+)
 from orbit_runner.tasks.translation.sources import (
     open_pairs,
 )
@@ -43,7 +46,7 @@ from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
 
 
 class TranslationTask(Task):
@@ -62,12 +65,6 @@ class TranslationTask(Task):
         del options["label_smoothing"]
         build = TEXT_MODELS.get(options.pop("name")).load()
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
-
-    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
-        """Returns the lines of a pair of the validation data."""
-        config = self.task_config
-        pair = int(inputs[1]["id"][0])
-        return PairExamples(config, config.validation_data, self.logging_dir).place(pair)
 
     def build_inputs(
         self,
@@ -195,13 +192,8 @@ class TranslationTask(Task):
         Raises `RunnerError` if `top_k` is given, because a sentence has one translation, or if
         there is no vocabulary.
         """
-        if top_k is not None:
-            raise RunnerError(
-                f"got {top_k}, but each sentence has only one translation",
-                path="--top_k",
-                code="no-effect",
-            )
-        from orbit_runner.tasks.translation.predictor import LinePredictor
+        require_no_top_k(top_k)
+        from orbit_runner.tasks.translation.serving import LinePredictor
 
         return LinePredictor(signatures)
 
@@ -218,11 +210,10 @@ class TranslationTask(Task):
 
     def pairs(self, params: TranslationDataConfig) -> PairSource:
         """Returns the pairs of a section. Raises `SettingError` if they cannot be read."""
-        section = "train_data" if params.is_training else "validation_data"
         try:
             return open_pairs(params).read(self.vocab_size, self.vocabulary)
         except DataError as error:
-            raise self._data_error(section, error) from error
+            raise self._data_error(section_of(params), error) from error
 
     def _cross_entropy(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return smoothed_cross_entropy(targets, logits, self.task_config.model.label_smoothing)
@@ -254,3 +245,94 @@ class TranslationTask(Task):
         if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
             return
         write_shared_file(local_run_directory(self.logging_dir) / name, content)
+
+
+OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
+_NOT_SELECTED = -1
+
+
+def decode(
+    model: tf_keras.Model,
+    inputs: tf.Tensor,
+    ids: tf.Tensor,
+    selected: tf.Tensor,
+    *,
+    static: bool,
+) -> dict[str, tf.Tensor]:
+    """Translates the rows of a batch that `asked`, bool [batch], selects, by beam search.
+
+    `inputs` are the sources, int32 [batch, length], and `ids` their numbers, int64 [batch]. With
+    `static`, all rows are translated, which keeps shapes static. Returns `outputs`, int32
+    [rows, tokens], and `ids`, int64 [rows], -1 for rows that were not selected.
+    """
+    if static:
+        outputs = model({"inputs": inputs}, training=False)[OUTPUTS]
+        return {OUTPUTS: outputs, IDS: tf.where(selected, ids, _NOT_SELECTED)}
+    chosen = tf.boolean_mask(inputs, selected)
+    outputs = tf.cond(
+        tf.reduce_any(selected),
+        lambda: model({"inputs": chosen}, training=False)[OUTPUTS],
+        lambda: tf.zeros([0, 0], tf.int32),
+    )
+    return {OUTPUTS: outputs, IDS: tf.boolean_mask(ids, selected)}
+
+
+class Translations:
+    """The translations of the replicas of this worker."""
+
+    def __init__(self) -> None:
+        self.sentences = 0  # The number of evaluated sentences, including those not translated.
+        self._rows: dict[int, np.ndarray] = {}
+
+    def add(self, logs: Mapping[str, Sequence[tf.Tensor]]) -> None:
+        """Adds a step.
+
+        `logs` has, for each replica, the number of sentences and the result of `decode`.
+        """
+        self.sentences += sum(int(count) for count in logs[SENTENCES])
+        for ids, outputs in zip(logs.get(IDS, ()), logs.get(OUTPUTS, ()), strict=True):
+            pairs = zip(ids.numpy().tolist(), outputs.numpy(), strict=True)
+            self._rows.update({number: row for number, row in pairs if number != _NOT_SELECTED})
+
+    def ids(self) -> list[int]:
+        """Returns the numbers of the sentences in ascending order."""
+        return sorted(self._rows)
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """Yields the token ids of the translations in the order of `ids`."""
+        return (self._rows[number] for number in self.ids())
+
+
+_SENTENCES = 10
+
+
+def translation_examples(
+    translations: Mapping[int, str],
+    references: Sequence[str],
+    pairs: PairSource,
+    vocabulary: Vocabulary,
+) -> ReportExamples:
+    """Returns sentences at equal distances in the validation data, always the same ones.
+
+    Args:
+        translations: The translations of the last evaluation by the number of the sentence.
+        references: The references of all sentences.
+        pairs: The validation data.
+        vocabulary: The vocabulary of the sources.
+    """
+    chosen = pick_evenly(sorted(translations), _SENTENCES)
+    sources = vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
+    return ReportExamples(
+        note=f"{len(chosen)} of the {len(translations):,} sentences that were translated",
+        head=("source", "reference", "translation"),
+        rows=[
+            (source, references[n], translations[n])
+            for n, source in zip(chosen, sources, strict=True)
+        ],
+    )
+
+
+def pick_evenly(numbers: Sequence[int], count: int) -> list[int]:
+    """Returns at most `count` of the numbers: the middle of each of as many equal parts."""
+    count = min(count, len(numbers))
+    return [numbers[(2 * index + 1) * len(numbers) // (2 * count)] for index in range(count)]
