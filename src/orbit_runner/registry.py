@@ -240,7 +240,7 @@ RATING_SOURCES.register(
     config=_RATINGS,
     target="orbit_runner.datasets.movielens:RATINGS",
     help="MovieLens 100K, 1M and 20M in their original files",
-    traits=SourceTraits(settings=("max_bad_records",)),
+    traits=SourceTraits(),
 )
 RATING_SOURCES.register(
     "synthetic",
