@@ -218,7 +218,7 @@ for _name, _target, _help, _traits in (
         "parallel_text",
         f"{_PAIR_READERS}.parallel_text:ParallelText",
         "text files whose lines are translations of each other, plain or gzip",
-        SourceTraits(settings=("max_bad_records",)),
+        SourceTraits(),
     ),
     (
         "synthetic",

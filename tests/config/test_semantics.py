@@ -212,7 +212,7 @@ def test_batch_size_must_be_a_multiple_of_replica_count(
         ("digits", "max_bad_images: 1"),
         ("diabetes", "function: 'a:b'"),
         ("ncf_movielens", "variant: 1m"),
-        ("transformer_multi30k", "max_bad_records: 1"),
+        ("transformer_multi30k", "max_seq_length: 9"),
     ],
 )
 def test_unknown_source_is_the_only_problem(

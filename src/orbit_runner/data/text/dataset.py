@@ -61,10 +61,6 @@ class PairDataset(abc.ABC):
         """Returns the files with the text of the sources and of the targets; none for ids."""
         return [], []
 
-    def bad_pairs(self) -> frozenset[int]:
-        """Returns the numbers of the pairs that are left out because they cannot be read."""
-        return frozenset()
-
     def places(self) -> list[list[FileLines]]:
         """Returns the files of each side; [] for no files."""
         return []

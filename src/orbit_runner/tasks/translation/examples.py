@@ -70,8 +70,6 @@ class PairExamples:
         if kept is not None and not kept[rows[0]]:
             limit = self._data.max_seq_length
             reason = f"is not trained on: a side is empty or has more than {limit} tokens"
-            if self._data.max_bad_records:
-                reason += ", or is not valid UTF-8"
             raise unknown_id_error(text, self.id_help, reason)
         return int(np.searchsorted(self._rows, rows[0]))
 

@@ -19,7 +19,6 @@ from orbit_runner.data.shared_examples import (
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import read_files
-from orbit_runner.data.text.parallel_text import count_pairs
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, load_or_build_vocabulary
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
@@ -83,15 +82,10 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
         return _read_vocabulary(config.sentencepiece_model_path)
     dataset = open_pairs(config.train_data)
     sources, targets = dataset.text_files()
-    bad_pairs = dataset.bad_pairs()
-    if bad_pairs:
-        lines, *_ = count_pairs(sources, targets, strict=False)
-        bad_pairs |= {lines + pair for pair in bad_pairs}
     return load_or_build_vocabulary(
         files=[*sources, *targets],
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
-        excluded=bad_pairs,
     )
 
 

@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -169,15 +169,13 @@ def load_or_build_vocabulary(
     files: Sequence[Path] = (),
     size: int = 8000,
     character_coverage: float = 0.9999,
-    excluded: Collection[int] = frozenset(),
 ) -> Vocabulary:
     """Returns the vocabulary in a file, or that of the training text, which is built if needed.
 
     A built vocabulary is stored in the directory of the text or, if that is not writable, in the
     user's cache directory. Its file name has the size and a digest of the text and the settings.
-    `excluded` are the lines to leave out: see `read_files`. If `path` is set, the other arguments
-    are ignored. Raises DataError if the file is not a valid vocabulary, if the text cannot be read
-    or has too few words, or if no directory is writable.
+    If `path` is set, the other arguments are ignored. Raises DataError if the file is not a valid
+    vocabulary, if the text cannot be read or has too few words, or if no directory is writable.
     """
     if path:
         return Vocabulary.load(path)
@@ -187,11 +185,8 @@ def load_or_build_vocabulary(
             field="vocabulary",
             code="not-set",
         )
-    lines, digest = count_lines(files, strict=not excluded)
+    lines, digest = count_lines(files)
     settings: list[object] = [_VERSION, size, character_coverage, digest]
-    if excluded:
-        settings.append(sorted(excluded))
-        lines -= len(excluded)
     name = f"vocabulary-{size}-{_digest(settings)}.model"
     # Next to the data, so that all machines with access to the data use the same vocabulary.
     directories = [files[0].absolute().parent, cache_directory("text")]
@@ -201,7 +196,7 @@ def load_or_build_vocabulary(
     if kept is None:
         step = -(-lines // _MOST_LINES)
         note(f"building a vocabulary of {size:,} subwords from {lines:,} lines")
-        text = itertools.islice(read_files(files, excluded), 0, None, step)
+        text = itertools.islice(read_files(files), 0, None, step)
         built = build_vocabulary(text, size=size, character_coverage=character_coverage)
         kept = _store_model(built.model, directories, name)
         note(f"vocabulary: {kept}")
