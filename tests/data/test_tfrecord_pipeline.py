@@ -28,7 +28,6 @@ from tests.support.tfrecords import (
 )
 
 _SEED, _SIZE, _BATCH = 11, sum(SIZES), 16
-_BUFFERS = [1, 7, 100, 1000]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from orbit_runner.data.shared_examples import (
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.lines import read_files
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, vocabulary_of_text
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
 
@@ -82,8 +82,8 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
         return _read_vocabulary(config.sentencepiece_model_path)
     dataset = open_pairs(config.train_data)
     sources, targets = dataset.text_files()
-    return load_or_build_vocabulary(
-        files=[*sources, *targets],
+    return vocabulary_of_text(
+        [*sources, *targets],
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
     )
