@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from orbit_runner.data.tables.cell_texts import (
     find_misreading,
 )
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT, Column
-from orbit_runner.data.tables.dataset import FirstRows, TableDataset, TableOptions
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tables.summary import ColumnSummary, summarize_column
 from orbit_runner.data.text.lines import open_binary
 from orbit_runner.errors import DataError, RunnerError, format_list, shorten, unknown_name_message
@@ -73,7 +73,9 @@ def survey_table(path: Path, table: type[TableDataset], options: TableOptions) -
 
     Raises `DataError` if the file cannot be read.
     """
-    dataset = FirstRows(table.first_rows(str(path), options, _MOST_ROWS), _MOST_ROWS)
+    options = dataclasses.replace(options, most_rows=_MOST_ROWS)
+    open_table: Callable[..., TableDataset] = table
+    dataset = open_table(data_dir="", input_path=(str(path),), options=options)
     kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
     columns = _read_columns(dataset, kinds)
     marks: dict[str, None] = {}
@@ -91,7 +93,7 @@ def survey_table(path: Path, table: type[TableDataset], options: TableOptions) -
             path, table, dataclasses.replace(options, missing_values=(*default, *new))
         )
     rows = len(next(iter(columns.values())).values) if columns else 0
-    return TableSurvey(uses, rows, not dataset.is_cut, options)
+    return TableSurvey(uses, rows, rows < _MOST_ROWS, options)
 
 
 def _read_columns(dataset: TableDataset, kinds: dict[str, str]) -> dict[str, Column]:

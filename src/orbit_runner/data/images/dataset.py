@@ -185,10 +185,6 @@ class ImageDataset(Dataset):
             code="unknown-column",
         )
 
-    def untrained_class(self, train: ImageDataset) -> str:
-        """Returns a message about images of a class that no training image has, or ""."""
-        return ""
-
     def check(self) -> None:
         """Raises `DataError` if labels are negative or no integers, or pixels are not finite.
 

@@ -108,7 +108,7 @@ def train_images(
     `mixing` are applied after that. If `shuffle_buffer_size` is 0 or 1, examples are in stored
     order; records are shuffled as in `train_records`. `excluded`, int64 [k], are the examples to
     leave out, ascending; `mixture`, the groups that examples are drawn from, must not contain them.
-    `num_classes` is one more than the largest valid label; None if labels are not check_batch. In a
+    `num_classes` is one more than the largest valid label; None if labels are not checked. In a
     graph, `start_step` can be an int64 scalar tensor.
 
     Raises `DataError` if the batch is not divisible by the number of replicas, or if `mixing` is

@@ -69,21 +69,28 @@ def build_columns(
     for name, builder in builders.items():
         builder.declared = dataset.classes.get(name, ())
     skips = dataset.options.max_bad_records > 0
+    most = dataset.options.most_rows
     bad = BadRows()
     progress = Progress(f"reading {dataset.name}")
     parts = Parts()
     total = 0
     for block in dataset.blocks(list(kinds)):
-        rows = len(next(iter(block.columns.values())))
+        columns = block.columns
+        rows = len(next(iter(columns.values())))
+        if most and total + rows > most:
+            rows = most - total
+            columns = {name: array[:rows] for name, array in columns.items()}
         problems = dict(block.bad) if skips else None
         for name, builder in builders.items():
-            builder.add(block.columns[name], block, problems)
+            builder.add(columns[name], block, problems)
         if block.first == 1:
             parts.append((block.file, 0))
         parts[-1] = (block.file, parts[-1][1] + rows)
         bad |= {total + row: problem for row, problem in (problems or {}).items()}
         total += rows
         progress(f"{total:,} rows")
+        if total == most:
+            break
     if not total:
         where = dataset.files[0] if dataset.files else dataset.name
         raise DataError(f"{where}: there are no rows", field="input_path", code="empty-data")

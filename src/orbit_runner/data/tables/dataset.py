@@ -44,6 +44,7 @@ class TableOptions:
         hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the first of
             `default_splits` that it has.
         default_splits: The parts that a section usually reads.
+        most_rows: How many rows are read; 0 for all.
     """
 
     delimiter: str = ","
@@ -57,6 +58,7 @@ class TableOptions:
     tfds_data_dir: str = ""
     hugging_face_split: str = ""
     default_splits: tuple[str, ...] = ()
+    most_rows: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +112,6 @@ class TableDataset(abc.ABC):
         integers: The columns of numbers that were inferred from texts of integers.
         classes: The categories whose texts the files declare, with these texts in their order.
         extra: The columns that only some files have, which cannot be used, and the first such file.
-        skipped: Other files in the directory of the table, which are not read.
     """
 
     name: ClassVar[str]  # The value of `source`.
@@ -118,6 +119,8 @@ class TableDataset(abc.ABC):
     file_start: ClassVar[bytes | tuple[bytes, ...]] = b""
     # Whether values have types. If not, the default of `missing_values` applies.
     is_typed: ClassVar[bool] = True
+    # Whether a section reads one of several stored parts.
+    has_parts: ClassVar[bool] = False
 
     kinds: Mapping[str, str]
     files: tuple[Path, ...] = ()
@@ -125,20 +128,10 @@ class TableDataset(abc.ABC):
     integers: frozenset[str] = frozenset()
     classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     extra: Mapping[str, str] = MappingProxyType({})
-    skipped: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of some columns, in order."""
-
-    @classmethod
-    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
-        """Returns the table of a file whose kinds are inferred from about the first `most` rows.
-
-        Formats that know the kinds without reading all rows need no method of their own.
-        """
-        table: Callable[..., TableDataset] = cls
-        return table(data_dir="", input_path=(path,), options=options)
 
     @classmethod
     def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
@@ -146,35 +139,10 @@ class TableDataset(abc.ABC):
 
         `data` is the section. Raises `DataError` if the table is missing or damaged.
         """
+        if cls.has_parts:
+            splits = usual_splits(data, is_split=use.is_split)
+            options = dataclasses.replace(options, default_splits=splits)
         return _open(cls, data.data_dir, input_paths(data), options)
-
-
-class FirstRows(TableDataset):
-    """The first rows of another table.
-
-    Attributes:
-        is_cut: Whether the other table may have more rows; known when they have been read.
-    """
-
-    def __init__(self, table: TableDataset, most: int) -> None:
-        self.table = table
-        self.most = most
-        self.name = table.name  # type: ignore[misc]
-        self.kinds = table.kinds
-        self.files = table.files
-        self.options = table.options
-        self.is_cut = False
-
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the first rows of some columns, in order."""
-        left = self.most
-        for block in self.table.blocks(names):
-            columns = {name: array[:left] for name, array in block.columns.items()}
-            yield dataclasses.replace(block, columns=columns)
-            left -= len(next(iter(columns.values())))
-            if not left:
-                self.is_cut = True
-                return
 
 
 @cache_source(maxsize=8)
@@ -204,7 +172,6 @@ class TableFiles(TableDataset):
         self.options = options
         self.files = tuple(table_files(self.name, data_dir, input_path, self.pattern))
         self.kinds = self.read_kinds()
-        self.skipped = skipped_files(data_dir, input_path, self.files)
 
     def read_kinds(self) -> Mapping[str, str]:
         """Returns the kind of each column in all files."""
@@ -241,21 +208,6 @@ def table_files(
     if not data_dir and not input_path:
         raise DataError(f"{source}: no files are set; {_HINT}", code="not-set")
     return named_files(source, data_dir, input_path or (default_pattern,))
-
-
-def skipped_files(
-    data_dir: str, input_path: Sequence[str], files: Sequence[Path]
-) -> tuple[str, ...]:
-    """Returns the names of files in `data_dir` that are not read; none if `input_path` is set."""
-    if input_path or not data_dir:
-        return ()
-    listed = sorted(Path(data_dir).expanduser().iterdir())
-    read = {path.name for path in files}
-    return tuple(
-        path.name
-        for path in listed
-        if path.is_file() and path.name not in read and not path.name.startswith(".")
-    )
 
 
 def usual_splits(data: DataConfig, *, is_split: bool) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,9 +20,7 @@ from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     SKIP_HINT,
     Block,
-    TableDataset,
     TableFiles,
-    TableOptions,
 )
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
@@ -60,18 +57,18 @@ class JsonlTable(TableFiles):
     name = "jsonl"
     pattern = "*.jsonl"
 
-    @classmethod
-    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
-        """Returns the table of a file whose kinds are inferred from the first `most` rows."""
-        return _JsonlStart(data_dir="", input_path=(path,), options=options, most=most)
-
     @property
     def _skips(self) -> bool:
         return self.options.max_bad_records > 0
 
     def read_kinds(self) -> Mapping[str, str]:
         """Returns the kind of each column in all files."""
-        kinds = _load_or_infer_kinds(self.files, self._skips, self.options.missing_values)
+        options = self.options
+        if options.most_rows:
+            missing = frozenset(text.strip() for text in options.missing_values)
+            kinds = _infer_kinds(self.files, self._skips, missing, options.most_rows)
+        else:
+            kinds = _load_or_infer_kinds(self.files, self._skips, options.missing_values)
         if not kinds:
             raise DataError(f"{self.files[0]}: has no rows", field="input_path", code="empty-data")
         return kinds
@@ -79,50 +76,7 @@ class JsonlTable(TableFiles):
     def read_blocks(self, path: Path, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of a file as texts."""
         with read_error_scope(path, "JSON lines"):
-            yield from _read_blocks(path, names, self._skips)
-
-
-class _JsonlStart(JsonlTable):
-    """A file whose kinds are inferred from its first rows."""
-
-    def __init__(self, *, most: int, **arguments: Any) -> None:
-        self._most = most
-        super().__init__(**arguments)
-
-    def read_kinds(self) -> Mapping[str, str]:
-        """Returns the kind of each column in the first rows."""
-        missing = frozenset(text.strip() for text in self.options.missing_values)
-        return _infer_kinds(self.files, self._skips, missing, self._most)
-
-
-class DuplicateKeyError(ValueError):
-    """A JSON object has a key twice. Python's parser would drop the first value."""
-
-
-def make_object(pairs: Sequence[tuple[str, object]]) -> JsonObject:
-    """Returns the dict of a JSON object. Raises `DuplicateKeyError` if a key occurs twice."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        ((key, count),) = Counter(key for key, _ in pairs).most_common(1)
-        raise DuplicateKeyError(f"the key {shorten(repr(key))} occurs {count} times")
-    return values
-
-
-def parse_object(text: str, where: str) -> JsonObject:
-    """Returns the JSON object in a text. Raises `DataError` if there is none, or a key twice."""
-    try:
-        value = json.loads(text, object_pairs_hook=make_object)
-    except DuplicateKeyError as error:
-        raise DataError(f"{where}: {error}", field="input_path", code="bad-record") from None
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise DataError(
-            f"{where}: got {shorten(text.strip(), 80)!r}, expected a JSON object",
-            field="input_path",
-            code="bad-record",
-        )
-    return value
+            yield from _read_blocks(path, names, self._skips, self.options.most_rows or None)
 
 
 def text_of(value: Any) -> str | None:
@@ -234,16 +188,27 @@ def open_lines(path: Path) -> Iterator[Iterable[str]]:
 
 def parse_line(line: str, where: str) -> JsonObject:
     """Returns the JSON object in a line. Raises `DataError` if there is none, or no UTF-8."""
-    values = parse_object(line, where)
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise DataError(
+            f"{where}: got {shorten(line.strip(), 80)!r}, expected a JSON object",
+            field="input_path",
+            code="bad-record",
+        )
     if not (line.isascii() or is_utf8(line)):
         raise DataError(f"{where}: is not valid UTF-8", field="input_path", code="bad-record")
-    return values
+    return value
 
 
-def _read_blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:
+def _read_blocks(
+    path: Path, names: Sequence[str], skips: bool, most: int | None
+) -> Iterator[Block]:
     import pyarrow
 
-    rows = _read_rows(path, skips)
+    rows = itertools.islice(_read_rows(path, skips), most)
     first = 1
     while chunk := list(itertools.islice(rows, _BLOCK_ROWS)):
         bad = {place: row.problem for place, row in enumerate(chunk) if row.problem}

@@ -1,14 +1,9 @@
-"""Reads a tf.Example and the size of its image without TensorFlow, to check a file early."""
+"""Reads a tf.Example without TensorFlow, to check a file early."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-
-from orbit_runner.data.images.headers import JPEG, PNG, read_header
-
-# TensorFlow does not decode larger images.
-_MOST_BYTES = 2**29
 
 
 def features_of(record: bytes) -> dict[str, bytes]:
@@ -106,21 +101,6 @@ def value_of(feature: bytes) -> bytes | float | int:
         # The tag, and the length of packed values, come before the four bytes of the number.
         return float(struct.unpack("<f", next(iterate_fields(feature, 2))[-4:])[0])
     return bytes_of(feature) if kind == "bytes" else int_of(feature)
-
-
-def image_shape(encoded: bytes) -> tuple[int, int, int]:
-    """Returns the height, width and channels in the header of a PNG or JPEG image.
-
-    Raises ValueError if the image is of another format, or if its size is not supported.
-    """
-    if not encoded.startswith((PNG, JPEG)):
-        raise ValueError(f"bytes that start with 0x{encoded[:4].hex()}")
-    header = read_header(encoded)
-    if not 0 < header.height * header.width * header.channels < _MOST_BYTES:
-        raise ValueError(
-            f"an image of {header.width} × {header.height} pixels, which cannot be decoded"
-        )
-    return header.height, header.width, header.channels
 
 
 def iterate_fields(message: bytes, number: int) -> Iterator[bytes]:
