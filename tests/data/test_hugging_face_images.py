@@ -104,7 +104,7 @@ def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
     table = image_table([encoded(n) for n in (70, 71)], kind=kinds_of(2))
     save_to_disk(tmp_path / "more", table, FEATURES)
     chosen = open_images(folder).select(np.array([1, 30]))
-    joined = join_images((chosen, open_images(tmp_path / "more")), resized=False)
+    joined = join_images((chosen, open_images(tmp_path / "more")))
     assert isinstance(joined, HuggingFaceImages)
     (batch,) = evaluate(joined)
     np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])

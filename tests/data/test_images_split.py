@@ -168,7 +168,7 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
         source, shape=SHAPE, resize=False, global_batch_size=9, bad=BadImages("validation_data", 0)
     )
     np.testing.assert_array_equal(batch["image"], [pixels(number) for number in rows])
-    joined = join_images((source, whole.select(np.array([5]))), resized=False)
+    joined = join_images((source, whole.select(np.array([5]))))
     assert isinstance(joined, ArrayRecordSource)
     assert joined.read([6, 9]) == whole.read([200, 5])
 

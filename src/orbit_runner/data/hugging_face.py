@@ -263,9 +263,6 @@ class HuggingFaceImages(EncodedImages):
     files: tuple[Path, ...] = ()
     descriptions: tuple[Path, ...] = ()
     labels: tuple[str, ...] | None = None
-    # These map pixel values of 0 to 255 to -1 to 1.
-    mean: tuple[float, ...] = (127.5,)
-    std: tuple[float, ...] = (127.5,)
     # The dataset of a mixture that each image comes from, integers [n]; None if there is only one.
     origins: np.ndarray | None = None
     survey: ImageSurvey | None = None

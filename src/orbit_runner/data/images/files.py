@@ -59,9 +59,6 @@ class FileSource(ImageDataset):
     label: np.ndarray  # Class number of each file, int32 [n].
     labels: tuple[str, ...]  # Class names.
     image_shape: tuple[int, int, int]  # Height, width, channels of the first image; 0 if unknown.
-    # These map pixel values of 0 to 255 to -1 to 1.
-    mean: tuple[float, ...] = (127.5,)
-    std: tuple[float, ...] = (127.5,)
     root: str = ""  # The directory that the names of images start in.
     # Class directories and their numbers of images, in the order of `paths`.
     directories: tuple[tuple[str, int], ...] = ()

@@ -59,7 +59,7 @@ def load_source(
             _load_mixed(number, part, input_size, num_classes, split)
             for number, part in enumerate(config.sources)
         ]
-        return join_images(tuple(parts), resized=input_size is not None)
+        return join_images(tuple(parts))
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}",
