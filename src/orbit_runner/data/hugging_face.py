@@ -18,7 +18,6 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.dataset import Place, Reader
-from orbit_runner.data.example_ids import find_row
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import (
@@ -303,8 +302,7 @@ class HuggingFaceImages(EncodedImages):
 
     def find(self, text: str) -> Iterator[int]:
         """Yields the image that a file and a row name."""
-        parts = self.listed.source.parts
-        yield find_row(text, parts, self.listed.rows, first=1, id_help=self.id_help)
+        yield from self.listed.find(text)
 
     def encoded_images(self) -> Iterator[bytes]:
         """Yields all images."""
@@ -341,8 +339,7 @@ class HuggingFaceImages(EncodedImages):
 
     def select(self, rows: np.ndarray) -> HuggingFaceImages:
         """Returns some of the images, as if there were no others."""
-        listed = dataclasses.replace(self.listed, rows=self.rows[rows])
-        return dataclasses.replace(self, listed=listed, label=self.label[rows])
+        return dataclasses.replace(self, listed=self.listed.select(rows), label=self.label[rows])
 
     def split_column(self, name: str, kind: str) -> Column:
         """Returns a column of the images, to split them by."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.dataset import Place, Reader
-from orbit_runner.data.example_ids import find_row, is_same_file, place_of
+from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import check_split, data_folder
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -108,9 +108,7 @@ class FileSource(ImageDataset):
         numbers = self._numbers_by_name.get(text.rpartition("/")[2], ())
         yield from (number for number in numbers if is_same_file(self.paths[number], text))
         if self.listed is not None and place_of(text) is not None and not numbers:
-            parts = self.listed.source.parts
-            rows = self.listed.rows
-            yield find_row(text, parts, rows, first=1, id_help=self.id_help)
+            yield from self.listed.find(text)
 
     def similar_ids(self, text: str) -> Iterator[str]:
         """Yields the ends of all paths, with as many directories as the text has."""
@@ -144,18 +142,13 @@ class FileSource(ImageDataset):
     def select(self, rows: np.ndarray) -> FileSource:
         """Returns some of the images, as if the other files did not exist."""
         paths = tuple(self.paths[number] for number in rows.tolist())
-        listed = self.listed
-        if listed is not None:
-            listed = dataclasses.replace(
-                listed, rows=rows if listed.rows is None else listed.rows[rows]
-            )
         return dataclasses.replace(
             self,
             paths=paths,
             label=self.label[rows],
             image_shape=first_image_shape(paths[0]),
             directories=_remaining_directories(self, rows),
-            listed=listed,
+            listed=None if self.listed is None else self.listed.select(rows),
         )
 
     def split_hashes(self) -> np.ndarray:
