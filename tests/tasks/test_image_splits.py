@@ -52,7 +52,8 @@ def make_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     def make(source: str, **changes: Any) -> ExperimentConfig:
         if source == "hugging_face" and not (tmp_path / source).exists():
             table = image_table([png(n) for n in range(41)], kind=[n % 3 for n in range(41)])
-            save_to_disk(tmp_path / source, table, {"kind": class_label(*names)})
+            features = {"image": {"_type": "Image"}, "kind": class_label(*names)}
+            save_to_disk(tmp_path / source, table, features)
         given: dict[str, Any] = {
             "task__model__input_size": [12, 10, 3],
             "task__model__num_classes": 3,

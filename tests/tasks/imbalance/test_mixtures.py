@@ -299,7 +299,7 @@ def test_record_sources_that_do_not_fit_together_are_named(
         {"input_path": str(tmp_path / "train-*")},
     ]
     found = dict(pairs(_records(folder, kind, task__train_data__mixture=odd).data.problems()))
-    assert "got images [4, 4, 3], expected [6, 5, 3]" in found["train_data.mixture[1]"]
+    assert "train_data have from 4 × 4 to 6 × 5 pixels" in found["model.input_size"]
     resized = _records(
         folder, kind, task__train_data__mixture=odd, task__model__input_size=[8, 8, 3]
     )

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 # Of ImageNet's training images, as in Model Garden; in pixel values of 0 to 255.
 NATURAL_MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
 NATURAL_STD = tuple(255 * value for value in (0.229, 0.224, 0.225))
-PNG = b"\x89PNG\r\n\x1a\n"
-JPEG = b"\xff\xd8"
+# TensorFlow does not decode larger images.
+_MOST_BYTES = 2**29
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP")
 # The modes of grayscale images, of any depth, begin with one of these.
 _GRAY = ("1", "L", "I")
@@ -46,24 +46,24 @@ class ImageHeader:
     orientation: int = 1
 
 
-def read_header(head: bytes) -> ImageHeader:
-    """Returns the header of a PNG, JPEG, GIF or BMP file that starts with `head`.
+def read_header(source: bytes | str, formats: tuple[str, ...] = _FORMATS) -> ImageHeader:
+    """Returns the header of an image, whose file has these contents or this path.
 
-    Raises ValueError if the format is another, or if the header is damaged or longer.
+    Raises ValueError if the format is another one, or if the header is damaged.
     """
     from PIL import ExifTags, Image
 
     try:
-        with Image.open(io.BytesIO(head), formats=_FORMATS) as image:
+        file = source if isinstance(source, str) else io.BytesIO(source)
+        with Image.open(file, formats=formats) as image:
             width, height = image.size
             # TensorFlow decodes GIF, BMP, palettes and CMYK to color.
             is_gray = image.mode.startswith(_GRAY) and image.format in ("PNG", "JPEG")
             has_alpha = image.format == "PNG" and image.mode == "RGBA"
             exif = image.info.get("exif", b"")
     except (*_DAMAGED, Image.DecompressionBombError) as error:
-        raise ValueError(
-            f"no image, or a damaged or too large one: bytes that start with 0x{head[:4].hex()}"
-        ) from error
+        start = "" if isinstance(source, str) else f": bytes that start with 0x{source[:4].hex()}"
+        raise ValueError(f"no image, or a damaged or too large one{start}") from error
     orientation = 1
     with contextlib.suppress(*_DAMAGED):  # If only that is damaged, the image is not.
         block = Image.Exif()
@@ -71,6 +71,19 @@ def read_header(head: bytes) -> ImageHeader:
         orientation = int(block.get(ExifTags.Base.Orientation, 1))
     channels = 1 if is_gray else 4 if has_alpha else 3
     return ImageHeader(height, width, channels, orientation if 1 <= orientation <= 8 else 1)
+
+
+def image_shape(source: bytes | str) -> tuple[int, int, int]:
+    """Returns the height, width and channels in the header of a PNG or JPEG image.
+
+    Raises ValueError if the image is of another format, or if its size is not supported.
+    """
+    header = read_header(source, ("PNG", "JPEG"))
+    if not 0 < header.height * header.width * header.channels < _MOST_BYTES:
+        raise ValueError(
+            f"an image of {header.width} × {header.height} pixels, which cannot be decoded"
+        )
+    return header.height, header.width, header.channels
 
 
 # What a survey counts, as `survey_rows` names it.

@@ -27,14 +27,13 @@ from orbit_runner.data.images.dataset import (
     joined_fields,
     spread_numbers,
 )
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.tfrecord.example import (
     bytes_of,
     example_problem,
     features_of,
-    image_shape,
     int_of,
 )
 from orbit_runner.data.tfrecord.framing import (

@@ -63,7 +63,7 @@ def load_source(
             _load_mixed(number, part, input_size, num_classes, split)
             for number, part in enumerate(config.sources)
         ]
-        return join_images(tuple(parts), resized=input_size is not None)
+        return join_images(tuple(parts))
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}",
@@ -176,8 +176,6 @@ def mismatch_problems(
                 code="data-mismatch",
             )
     yield from label_problems(sources)
-    if sources:
-        yield from _untrained_class_problems(sources)
 
 
 def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
@@ -243,13 +241,6 @@ def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
                 f"{class_difference(labels, expected, first)}{hint}",
                 code="unknown-class",
             )
-
-
-def _untrained_class_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
-    (_, train), *others = sources.items()
-    for section, source in others:
-        if problem := source.untrained_class(train):
-            yield Problem(f"{section}.labels_file", problem, code="unknown-class")
 
 
 def training_classes(dataset: ImageDataset, num_classes: int | None = None) -> Classes:
