@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
@@ -85,13 +84,6 @@ def test_contradictory_text_columns_are_rejected(features: dict[str, Any], expec
     with pytest.raises(ConfigError) as caught:
         table_config("a.csv", task__features={"categorical": ["color"], **features})
     assert expected in str(caught.value)
-
-
-def test_empty_list_of_text_columns_does_not_change_the_fingerprint() -> None:
-    before = table_config("a.csv")
-    empty = table_config("a.csv", task__features__text=[], task__train_data__files=None)
-    other = table_config("a.csv", task__features__text=["note"])
-    assert config_fingerprint(before) == config_fingerprint(empty) != config_fingerprint(other)
 
 
 def test_batches_have_the_tokens_of_all_text_columns(path: Path) -> None:

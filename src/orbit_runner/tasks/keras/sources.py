@@ -50,6 +50,7 @@ from orbit_runner.tasks.keras.indexed_source import (
     number_arrays,
     object_source,
     require_unmasked,
+    unusable,
 )
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
@@ -234,7 +235,7 @@ def arrays_of(returned: object, name: str) -> ArraySource:
             if isinstance(returned, Mapping)
             else type(returned)
         )
-        raise DataError(f"{name}: got {got}, {EXPECTED}", field="function", code="bad-data")
+        raise unusable(name, f"got {got}, {EXPECTED}")
     rest = {key: value for key, value in returned.items() if key not in (Y, W)}
     features = rest[X] if X in rest and len(rest) == 1 else rest
     labels, weights = returned.get(Y), returned.get(W)
@@ -268,22 +269,23 @@ def _arrays(value: object, path: str, name: str) -> np.ndarray | dict[str, np.nd
     if not isinstance(value, Mapping):
         return _array(value, path, name)
     if not value:
-        raise DataError(f"{name}: got no {path}, {EXPECTED}", field="function", code="bad-data")
+        raise unusable(name, f"got no {path}, {EXPECTED}")
     return {str(key): _array(array, f"{path}.{key}", name) for key, array in value.items()}
 
 
 def mismatch_problems(train: Specs, validation: Specs) -> Iterator[Problem]:
     """Yields (field, message) if the arrays of validation differ in shape or type."""
-    for path in sorted({*train, *validation}):
-        if path.partition(".")[0] == W:
-            continue
-        if train.get(path) != validation.get(path):
-            yield Problem(
-                "validation_data.source",
-                f"got {path} {_format_spec(validation.get(path))}, expected "
-                f"{_format_spec(train.get(path))} as in train_data",
-                code="data-mismatch",
-            )
+    for got, expected in spec_differences(validation, train):
+        message = f"got {got}, expected {expected} as in train_data"
+        yield Problem("validation_data.source", message, code="data-mismatch")
+
+
+def spec_differences(specs: Specs, expected: Specs) -> Iterator[tuple[str, str]]:
+    """Yields inputs and labels of other shape or type than is expected, and what is expected."""
+    for path in sorted({*specs, *expected}):
+        got, wanted = specs.get(path), expected.get(path)
+        if path.partition(".")[0] != W and got != wanted:
+            yield f"{path} {_format_spec(got)}", _format_spec(wanted)
 
 
 def specs_of(source: Examples, size: Size = None) -> Specs:
@@ -351,20 +353,15 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise DataError(
-            f"{name}: {path} is not an array: {first_line(error)}",
-            field="function",
-            code="bad-data",
-        ) from None
+        raise unusable(name, f"{path} is not an array: {first_line(error)}") from None
     require_unmasked(value, path, name)
     if array.dtype == object and all(isinstance(item, (str, bytes)) for item in array.flat):
         array = array.astype(str if all(isinstance(item, str) for item in array.flat) else bytes)
     if array.ndim < 1 or array.dtype.kind not in _KINDS:
-        raise DataError(
-            f"{name}: got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
+        raise unusable(
+            name,
+            f"got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
             f"or strings whose first axis is the examples{_array_advice(value)}",
-            field="function",
-            code="bad-data",
         )
     if array.dtype == np.float64:  # As in Keras, whose weights are float32.
         array = array.astype(np.float32)
@@ -396,36 +393,27 @@ def _require_finite(array: np.ndarray, path: str, name: str) -> None:
         return
     finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
     if not finite.all():
-        raise DataError(
-            f"{name}: got {path} that is not finite in example {finite.argmin()}",
-            field="function",
-            code="bad-data",
-        )
+        raise unusable(name, f"got {path} that is not finite in example {finite.argmin()}")
 
 
 def _labels(array: np.ndarray, path: str, name: str) -> np.ndarray:
     if array.dtype.kind in "SU":
-        raise DataError(
-            f"{name}: got {path} of strings, such as "
+        raise unusable(
+            name,
+            f"got {path} of strings, such as "
             f"{str(array.flat[0]) if array.size else ''!r:.40}, expected numbers\n"
             "number the classes: classes, y = np.unique(y, return_inverse=True)",
-            field="function",
-            code="bad-data",
         )
     return array.astype(np.int32) if array.dtype == np.bool_ else array
 
 
 def _weights(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype.kind not in "iuf" or (array < 0).any():
-        raise DataError(
-            f"{name}: got w {array.dtype} {list(array.shape)}, expected numbers of at least 0",
-            field="function",
-            code="bad-data",
+        raise unusable(
+            name, f"got w {array.dtype} {list(array.shape)}, expected numbers of at least 0"
         )
     if not array.any():
-        raise DataError(
-            f"{name}: got w of zeros, by which no example counts", field="function", code="bad-data"
-        )
+        raise unusable(name, "got w of zeros, by which no example counts")
     return array.astype(np.float32)
 
 

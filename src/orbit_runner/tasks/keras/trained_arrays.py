@@ -17,10 +17,11 @@ from orbit_runner.tasks.keras.sources import (
     Specs,
     labels_of_source,
     section_source,
+    spec_differences,
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.table_source import ClassNames, W, Y, class_names
+from orbit_runner.tasks.keras.table_source import ClassNames, Y, class_names
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
 
 ARRAYS_FILE = "arrays.json"  # An asset of the run.
@@ -70,15 +71,13 @@ class TrainedArrays:
 
     def check(self, specs: Specs, section: str) -> None:
         """Raises `SettingError` if the arrays of a section do not fit those of the run."""
-        for path in sorted({*specs, *self.specs}):
-            if path.partition(".")[0] != W and specs.get(path) != self.specs.get(path):
-                raise SettingError(
-                    f"task.{section}.source",
-                    f"got {path} {_format_spec(specs.get(path))}, but the run was trained on "
-                    f"{_format_spec(self.specs.get(path))}\n"
-                    "use arrays like those of the training, or another --model_dir",
-                    code="data-mismatch",
-                )
+        for got, expected in spec_differences(specs, self.specs):
+            raise SettingError(
+                f"task.{section}.source",
+                f"got {got}, but the run was trained on {expected}\n"
+                "use arrays like those of the training, or another --model_dir",
+                code="data-mismatch",
+            )
 
 
 def labels_of(arrays: Sequence[np.ndarray], ignored: Sequence[int] = ()) -> Labels:
@@ -178,7 +177,3 @@ def _ignored_classes(loss: object) -> list[int]:
     """Returns the class numbers that the losses of a config ignore."""
     configs = [split_item(item)[1] or {} for _, item in leaves_of(loss, "loss") if is_item(item)]
     return [config["ignore_class"] for config in configs if config.get("ignore_class") is not None]
-
-
-def _format_spec(spec: tuple[tuple[int, ...], str] | None) -> str:
-    return "none" if spec is None else f"{spec[1]} {list(spec[0])}"

@@ -10,7 +10,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.ratings.pipeline import eval_users, train_pairs
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
 from orbit_runner.data.step_batches import Chunks
@@ -64,17 +63,34 @@ class RecommendationTask(Task):
         """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
 
         For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
-        `({user, item}, mask, weight)`, each user once.
+        `({user, item}, mask, weight)`, each user once; see `Candidates` for the items of a user.
         """
         self._check_ratings(params)
+        source, options = load_source(params), PipelineOptions.from_config(params)
         if isinstance(params, RatingTrainData):
-            return train_inputs(params, input_context, start_step, self.excluded_examples(params))
-        return eval_inputs(params, input_context)
+            return train_pairs(
+                source,
+                start_step=start_step,
+                input_context=input_context,
+                options=options,
+                **_train_settings(params, self.excluded_examples(params)),
+            )
+        return eval_users(
+            source,
+            input_context=input_context,
+            options=options,
+            cache=params.cache,
+            **_eval_settings(params),
+        )
 
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
         self._check_ratings(params)
-        return chunks(params, replicas, self.excluded_examples(params))
+        source = load_source(params)
+        if isinstance(params, RatingTrainData):
+            settings = _train_settings(params, self.excluded_examples(params))
+            return pair_chunks(source, replicas=replicas, **settings)
+        return user_chunks(source, replicas=replicas, **_eval_settings(params))
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
         """Returns the number of pairs for training, or of users for evaluation."""
@@ -141,52 +157,6 @@ class RecommendationTask(Task):
         `top_k` is the number of items per user; None for the task's `top_k`.
         """
         return UserPredictor(signatures["top_k"], top_k or self.task_config.top_k)
-
-
-def train_inputs(
-    params: RatingTrainData,
-    input_context: tf.distribute.InputContext | None,
-    start_step: int | tf.Tensor,
-    excluded: np.ndarray = NO_EXAMPLES,
-) -> tf.data.Dataset:
-    """Returns one worker's endless training batches of `({user, item}, label)`.
-
-    `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to leave
-    out.
-    """
-    return train_pairs(
-        load_source(params),
-        start_step=start_step,
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-        **_train_settings(params, excluded),
-    )
-
-
-def chunks(
-    params: RatingTrainData | RatingEvalData, replicas: int, excluded: np.ndarray = NO_EXAMPLES
-) -> Chunks:
-    """Returns the batches of `train_inputs` or `eval_inputs` by step."""
-    source = load_source(params)
-    if isinstance(params, RatingTrainData):
-        return pair_chunks(source, replicas=replicas, **_train_settings(params, excluded))
-    return user_chunks(source, replicas=replicas, **_eval_settings(params))
-
-
-def eval_inputs(
-    params: RatingEvalData, input_context: tf.distribute.InputContext | None
-) -> tf.data.Dataset:
-    """Returns one worker's evaluation batches of `({user, item}, mask, weight)`, each user once.
-
-    See `Candidates` for the items of a user.
-    """
-    return eval_users(
-        load_source(params),
-        input_context=input_context,
-        options=PipelineOptions.from_config(params),
-        cache=params.cache,
-        **_eval_settings(params),
-    )
 
 
 def _eval_settings(params: RatingEvalData) -> dict[str, Any]:
