@@ -20,11 +20,10 @@ from orbit_runner.data.tables.cell_texts import parse_date
 from orbit_runner.data.tables.columns import DATE, MISSING_DATE, Column, date_text
 from orbit_runner.data.tables.csv_file import CsvTable
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.tasks.tabular.inputs import make_arrays
 from orbit_runner.tasks.tabular.layers import EncodeDates, days_and_seconds
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, DateFit
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
-from orbit_runner.tasks.tabular.task import TabularTask
+from orbit_runner.tasks.tabular.task import TabularTask, make_arrays
 from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import run_and_resume

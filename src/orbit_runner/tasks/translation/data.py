@@ -1,26 +1,166 @@
-"""What the translation task reads: pairs of sentences, and a vocabulary. Imports no TensorFlow."""
+"""What the translation task reads: pairs of sentences, and which are in a step; no TensorFlow."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
+from orbit_runner.data.example_ids import (
+    UnknownExample,
+    find_row,
+    index_of,
+    locate,
+    place_of,
+    unknown_id_error,
+)
 from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.shared_examples import SharedExamples
+from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
+from orbit_runner.data.text.dataset import FileRows
+from orbit_runner.data.text.order import BucketOrder
+from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.translation.config import TranslationDataConfig
-from orbit_runner.tasks.translation.examples import PairExamples
+from orbit_runner.tasks.examples import find_excluded
+from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 from orbit_runner.tasks.translation.sources import (
     check_files,
     load_vocabulary,
     needs_vocabulary,
+    open_pairs,
     shared_pairs,
     text_files,
 )
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
+_SIDES = ("inputs", "targets")
+
+
+class PairExamples:
+    """Pairs of sentences, numbered without those that exceed the limits of training."""
+
+    def __init__(
+        self, config: TranslationConfig, data: TranslationDataConfig, model_dir: str | None
+    ) -> None:
+        self._data = data
+        self._vocabulary = load_vocabulary(config, Assets(model_dir))
+        vocab_size = self._vocabulary.size if self._vocabulary else config.vocab_size
+        dataset = open_pairs(data)
+        self._pairs = dataset.read(vocab_size, self._vocabulary)
+        self._places = dataset.places()
+        self.id_help = "an index as `runner batch` prints it" + (
+            f", or FILE:{dataset.row}" if self._places else ""
+        )
+        self.excluded = find_excluded(data, self._pairs.size, self.find)
+        self.source = self._pairs.name
+        self.order = make_order(self._pairs, data, self.excluded)
+
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
+        """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
+        return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
+
+    def place(self, pair: int) -> JsonObject:
+        """Returns the files and lines of a pair by its number."""
+        places = self._describe(pair, text=False)
+        return {name: place for name, place in places.items() if name != "tokens"}
+
+    def find(self, text: str) -> int:
+        """Returns the index of the pair with a line, in a file of either language."""
+        index = index_of(text, self._pairs.size)
+        if index is not None:
+            return index
+        rows = [row for files in self._places if (row := _find_row(files, text)) is not None]
+        if not rows:
+            raise unknown_id_error(text, self.id_help, known=self._candidate_names(text))
+        kept = self._pairs.kept
+        if kept is not None and not kept[rows[0]]:
+            limit = self._data.max_seq_length
+            reason = f"is not trained on: a side is empty or has more than {limit} tokens"
+            if self._data.max_bad_records:
+                reason += ", or is not valid UTF-8"
+            raise unknown_id_error(text, self.id_help, reason)
+        return int(np.searchsorted(self._rows, rows[0]))
+
+    def _candidate_names(self, text: str) -> Iterator[str]:
+        """Yields the names that an unknown ID may be a misspelling of."""
+        place = place_of(text)
+        for path, count, first in itertools.chain(*self._places) if place else ():
+            if place and first <= place[1] < first + count:
+                yield f"{path.name}:{place[1]}"
+
+    def _describe(self, pair: int, text: bool) -> JsonObject:
+        if pair < 0:
+            return {"padding": True}
+        description: JsonObject = {}
+        sides = (self._pairs.sources, self._pairs.targets)
+        names = _SIDES if self._places[1:] else ("record",)
+        for name, files in zip(names, self._places, strict=False):
+            path, row = locate(_parts(files), int(self._rows[pair])) or ("", 0)
+            description[name] = f"{path}:{row + files[0].first}"
+        description["tokens"] = [int(side.lengths[pair]) for side in sides]
+        if text:
+            texts = [self._text(side.row(pair).tolist()) for side in sides]
+            description["text"] = dict(zip(_SIDES, texts, strict=True))
+        return description
+
+    @property
+    def excluded_rows(self) -> np.ndarray:
+        """The rows in the files of the pairs that `exclude` leaves out, int64 [pairs]."""
+        return self._rows[self.excluded]
+
+    @functools.cached_property
+    def _rows(self) -> np.ndarray:
+        """The row of each pair in the files, int64 [pairs]."""
+        kept = self._pairs.kept
+        return np.arange(self._pairs.size) if kept is None else np.flatnonzero(kept)
+
+    def _text(self, ids: list[int]) -> str:
+        return self._vocabulary.decode([ids])[0] if self._vocabulary else " ".join(map(str, ids))
+
+
+def make_order(
+    pairs: PairSource, data: TranslationDataConfig, excluded: np.ndarray = NO_EXAMPLES
+) -> StepOrder:
+    """Returns the order of `train_pairs` with these settings, without the excluded pairs."""
+    shuffle = data.shuffle_buffer_size > 1
+    seed = data.seed or 0
+    multiple = data.batch_rows_multiple
+    tokens = data.batch_tokens
+    if tokens and not data.static_batch:
+        plan = plan_batches(
+            pairs, batch_tokens=tokens, rows_multiple=multiple, batch_shapes=data.batch_shapes
+        )
+        return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
+    rows = data.global_batch_size
+    if tokens:
+        length = data.max_seq_length
+        rows = count_batch_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
+    return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
+
+
+def _parts(files: Sequence[FileRows]) -> list[tuple[str, int]]:
+    return [(str(path), count) for path, count, _ in files]
+
+
+def _find_row(files: Sequence[FileRows], text: str) -> int | None:
+    """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
+    with contextlib.suppress(UnknownExample):
+        return find_row(text, _parts(files), None, first=files[0].first, id_help="")
+    return None
+
 
 # The settings that errors of datasets name, below `task`.
 _TASK_SETTINGS = {

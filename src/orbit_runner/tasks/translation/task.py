@@ -28,7 +28,7 @@ from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
 )
-from orbit_runner.tasks.translation.examples import PairExamples
+from orbit_runner.tasks.translation.data import PairExamples
 from orbit_runner.tasks.translation.metrics import (
     CorpusBleu,
     Perplexity,
