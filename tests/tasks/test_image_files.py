@@ -15,9 +15,9 @@ from orbit_runner.data.arrays import RepeatedArray
 from orbit_runner.data.dataset import class_difference
 from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
+from orbit_runner.tasks.base import WeightedLabels
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
 from tests.support.array_records import write_array_file
 from tests.support.digits import digits_config
 from tests.support.images import (

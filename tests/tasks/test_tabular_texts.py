@@ -15,10 +15,9 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
-from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
+from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, fit_text
 from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
-from orbit_runner.tasks.tabular.texts import fit_text
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import run_and_resume
 

@@ -16,9 +16,9 @@ from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.tasks.base import WeightedLabels, training_labels
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights, classes_of_labels
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.text_classification.task import TextClassificationTask

@@ -20,12 +20,12 @@ from orbit_runner.tasks.recommendation.config import (
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
-from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
-from orbit_runner.tasks.recommendation.sources import (
+from orbit_runner.tasks.recommendation.data import (
     TrainedRatings,
     load_source,
 )
+from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
+from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
 from orbit_runner.tasks.serving import Predictor, Serving
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
-from orbit_runner.tasks.base import Task, section_of
+from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k

@@ -28,16 +28,16 @@ from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
 )
-from orbit_runner.tasks.translation.data import PairExamples
+from orbit_runner.tasks.translation.data import (
+    PairExamples,
+    open_pairs,
+)
 from orbit_runner.tasks.translation.metrics import (
     CorpusBleu,
     Perplexity,
     TokenAccuracy,
     smoothed_cross_entropy,
     token_mask,
-)
-from orbit_runner.tasks.translation.sources import (
-    open_pairs,
 )
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
