@@ -7,7 +7,7 @@ import io
 import os
 from unittest import mock
 
-from orbit_runner.cli.main import COMMANDS, GROUPS, load_command
+from orbit_runner.cli.main import COMMANDS, GROUPS
 from orbit_runner.cli.main import main as run_command
 
 _COLUMNS = "88"
@@ -33,9 +33,6 @@ def _contents(group: str) -> str:
     for name in GROUPS[group]:
         parts += [f"### runner {name}", f"{COMMANDS[name][:1].upper()}{COMMANDS[name][1:]}."]
         parts.append(_section(name))
-        for command in load_command(name).commands:
-            if command.name != name:
-                parts.append(f"#### runner {command.name}\n\n{_section(*command.name.split())}")
     return "\n\n".join(parts)
 
 

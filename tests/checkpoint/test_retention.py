@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.checkpoint.directory import CheckpointFolder, Retention, retention_of
-from orbit_runner.checkpoint.ranking import (
+from orbit_runner.checkpoint.directory import (
+    CheckpointFolder,
     Entry,
     KeepRanked,
+    Retention,
     insert_entry,
     ranking_on_disk,
+    retention_of,
     steps_by_rank,
 )
 from orbit_runner.checkpoint.record import CheckpointRecord

@@ -69,12 +69,8 @@ def test_images_are_those_of_the_pipeline(capsys: Capture, tmp_path: Path) -> No
 
     printed(capsys, "batch", "digits", "--step=3", f"--images={sheet}", "--worker=0", QUIET, *flags)
 
-    # Four rows of eight images, 6 times enlarged, with gaps of 4 and captions of 14 pixels.
-    assert tf.io.decode_png(sheet.read_bytes()).shape == (
-        4 * (48 + 4 + 14) + 4,
-        8 * (48 + 4) + 4,
-        3,
-    )
+    # Four rows of eight images, 6 times enlarged, with gaps of 4 pixels.
+    assert tf.io.decode_png(sheet.read_bytes()).shape == (4 * 52 + 4, 8 * 52 + 4, 3)
 
 
 def test_run_with_a_recovery(capsys: Capture, tmp_path: Path) -> None:

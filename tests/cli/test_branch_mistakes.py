@@ -13,7 +13,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.jobs.branch import find_branch_step, find_first_use
+from orbit_runner.jobs.branch import find_branch_step
 from orbit_runner.step.examples import TrainingOrder
 from tests.support.problems import error_of, fails, problems_of, raises
 from tests.support.run_directories import locked_by_another
@@ -170,25 +170,24 @@ def test_other_process_that_makes_the_same_branch_is_detected(parent: Path, tmp_
 def test_branch_of_excluded_examples_begins_before_the_first_of_them(parent: Path) -> None:
     before = resolve(Request(experiment="a/config.yaml"))
     order = TrainingOrder(before.config, parent)
-    # Of the examples of step 22, in the first epoch, one that no earlier step has.
-    rows = order.step(22).chosen
-    example = next(
-        row["example"] for row in rows if order.occurrences(row["example"], 30)[0]["step"] == 22
-    )
-    early = order.step(3).chosen[0]["example"]
-    assert find_first_use(order, [example], 30) == 22
-    assert find_first_use(order, [example, early], 30) == 3
-    assert find_branch_step(before, parent, [example], 30) == (20, 22)
-    assert find_branch_step(before, parent, [example], 21) == (20, None)
-    with raises("no-checkpoint", "--at"):
-        find_branch_step(before, parent, [early], 30)
+
+    def first_of(step: int) -> int:
+        """Returns an example of a step that no earlier step has."""
+        ids = (row["example"] for row in order.step(step).chosen)
+        return next(one for one in ids if order.occurrences(one, 30)[0]["step"] == step)
+
+    def branch_step(*examples: int) -> tuple[int, int | None]:
+        flags = (("", "task.train_data.exclude", str([*examples])),)
+        changed = resolve(Request(experiment="a/config.yaml", flags=flags))
+        return find_branch_step(parent, before, changed)
+
+    assert branch_step(first_of(22)) == (20, 22)
+    with raises("not-set", "--at"):
+        branch_step()
     # The checkpoint of step 20 is too late for an example of that step.
-    rows = order.step(20).chosen
-    late = next(
-        row["example"] for row in rows if order.occurrences(row["example"], 30)[0]["step"] == 20
-    )
-    with raises("no-checkpoint", "--at"):
-        find_branch_step(before, parent, [late], 30)
+    for step in (3, 20):
+        with raises("no-checkpoint", "--at"):
+            branch_step(first_of(22), first_of(step))
 
 
 def test_records_and_events_of_later_steps_stay_with_the_parent(parent: Path) -> None:

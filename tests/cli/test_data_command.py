@@ -130,33 +130,6 @@ def test_failed_get_lists_urls_and_checksums_on_one_screen(
     assert len(text.splitlines()) <= 24
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["gett"], "unknown-command", ""),
-        (["get"], "wrong-usage", ""),
-        (["get", "mnits"], "unknown-name", ""),
-        (["get", "mnist", "--from=ftp://x/y"], "wrong-type", "--from"),
-        (["get", "imagenet"], "not-supported", ""),
-    ],
-)
-def test_invalid_data_arguments_are_rejected(
-    arguments: list[str], code: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    fails(["data", *arguments], code, path)
-    assert [*tmp_path.iterdir()] == []
-
-
-@pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_data_help_shows_the_get_command(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["data", *arguments]) == 0
-    assert "runner data get NAME" in capsys.readouterr().out
-
-
 def test_data_command_imports_neither_tensorflow_nor_numpy(
     tmp_path: Path, without_tensorflow: dict[str, str]
 ) -> None:
@@ -181,7 +154,7 @@ def test_download_shows_a_progress_bar_on_a_terminal(tmp_path: Path) -> None:
         "import time\n"
         "from pathlib import Path\n"
         "from orbit_runner.datasets.download import fetch\n"
-        "from orbit_runner.reporting.progress.factory import make_progress\n"
+        "from orbit_runner.reporting.progress.lines import make_progress\n"
         "from orbit_runner.utils.log import note, phase\n"
         "with make_progress(title='data get toy').shown_scope():\n"
         "    phase('downloading toy.bin (500 kB)')\n"

@@ -48,11 +48,7 @@ def test_each_problem_of_a_config_is_an_object(
     ("arguments", "code", "path"),
     [
         (["runs", "nowhere"], "missing-file", "DIR"),
-        (["verify", "nowhere"], "no-checkpoint", "RUN"),
-        (["runs", "--limit=0"], "out-of-range", "--limit"),
         (["show", "--experiment=digitz"], "unknown-name", "--experiment"),
-        (["show", "--experimant=digits"], "unknown-flag", ""),
-        (["seen"], "wrong-usage", ""),
         (["shwo"], "unknown-command", ""),
     ],
 )

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from orbit_runner.cli.main import main
-from tests.support.problems import fails
 
 TRAIN_STEPS = """\
 trainer.train_steps
@@ -75,7 +74,3 @@ def test_json_output_contains_choices_and_defaults(capsys: pytest.CaptureFixture
     assert first["only_with"]["task.model.name"] == ["efficientnet"]
     assert (second["path"], second["default"]) == ("runtime.seed", 0)
     assert "value" not in second
-
-
-def test_unknown_setting_suggests_the_nearest_name() -> None:
-    fails(["help", "trainer.train_step"], "unknown-setting")

@@ -76,20 +76,6 @@ def test_export_uses_newest_checkpoint_and_average_weights_by_default(
     assert written == resolve(Request(experiment=str(run))).config
 
 
-@pytest.mark.slow
-def test_export_uses_the_requested_checkpoint_and_weights(
-    run: Path, tmp_path: Path, exported: Exported
-) -> None:
-    plain = exported(run, "--weights=plain", "--checkpoint=10", f"--to={tmp_path / 'to'}")
-    assert plain["path"] == str(tmp_path / "to/10")
-    assert plain["weights"] == "plain"
-    noted = json.loads((run / "checkpoints/ckpt-10.json").read_text())
-    assert plain["fingerprint"] == noted["weights"]
-    assert not (run / "export").exists()
-    average = exported(run, "--checkpoint=checkpoints/ckpt-10", f"--to={tmp_path / 'b'}")
-    assert average["fingerprint"] != plain["fingerprint"]
-
-
 def test_export_prints_path_and_signatures(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run)]) == 0
     out, err = capsys.readouterr()

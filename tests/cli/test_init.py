@@ -69,14 +69,9 @@ def test_it_prints_each_file_and_the_next_commands(
     assert sorted(line.split()[0] for line in lines[:-5]) == FILES
     assert all(len(line.split()) > 2 for line in lines[:-5])
     assert _files(here / "my own/churn") == FILES
-
-
-def test_json_has_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "a", "--name=churn", "--json"]) == 0
-
     found = json.loads(capsys.readouterr().out)
-    assert (found["directory"], found["name"]) == ("a", "churn")
-    assert sorted(found["files"]) == FILES
+    assert (found["directory"], found["name"], sorted(found["files"])) == ("a", "churn", FILES)
     assert found["next"] == ["cd a", "make test", "make run"]
 
 
@@ -149,24 +144,10 @@ def test_a_name_that_is_taken_is_refused(here: Path, name: str) -> None:
     assert main(["init", "c", f"--name=my_{name}"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "suggestion"),
-    [
-        ("a-b", "a_b"),
-        ("2x", "project_2x"),
-        ("größe", "gr_e"),
-        ("a_", "a"),
-        ("_", "project"),
-        ("", "project"),
-        ("json-", "my_json"),
-        ("a.b", "a_b"),
-        ("../b", "b"),
-    ],
-)
-def test_what_is_no_name_is_refused(here: Path, name: str, suggestion: str) -> None:
-    error = fails(["init", "x", f"--name={name}"], "not-allowed", "--name")
+@pytest.mark.parametrize("name", ["a-b", "2x", "größe", "a_", "_", "", "a.b", "../b"])
+def test_what_is_no_name_is_refused(here: Path, name: str) -> None:
+    fails(["init", "x", f"--name={name}"], "not-allowed", "--name")
 
-    assert str(error).endswith(f" --name={suggestion}")
     assert _files(here) == []
 
 
@@ -174,17 +155,9 @@ def test_a_project_in_the_current_directory_is_no_conflict(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(here))  # as `python -m` does
-    (here / "churn").mkdir()
+    (here / "churn/.git").mkdir(parents=True)  # It may be a new repository, too.
 
     assert main(["init", "churn"]) == 0
-
-
-def test_an_empty_directory_and_a_new_repository_are_fine(here: Path) -> None:
-    (here / "churn/.git").mkdir(parents=True)
-
-    assert main(["init", "churn"]) == 0
-
-    assert _files(here / "churn") == FILES
 
 
 @pytest.mark.parametrize(
@@ -199,8 +172,8 @@ def test_an_empty_directory_and_a_new_repository_are_fine(here: Path) -> None:
         ("gs://bucket/churn", "bad-path"),
         ("~nobody_here/churn", "bad-path"),
         ("", "not-set"),
-        ("日本", "bad-path"),
-        ("/", "bad-path"),
+        ("日本", "not-allowed"),
+        ("/", "not-allowed"),
     ],
 )
 def test_unusable_directory_is_rejected(here: Path, folder: str, code: str) -> None:

@@ -151,10 +151,13 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
 @pytest.mark.parametrize(
     ("arguments", "code", "path"),
     [
-        (["--workers=0"], "wrong-usage", ""),
-        (["--workers=-1"], "wrong-usage", ""),
+        (["--workers=0"], "out-of-range", "--workers"),
         (["digits", "--workers=abc"], "wrong-usage", ""),
-        (["digits", "--workers=2", "--gpus_per_worker=0"], "wrong-usage", ""),
+        (
+            ["digits", "--workers=2", "--gpus_per_worker=0"],
+            "out-of-range",
+            "--gpus_per_worker",
+        ),
         (["digits", "--workers=2", "--bandwidth=0"], "wrong-usage", ""),
         (["digits", "--workers=2", "--bandwidth=inf"], "wrong-usage", ""),
         (["digits", "--bandwidth=10"], "no-effect", "--bandwidth"),

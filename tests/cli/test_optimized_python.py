@@ -28,17 +28,10 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     "arguments",
     [
         ["run", "--experiment=digits", "--model_dir=a"],
-        ["inspect", "digits"],
-        ["verify", "run"],
         ["launch", "--workers=2", "--", "--experiment=digits", "--model_dir=a",
          "--distribution_strategy=multi_worker_mirrored"],
         ["export", "run"],
-        ["predict", "run", "a.png"],
-        ["reproduce", "run"],
-        ["replay", "run", "--step=5"],
         ["list", "--official"],
-        ["validate", "official/mock"],
-        ["--version"],
     ],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip

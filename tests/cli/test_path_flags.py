@@ -11,66 +11,10 @@ import orbit_runner
 from orbit_runner.cli.main import main
 from orbit_runner.run_directory.paths import unsuitable_directory_reason
 from tests.support import keras_models
-from tests.support.problems import check, error_of, fails, problems_of, raises
+from tests.support.problems import error_of, fails, raises
 from tests.sweep.sweep_files import TEXT
 
 _CLUSTER = ["--experiment=digits", "--distribution_strategy=multi_worker_mirrored"]
-_UNKNOWN = [
-    (["--experiment=digits", "--model_dir=hdfs://b/x"], "--model_dir"),
-    (["--experiment=hdfs://b/x"], "--experiment"),
-    (["--experiment=digits", "--config_file=hdfs://b/x.yaml"], "--config_file"),
-    (["--experiment=digits", "--gin_file=hdfs://b/x.gin"], "--gin_file"),
-    (["--experiment=digits", "--params_override=hdfs://b/x.yaml"], "--params_override"),
-    (["--experiment=digits", "--data_dir=hdfs://b/x"], "task.train_data.data_dir"),
-    (["--experiment=digits", "--task.init_checkpoint=hdfs://b/x"], "task.init_checkpoint"),
-    (["show", "--experiment=hdfs://b/x"], "--experiment"),
-    (["validate", "hdfs://b/x.yaml"], "FILE"),
-    (["show", "--experiment=digits", "--diff=hdfs://b/x"], "--diff"),
-    (["verify", "hdfs://b/x"], "RUN"),
-    (["reproduce", "hdfs://b/x"], "RUN"),
-    (["branch", "hdfs://b/x", "--at=1", "--model_dir=b"], "RUN"),
-    (["why", "runs/a", "hdfs://b/x"], "B"),
-    (["export", "hdfs://b/x"], "RUN"),
-    (["export", "runs/a", "--to=hdfs://b/x"], "--to"),
-    (["predict", "hdfs://b/x", "a.png"], "WHERE"),
-    (["init", "hdfs://b/x"], "DIR"),
-    (["data", "get", "mnist", "--dir=hdfs://b/x"], "--dir"),
-    (["data", "get", "mnist", "--from=hdfs://b/x"], "--from"),
-]
-_LOCAL_ONLY = [
-    (["reproduce", "runs/a", "--model_dir=gs://b/x"], "--model_dir"),
-    (["branch", "gs://b/x", "--at=1", "--model_dir=b"], "RUN"),
-    (["branch", "runs/a", "--at=1", "--model_dir=gs://b/x"], "--model_dir"),
-    (["predict", "runs/a", "--checkpoint=gs://b/x", "a.png"], "--checkpoint"),
-    (["export", "runs/a", "--to=gs://b/x"], "--to"),
-    (["export", "gs://b/x"], "--to"),
-    (["init", "gs://b/x"], "DIR"),
-    (["data", "get", "mnist", "--dir=gs://b/x"], "--dir"),
-    (["data", "get", "mnist", "--from=gs://b/x"], "--from"),
-    (["launch", "--workers=2", "--logs=gs://b/x", "--", *_CLUSTER], "--logs"),
-    (["launch", "--workers=2", "--", *_CLUSTER, "--model_dir=gs://b/x"], "--model_dir"),
-    (["show", "--experiment=digits", "--runtime.xla_cache_dir=gs://b/x"], "runtime.xla_cache_dir"),
-    (
-        ["show", "--experiment=digits", "--trainer.best_checkpoint_export_subdir=gs://b/x"],
-        "trainer.best_checkpoint_export_subdir",
-    ),
-]
-
-
-@pytest.mark.parametrize(("arguments", "where"), [*_UNKNOWN, *_LOCAL_ONLY], ids=str)
-def test_unsupported_path_is_rejected_and_error_names_the_argument(
-    arguments: Sequence[str],
-    where: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    problems = problems_of(error_of(arguments))
-
-    assert problems[0].path == where
-    check(problems, *((problem.code, problem.path) for problem in problems))  # their texts
-    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("command", [["verify"], ["--experiment=digits", "--model_dir"]])

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +16,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.cli import predictions
 from orbit_runner.cli.commands.predict import _checked_indexes_scope
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
@@ -31,23 +29,6 @@ RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
        "--train_steps=150", "--task.model.hidden_units=[16]",
        "--trainer.export_subdir=export"]  # fmt: skip
 SET = load_digits(split="test").arrays
-
-
-def test_progress_of_the_same_count_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last batch of a slow prediction may be logged just before the end."""
-    seconds = iter([0.0, 3.0, 3.1, 4.0, 5.0])
-    lines: list[str] = []
-    monkeypatch.setattr(predictions, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    monkeypatch.setattr(predictions, "detail", lines.append)
-    log = predictions._ProgressLog()
-    log._is_enabled = True
-
-    log.add(31)  # After 3 seconds.
-    log.end()
-    assert [line.split(",")[0] for line in lines] == ["31 items predicted"]
-    log.add(9)
-    log.end()
-    assert [line.split(",")[0] for line in lines[1:]] == ["40 items predicted"]
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +91,6 @@ def test_images_of_a_directory_are_predicted_in_order(
         assert chances == sorted(chances, reverse=True)
         assert 0 < sum(chances) <= 1 + 1e-5
         assert all(each["label"] == str(each["class"]) for each in one["predictions"])
-
-
-def test_probabilities_of_all_classes_sum_to_one(made: Path, predicted: Predicted) -> None:
-    _, lines, _ = predicted("--top_k", "99", made / "run/export", made / "images/00.png", "--json")
-    (one,) = map(json.loads, lines)
-    assert len(one["predictions"]) == 10
-    assert sum(each["probability"] for each in one["predictions"]) == pytest.approx(1, abs=1e-4)
 
 
 def test_text_output_has_one_aligned_line_per_image(made: Path, predicted: Predicted) -> None:
@@ -201,22 +175,6 @@ def test_images_of_other_sizes_and_colors_are_converted(
     assert _labels(lines) == [str(SET["label"][0])] * 3
     first, _, third = (json.loads(line)["predictions"] for line in lines)
     assert first[0]["probability"] == pytest.approx(third[0]["probability"], abs=0.05)
-
-
-def test_exported_model_needs_neither_run_nor_data(
-    made: Path, tmp_path: Path, predicted: Predicted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(made / "run/export/150", tmp_path / "model")
-
-    def fails(**unused: Any) -> None:
-        raise AssertionError("the data set was read")
-
-    expected = predicted(made / "run/export", made / "images", "--json")
-    monkeypatch.setattr("orbit_runner.datasets.scikit_learn.read_table", fails)
-    from orbit_runner.tasks.image_classification import sources
-
-    sources._load_cached.cache_clear()
-    assert predicted(tmp_path / "model", made / "images", "--json")[:2] == expected[:2]
 
 
 def test_task_without_a_predictor_is_rejected(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -123,21 +122,6 @@ def test_written_config_loads_as_the_same_config(
     given = resolve(Request(experiment="digits", flags=TWIN)).config
     assert resolve(Request(experiment="a")).config == follow_run(given, 100).replace(name="digits")
     assert (folder / "a" / "config.yaml").read_text().startswith("# Made by: runner --exp")
-
-
-@pytest.mark.slow
-def test_changed_config_is_recorded_if_it_is_allowed(
-    twins: tuple[Path, list[dict[str, Any]]], tmp_path: Path
-) -> None:
-    shutil.copytree(twins[0] / "a", tmp_path / "a")
-    changed = ["--experiment=a", "--model_dir=a", "--seed=18", "--train_steps=130"]
-    done = warm_runner.run(*changed, "--resume=override", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["step"] == 130
-    assert "training from step 100 to 130" in done.stderr
-    assert resolve(Request(experiment=str(tmp_path / "a"))).config.runtime.seed == 18
-    attempts = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
-    assert [attempt["outcome"] for attempt in attempts] == ["done", "done"]
 
 
 def test_eval_mode_reports_the_same_accuracy_as_training(
@@ -341,27 +325,3 @@ def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path: Path) -
     assert "\x1b" not in out
     assert re.search(r"accuracy +0\.\d{4}", out)
     assert "weights              sha256 " in out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("beside", ["true", "false"])
-def test_checkpoints_are_complete_at_exit_with_and_without_async_saving(
-    cli: Cli, beside: str, tmp_path: Path
-) -> None:
-    done = cli(
-        *MLP,
-        "--train_steps=60",
-        "--trainer.checkpoint_interval=20",
-        f"--enable_async_checkpointing={beside}",
-        "--distribution_strategy=mirrored",
-        "--runtime.num_virtual_devices=2",
-        "--model_dir=a",
-        "--json",
-    )
-    assert done.returncode == 0, done.stderr
-    again = cli("--experiment=a", "--model_dir=a", "--mode=eval", "--json")
-    assert again.returncode == 0, again.stderr
-    first, second = json.loads(done.stdout), json.loads(again.stdout)
-    assert first["fingerprint"] == second["fingerprint"]
-    (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
-    assert attempt["replicas"] == 2

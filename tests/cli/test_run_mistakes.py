@@ -1,9 +1,7 @@
 """`runner run` given bad input: exit code 2, one message on standard error, no traceback."""
 
-import gzip
 import json
 import re
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,104 +12,6 @@ from orbit_runner.launch import LAUNCHED
 from tests.support.problems import check, error_of, fails, problems_of
 
 Refused = Callable[..., str]
-
-
-def _mnist(folder: Path, *, truncated: bool) -> None:
-    folder.mkdir()
-    for name, count in (("train", 50), ("t10k", 20)):
-        images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + bytes(count * 784)
-        labels = struct.pack(">4BI", 0, 0, 8, 1, count) + bytes(count)
-        if truncated and name == "train":
-            images = images[:-5]
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(images)
-        with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz", "wb") as file:
-            file.write(labels)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (
-            ["--experiment=digits", "--task.model.dropout_rat=0.1"],
-            "unknown-setting",
-            "task.model.dropout_rat",
-        ),
-        (
-            ["--experiment=digits", "--config_file=typo.yaml"],
-            "unknown-setting",
-            "trainer.optimizer_config.optimizer.adam.beta1",
-        ),
-        (
-            ["--experiment=digits", "--train_steps=abc"],
-            "wrong-type",
-            "trainer.train_steps",
-        ),
-        (
-            ["--experiment=digits", "--params_override=task.name=image_clasification"],
-            "unknown-name",
-            "task.name",
-        ),
-        (["--experiment=digts"], "unknown-name", "--experiment"),
-        (
-            ["--experiment=digits", "--distribution_strategy=miror"],
-            "not-allowed",
-            "runtime.distribution_strategy",
-        ),
-        (["--experiment=digits", "--mode=trian"], "not-allowed", "--mode"),
-        (
-            ["--experiment=digits", "--config_file=twice.yaml"],
-            "set-twice",
-            "trainer.train_steps",
-        ),
-        (
-            [
-                "--experiment=digits",
-                "--distribution_strategy=mirrored",
-                "--runtime.num_virtual_devices=3",
-                "--task.validation_data.global_batch_size=129",
-            ],
-            "not-divisible",
-            "task.train_data.global_batch_size",
-        ),
-        (
-            ["--experiment=mnist", "--data_dir=truncated"],
-            "damaged-file",
-            "task.train_data.data_dir",
-        ),
-        (["--experiment=digits", "--model_dir=/proc/x"], "not-writable", "--model_dir"),
-        (["--experiment=digits", "--model_dir=a_file/x"], "not-writable", "--model_dir"),
-        (["--experiment=digits", "--model_dir=a_file"], "bad-path", "--model_dir"),
-        (["--experiment=digits", "--resume=overide"], "wrong-usage", ""),
-        (
-            ["--experiment=digits", "--mode=eval", "--model_dir=empty"],
-            "no-checkpoint",
-            "--model_dir",
-        ),
-        (
-            ["--experiment=digits", "--train_steps=0", "--train_epochs=0"],
-            "not-set",
-            "trainer.train_steps",
-        ),
-    ],
-    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
-)
-@pytest.mark.usefixtures("no_tensorflow")
-def test_invalid_settings_are_rejected_before_importing_tensorflow(
-    arguments: list[str],
-    code: str,
-    path: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "typo.yaml").write_text(
-        "trainer:\n  optimizer_config:\n    optimizer:\n      adam: {beta1: 0.5}\n"
-    )
-    (tmp_path / "twice.yaml").write_text("trainer:\n  train_steps: 5\n  train_steps: 6\n")
-    (tmp_path / "a_file").write_text("")
-    _mnist(tmp_path / "truncated", truncated=True)
-    fails(arguments, code, path)
-    assert not (tmp_path / "runs").exists()
 
 
 def test_all_errors_are_reported_in_one_message(

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from orbit_runner.cli.main import main
-from tests.support.problems import fails
 
 TASK = """
 import dataclasses
@@ -55,18 +54,6 @@ def test_imported_tasks_are_described(
     horizon = found["SchemaTaskConfig"]["properties"]["horizon"]
     assert (horizon["description"], horizon["minimum"]) == ("days to look ahead", 1)
     assert "horizon" in found["AnyTaskConfig"]["properties"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["--import=no_such_module"], "import-failed", "imports"),
-        (["--experiment=digit"], "unknown-name", "--experiment"),
-        (["digits"], "unknown-flag", ""),
-    ],
-)
-def test_mistakes_are_reported(arguments: list[str], code: str, path: str) -> None:
-    fails(["show", "--schema", *arguments], code, path)
 
 
 @pytest.mark.slow

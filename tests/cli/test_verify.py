@@ -111,45 +111,72 @@ def test_verify_checks_only_the_given_part_of_a_run(
     assert "made with a different config" in _line_of(out, names[0])
 
 
-def test_flipped_bit_in_checkpoint_data_is_detected(run: Path, verified: Verified) -> None:
-    _flip(_data(run, 20), 700)
-    code, out = verified(run)
-    assert code == 4
-    assert "ckpt-20.data-00000-of-00001 has changed" in _line_of(out, NAMES[1])
-    assert _line_of(out, NAMES[0]).endswith("  intact")
-    assert out.splitlines()[-1] == f"{run}: 1 of 4 damaged"
-
-
-def test_flipped_bit_in_best_checkpoint_is_detected(run: Path, verified: Verified) -> None:
-    _flip(run / "best/best-30.index", 100)
-    code, out = verified(run)
-    assert code == 4
-    assert "best-30.index has changed" in _line_of(out, "best/best-30")
-
-
-def test_truncated_checkpoint_file_is_detected(run: Path, verified: Verified) -> None:
+def _truncate(run: Path) -> None:
     size = _data(run, 10).stat().st_size
     with _data(run, 10).open("r+b") as file:
         file.truncate(size - 1)
+
+
+def _edit(run: Path, **values: object) -> None:
+    change_record(run / "checkpoints/ckpt-20.json", **values)
+
+
+# What is damaged, the checkpoint, and what is said about it.
+DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "a bit of the data": (
+        lambda run: _flip(_data(run, 20), 700),
+        NAMES[1],
+        "ckpt-20.data-00000-of-00001 has changed",
+    ),
+    "a bit of the best one": (
+        lambda run: _flip(run / "best/best-30.index", 100),
+        "best/best-30",
+        "best-30.index has changed",
+    ),
+    "the end of the data": (_truncate, NAMES[0], " bytes instead of "),
+    "the index": (
+        lambda run: (run / "checkpoints/ckpt-30.index").unlink(),
+        NAMES[2],
+        "ckpt-30.index is missing",
+    ),
+    "the weights of the record": (
+        lambda run: _edit(run, weights="0" * 64),
+        NAMES[1],
+        " on disk, 000000000000 in its record",
+    ),
+    "the state of the record": (
+        lambda run: _edit(run, state="0" * 64),
+        NAMES[1],
+        " on disk, 000000000000 in its record",
+    ),
+    "the step of the record": (
+        lambda run: _edit(run, step=21),
+        NAMES[1],
+        "ckpt-20.json is the record of step 21",
+    ),
+    "the syntax of the record": (
+        lambda run: (run / "checkpoints/ckpt-10.json").write_text("{"),
+        NAMES[0],
+        "ckpt-10.json cannot be read",
+    ),
+    "the type of the record": (
+        lambda run: (run / "checkpoints/ckpt-10.json").write_text("[]"),
+        NAMES[0],
+        "expected a JSON object",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_damage_is_found_in_one_checkpoint(what: str, run: Path, verified: Verified) -> None:
+    damage, name, said = DAMAGES[what]
+    damage(run)
     code, out = verified(run)
     assert code == 4
-    assert f"has {size - 1:,} bytes instead of {size:,}" in _line_of(out, NAMES[0])
-
-
-def test_missing_checkpoint_index_is_reported(run: Path, verified: Verified) -> None:
-    (run / "checkpoints/ckpt-30.index").unlink()
-    code, out = verified(run)
-    assert code == 4
-    assert _line_of(out, NAMES[2]).endswith("ckpt-30.index is missing")
-
-
-@pytest.mark.parametrize("what", ["weights", "state"])
-def test_edited_fingerprint_in_record_is_detected(what: str, run: Path, verified: Verified) -> None:
-    record = change_record(run / "checkpoints/ckpt-20.json", **{what: "0" * 64})
-    code, out = verified(run)
-    assert code == 4
-    expected = f"{what} {record[what][:12]} on disk, 000000000000 in its record"
-    assert _line_of(out, NAMES[1]).endswith(expected)
+    assert said in _line_of(out, name)
+    others = {*NAMES, "best/best-30"} - {name}
+    assert all(_line_of(out, other).endswith("  intact") for other in others)
+    assert out.splitlines()[-1] == f"{run}: 1 of 4 damaged"
 
 
 def test_swapped_checkpoint_files_with_matching_file_records_are_detected(
@@ -166,26 +193,6 @@ def test_swapped_checkpoint_files_with_matching_file_records_are_detected(
     code, out = verified(run)
     assert code == 4
     assert re.search(r"weights \w{12} on disk, \w{12} in its rec", _line_of(out, NAMES[1]))
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("{", "ckpt-10.json cannot be read"), ("[]", "expected a JSON object")],
-)
-def test_invalid_checkpoint_record_is_reported(
-    text: str, said: str, run: Path, verified: Verified
-) -> None:
-    (run / "checkpoints/ckpt-10.json").write_text(text)
-    code, out = verified(run)
-    assert code == 4
-    assert said in _line_of(out, NAMES[0])
-
-
-def test_checkpoint_record_for_another_step_is_reported(run: Path, verified: Verified) -> None:
-    change_record(run / "checkpoints/ckpt-20.json", step=21)
-    code, out = verified(run)
-    assert code == 4
-    assert "ckpt-20.json is the record of step 21" in _line_of(out, NAMES[1])
 
 
 def test_checkpoints_made_with_a_different_config_are_reported(
@@ -234,18 +241,13 @@ def test_checkpoints_written_by_plain_tensorflow_are_verified(
     import tensorflow as tf
 
     tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "model.ckpt-7"))
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tf.compat.v1.get_variable("by_name", initializer=2.0)
-        session.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.train.Saver().save(session, str(tmp_path / "old-3"))
     code, out = verified(tmp_path)
     assert code == 0
     assert _line_of(out, "model.ckpt-7").endswith("  no fingerprint")
-    assert _line_of(out, "old-3").endswith("  no fingerprint")
-    _flip(tmp_path / "old-3.data-00000-of-00001", 0)
-    code, out = verified(tmp_path / "old-3")
+    _flip(tmp_path / "model.ckpt-7.data-00000-of-00001", 0)
+    code, out = verified(tmp_path / "model.ckpt-7")
     assert code == 4
-    assert "cannot be read: " in _line_of(out, "old-3")
+    assert "cannot be read: " in _line_of(out, "model.ckpt-7")
 
 
 def test_verify_modifies_no_file(run: Path, verified: Verified) -> None:

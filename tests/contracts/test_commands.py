@@ -23,7 +23,6 @@ from orbit_runner.cli.main import GROUPS, main
 from tests.support.command_examples import (
     Outcome,
     all_commands,
-    command_words,
     write_inputs,
 )
 
@@ -49,7 +48,7 @@ def words(
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command.examples[0])
     write_inputs(command, arguments, tmp_path, finished_run)
-    return [*command_words(command), *arguments]
+    return [command.name, *arguments]
 
 
 def test_every_command_is_in_one_group() -> None:
@@ -77,7 +76,7 @@ def test_help_fits_in_a_terminal_of_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
-        main([*command.name.split(), "--help"])
+        main([command.name, "--help"])
     text = capsys.readouterr().out.partition("\nexamples:\n")[0]
 
     assert [line for line in text.splitlines() if len(line) > 80] == []
@@ -88,14 +87,14 @@ def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as done:
-        main([*command.name.split(), "--help"])
+        main([command.name, "--help"])
     text = capsys.readouterr().out
     assert done.value.code == 0
 
     head, _, shown = text.partition("\nexamples:\n")
     assert command.examples
     for example, line in zip(command.examples, shown.splitlines(), strict=True):
-        assert line.startswith(f"  runner {command_words(command)[0]}")
+        assert line.startswith(f"  runner {command.name} ")
         assert line.endswith(example)
         command.parse(command.parser(), shlex.split(example))
     flat = " ".join(head.split())
@@ -120,7 +119,7 @@ def test_every_path_is_declared(command: Command) -> None:
 def test_flags_are_completed(command: Command) -> None:
     flags = {option for action in command.parser().arguments for option in action.option_strings}
 
-    assert {*candidates(" ".join(["runner", *command_words(command), "--"]))} & flags
+    assert {*candidates(f"runner {command.name} --")} & flags
 
 
 def test_unknown_flag_is_rejected_with_the_nearest_one(
@@ -131,7 +130,7 @@ def test_unknown_flag_is_rejected_with_the_nearest_one(
     option = next((option for option in options if option not in ("-h", "--help")), "")
     misspelled = f"{option or '--unknown'}x"
 
-    message = refusal([*words[: len(command_words(command))], misspelled, *words[1:]], capsys)
+    message = refusal([words[0], misspelled, *words[1:]], capsys)
 
     assert f"unknown flag {misspelled}" in message
     assert not option or "; did you mean '--" in message

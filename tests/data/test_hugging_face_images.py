@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from pyarrow import feather
 
-from orbit_runner.data.hugging_face.images import HuggingFaceImages, load
+from orbit_runner.data.hugging_face import HuggingFaceImages, load
 from orbit_runner.data.images.dataset import join_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images

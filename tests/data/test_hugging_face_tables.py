@@ -12,8 +12,8 @@ import pyarrow
 import pytest
 from pyarrow import feather, ipc
 
-from orbit_runner.data.hugging_face import tables
-from orbit_runner.data.hugging_face.tables import HuggingFaceTable
+from orbit_runner.data import hugging_face
+from orbit_runner.data.hugging_face import HuggingFaceTable
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableOptions
@@ -53,7 +53,7 @@ def open_table(
 def test_columns_are_read_exactly_through_all_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(hugging_face, "BLOCK_ROWS", 7)
     paths = save_to_disk(tmp_path / "fruit", make_table(), FEATURES, sizes=(21, 4, 20))
     dataset = open_table(tmp_path / "fruit")
     assert dataset.kinds == {
@@ -152,7 +152,7 @@ def test_what_the_package_saves_is_read(tmp_path: Path) -> None:
         assert source.columns["size"].values.tolist() == part["size"][:]
         kinds = [source.columns["kind"].text(row) for row in range(len(part))]
         assert kinds == [NAMES[kind] for kind in part["kind"]]
-        assert len(dataset.saved.files) == (2 if name == "train" else 1)
+        assert len(dataset.tables) == (2 if name == "train" else 1)
 
 
 def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path: Path) -> None:

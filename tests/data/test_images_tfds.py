@@ -12,14 +12,14 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.order.sharding import replica_slices
-from orbit_runner.data.tfds.images import load
-from orbit_runner.data.tfrecord.example_reader import RecordNames
-from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
+from orbit_runner.data.tfds import load
+from orbit_runner.data.tfrecord.pipeline import RecordNames, evaluation_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 from tests.support.images import photo, write_tfds
 from tests.support.problems import raises
 from tests.support.tfds import TEXT, features_json
+from tests.support.tfrecords import eval_records
 
 _SIZES = (70, 3, 130)
 
@@ -84,7 +84,7 @@ def test_default_split_falls_back_to_test_without_validation(folder: Path) -> No
 def test_a_dataset_is_described_without_tensorflow(folder: Path) -> None:
     code = (
         "import sys\n"
-        "from orbit_runner.data.tfds.images import load\n"
+        "from orbit_runner.data.tfds import load\n"
         f"source = load(tfds_name='toy', split='train[70:]', data_dir={str(folder)!r})\n"
         "print(source.size, source.labels, 'tensorflow' in sys.modules)"
     )

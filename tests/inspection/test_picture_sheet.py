@@ -38,16 +38,6 @@ def test_small_pictures_are_enlarged_by_a_whole_factor() -> None:
     assert np.array_equal(sheet[::6, ::6], np.round(images[0, :, :, 0] / 63 * 255))
 
 
-def test_captions_are_drawn_below_the_pictures() -> None:
-    images = np.zeros((2, 48, 48, 1), np.uint8)
-
-    sheet = picture_sheet(images, ["1", "10"])
-
-    below = sheet[52:66, :, 0] < 255
-    assert 0 < below[:, 4:52].sum() < below[:, 56:104].sum()
-    assert not below[:, 52:56].any()
-
-
 def test_png_file_decodes_to_the_sheet() -> None:
     sheet = picture_sheet(_RANDOM.integers(0, 256, (3, 8, 8, 3)).astype(np.uint8))
 

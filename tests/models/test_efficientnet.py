@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.models.efficientnet import efficientnet
+from orbit_runner.models.imagenet import efficientnet
 from tests.support.keras_models import total_size
 
 

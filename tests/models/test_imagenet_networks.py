@@ -16,9 +16,7 @@ import tf_keras
 from orbit_runner.registry import IMAGE_MODELS
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    "resnet_v1": {"depth": 18, "version": 1},
-    "resnet_v1.5": {"depth": 18, "version": 1.5},
-    "resnet_v2": {"depth": 18, "version": 2},
+    "resnet": {"depth": 18},
     "vit": {"model_name": "vit-ti16"},
     "efficientnet": {"model_id": "b0"},
     "application": {"application": "MobileNetV2"},
@@ -27,7 +25,7 @@ _SIZE, _CLASSES = 32, 7
 
 
 def _build(kind: str, **options: Any) -> tf_keras.Model:
-    builder = IMAGE_MODELS.get(kind.split("_v")[0]).load()
+    builder = IMAGE_MODELS.get(kind).load()
     shape = {"input_shape": (_SIZE, _SIZE, 3), "num_classes": _CLASSES}
     return builder(**(shape | _OPTIONS[kind] | options))
 

@@ -105,8 +105,6 @@ def test_lines_fit_any_width(phase: str, detail: str, make_run: MakeRun) -> None
 def test_before_training_a_spinner_and_the_time_of_the_phase_are_shown() -> None:
     view = View(History(), "digits · train", "a", phase="importing tensorflow", since=10.0)
     assert [line.plain for line in lines(view, 40, 73.2)][1] == "⠦ importing tensorflow  1:03"
-    view.ascii = True
-    assert [line.plain for line in lines(view, 40, 73.2)][1] == "- importing tensorflow  1:03"
 
 
 def test_download_has_a_bar_and_its_detail() -> None:
@@ -126,7 +124,7 @@ def test_phase_during_training_is_shown_only_if_it_lasts(
 _PROGRAM = """
 import sys, time
 from tests.reporting.conftest import run_of
-from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.utils.log import note
 
 run, progress = run_of(step=12_400), make_progress(title="a title", place="a/place")
@@ -144,9 +142,7 @@ with progress.shown_scope():
 _SHOWN_AGAIN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
 
 
-def _terminal_output(
-    end: str, *, columns: int = 80, narrower: int = 0, **environment: str
-) -> tuple[str, str, int]:
+def _terminal_output(end: str, *, columns: int = 80, **environment: str) -> tuple[str, str, int]:
     """Runs the program in a pseudo-terminal; returns its stderr, its stdout and its exit code."""
     leader, follower = pty.openpty()
     _resize(leader, columns)
@@ -160,9 +156,6 @@ def _terminal_output(
     os.close(follower)
     # A frame may have been drawn before all values of the loop were stored.
     shown = _read(leader, lambda text: re.search("ready.*loss 0.4213.*left", text, re.DOTALL))
-    if narrower:
-        _resize(leader, narrower)
-        shown += _read(leader, lambda text: "left" in text)
     assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.close()
@@ -225,12 +218,3 @@ def test_no_color_is_respected() -> None:
     shown, _, _ = _terminal_output("pass", NO_COLOR="1")
     assert "step 12,400" in shown
     assert "\x1b[36m" not in shown
-
-
-@pytest.mark.slow
-def test_narrower_terminal_erases_the_rows_that_it_wrapped() -> None:
-    up = "\x1b[1A\x1b[2K"
-    shown, _, _ = _terminal_output("pass", columns=80, narrower=40)
-    # Four lines, of which three take two rows of 40 columns.
-    assert shown.count(f"\r\x1b[2K{up * 3}\r\x1b[2K{up * 3}\x1b[1ma title") == 1
-    assert "epoch" not in shown[shown.rindex("a title") :]

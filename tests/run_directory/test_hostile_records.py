@@ -18,20 +18,18 @@ from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.jobs.finetune import newest_checkpoint
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.config import written_settings
-from orbit_runner.run_directory.config_values import read_setting, read_settings
+from orbit_runner.run_directory.config import read_setting, read_settings, written_settings
 from orbit_runner.run_directory.data_record import DataRecord, has_record
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import (
     read_curves,
+    read_divergence,
     read_last_records,
     read_recoveries,
-    read_skipped_steps,
 )
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.sweep.results import read_results
-from orbit_runner.utils.files import cut_records, recorded_steps, repair_records
+from orbit_runner.utils.files import cut_records, read_lines, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.damage import change_record
 from tests.support.problems import raises
@@ -61,9 +59,9 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(LINES) + "\n")
     assert read_curves(path)[("train", "loss")][5] == 0.5
-    assert read_skipped_steps(path) == ()
+    assert read_divergence(path) is None
     assert read_recoveries(path) == [(1, 0)]
-    assert {step for step, _ in recorded_steps(path)} == {3, 4, 5}
+    assert {record["step"] for record in read_lines(path)} == {3, 4, 5}
     assert [*read_history(tmp_path).losses] == []
     assert read_summary(tmp_path).metrics["loss"] == 0.5
     repair_records(path, lambda note: None)
@@ -142,20 +140,13 @@ def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
     assert read_setting(tmp_path, "name") is None
 
 
-@pytest.mark.parametrize("text", [DEEP, "{}", "5", '{"best": 0, "trials": [{}]}'])
-def test_results_of_a_sweep_that_cannot_be_read_are_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text(text)
-    with raises("unreadable-file"):
-        read_results(tmp_path)
-
-
 def _read_everything(run: Path) -> None:
     """Calls all functions that read the files of a run; none of them raises an error."""
     metrics, checkpoints = run / "metrics.jsonl", CheckpointFolder(run / "checkpoints")
     assert read_curves(metrics) == {}
     assert read_last_records(metrics) == {}
-    assert recorded_steps(metrics) == set()
-    assert read_skipped_steps(metrics) == ()
+    assert [*read_lines(metrics)] == []
+    assert read_divergence(metrics) is None
     assert read_recoveries(metrics) == [(1, 0)]
     assert read_history(run).ends == []
     assert read_summary(run).metrics == {}
@@ -168,8 +159,6 @@ def _read_everything(run: Path) -> None:
     assert written_settings(run) is None
     assert newest_checkpoint(run) is None
     assert read_holder(run) is None
-    with raises("unreadable-file"):
-        read_results(run)
     with raises("not-writable", "--model_dir"):
         RunLock(run).acquire()
     with pytest.raises(OSError, match="is a named pipe"):

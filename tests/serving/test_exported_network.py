@@ -12,7 +12,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
 from orbit_runner.errors import RunnerError
 from orbit_runner.serving.export import export_all
-from orbit_runner.serving.export_directory import contains_export, find_export
+from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.loader import load_export, load_scope
 from orbit_runner.serving.network import describe_spec, parse_spec
 from orbit_runner.tasks.adapter import adapt
@@ -106,20 +106,6 @@ def test_saved_model_of_the_last_step_comes_before_other_formats(
     assert find_export(tmp_path) == (expected and tmp_path / expected)
     for name in filter(None, [expected]):
         assert find_export(tmp_path / name) == tmp_path / name
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        (["config.yaml", "checkpoints/a", "export/5/saved_model.pb"], False),
-        (["config.yaml", "checkpoints/a", "export/5-litert/model.tflite"], False),
-        (["saved_model.pb", "assets.extra/config.yaml"], True),
-        (["config.yaml", "export.json", "model.tflite"], True),
-        (["5-keras/config.yaml", "5-keras/model.keras"], True),
-    ],
-)
-def test_files_of_an_export_are_told_from_those_of_a_run(names: list[str], expected: bool) -> None:
-    assert contains_export(names) == expected
 
 
 @pytest.mark.parametrize("shape", [[], [None], [None, 8, 8, 1]])

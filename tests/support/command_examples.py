@@ -90,14 +90,9 @@ def _stop(*args: object) -> NoReturn:
     raise Stopped("other processes or machines")
 
 
-def command_words(command: Command) -> list[str]:
-    """Returns the words of a command's name."""
-    return command.name.split()
-
-
 def all_commands() -> list[Command]:
     """Returns every command."""
-    return [command for name in COMMANDS for command in load_command(name).commands]
+    return [*map(load_command, COMMANDS)]
 
 
 def write_inputs(command: Command, arguments: list[str], folder: Path, run: Path) -> None:
@@ -154,7 +149,7 @@ def run_example(command: Command, example: str, way: str, folder: Path, run: Pat
     inputs = folder
     with _working_directory(folder):
         write_inputs(command, arguments, folder, run)
-    words = [*command_words(command), *arguments]
+    words = [command.name, *arguments]
     if way == "json":
         at = words.index("--") if "--" in words else len(words)
         words.insert(at, "--json")

@@ -22,7 +22,7 @@ class FaultyConfig(ToyConfig):
     """Settings of the toy with a fault."""
 
     num_examples: int = field(20_000, ge=1, help="size of both sets")
-    fault: str = field("feature", help="feature, label, zero, or none")
+    fault: str = field("feature", help="feature, label, zero, large, slot, or none")
     bad_examples: list[int] = field((5003,), help="the examples with the fault")
 
 
@@ -41,6 +41,10 @@ class FaultyToy(ToyTask):
         features, rows = np.abs(features) + 0.5, list(self.task_config.bad_examples)
         if self.task_config.fault == "label":
             labels[rows] = np.nan
+        elif self.task_config.fault == "large":
+            labels[rows] = 1e4
+        elif self.task_config.fault == "slot":  # Only the square of the gradient overflows.
+            features[rows], labels[rows] = np.exp(80.0), 1e19
         elif self.task_config.fault != "none":
             features[rows] = 0.0 if self.task_config.fault == "zero" else np.nan
         return features, labels
@@ -68,9 +72,8 @@ def first_bad_step(config: ExperimentConfig, model_dir: Path, strategy: str) -> 
     task = TASKS.get(config.task.name).load()(config.task)
     run = session_of(config, model_dir, make_strategy(strategy), task=task)
     assert run.trainer is not None
-    assert run.trainer.finite_check is not None
     run.checkpoints.restore_or_initialize(run.task)
-    with run.strategy.scope(), run.trainer.finite_check.paused_scope():
+    with run.strategy.scope():
         while run.step < config.trainer.train_steps:
             loss = run.trainer.train(tf.constant(1))["training_loss"]
             values = [loss, *(weight.numpy() for weight in run.model.weights)]

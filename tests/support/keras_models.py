@@ -168,13 +168,6 @@ class Squared(tf_keras.losses.Loss):
         return squared(y_true, y_pred)
 
 
-class Summed(Squared):
-    """A loss that adds up the losses of a batch."""
-
-    def __init__(self) -> None:
-        super().__init__(reduction="sum")
-
-
 class LargestOutput(tf_keras.metrics.Mean):
     """The mean of the largest output of each example."""
 

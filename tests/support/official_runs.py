@@ -8,7 +8,7 @@ from typing import Any
 import tf_keras
 
 from orbit_runner.determinism.numerics import configure_numerics
-from orbit_runner.model_garden.provider import from_model_garden
+from orbit_runner.model_garden.loading import from_model_garden
 from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train_lib import run_experiment

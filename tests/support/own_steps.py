@@ -24,14 +24,6 @@ def labeled() -> tuple[np.ndarray, np.ndarray]:
     return x, x[:, :_CLASSES].argmax(axis=1)
 
 
-def triplets() -> dict[str, np.ndarray]:
-    """Returns points, each with one of the same and one of another class."""
-    rng = np.random.default_rng(0)
-    anchors = rng.normal(size=(64, 4)).astype(np.float32)
-    noise = rng.normal(scale=0.1, size=(64, 4)).astype(np.float32)
-    return {"anchor": anchors, "positive": anchors + noise, "negative": -anchors}
-
-
 class GAN(keras.Model):
     """A generator and a discriminator, each with an optimizer and the mean of its loss."""
 
@@ -253,58 +245,6 @@ def distiller() -> keras.Model:
         student_loss_fn=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         distillation_loss_fn=keras.losses.KLDivergence(),
     )
-    return model
-
-
-class Siamese(keras.Model):
-    """An embedding that is trained on triplets."""
-
-    def __init__(self, embedding: keras.Model, margin: float = 0.5) -> None:
-        super().__init__()
-        self.embedding = embedding
-        self.margin = margin
-        self.loss_tracker = keras.metrics.Mean(name="loss")
-
-    def call(self, inputs: Any) -> Any:
-        """Returns the squared distances to the positive and the negative example."""
-        anchor = self.embedding(inputs["anchor"])
-        distances = [
-            ops.sum(ops.square(anchor - self.embedding(inputs[name])), axis=-1)
-            for name in ("positive", "negative")
-        ]
-        return ops.stack(distances, axis=-1)
-
-    def _loss(self, data: Any) -> Any:
-        distances = self(data)
-        return ops.mean(ops.maximum(distances[:, 0] - distances[:, 1] + self.margin, 0.0))
-
-    @property
-    def metrics(self) -> list[Any]:
-        """The mean of the loss."""
-        return [self.loss_tracker]
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """Trains on a batch of triplets."""
-        with tf.GradientTape() as tape:
-            loss = self._loss(data)
-        gradients = tape.gradient(loss, self.embedding.trainable_weights)
-        pairs = zip(gradients, self.embedding.trainable_weights, strict=True)
-        self.optimizer.apply_gradients(pairs)
-        self.loss_tracker.update_state(loss)
-        return {"loss": self.loss_tracker.result()}
-
-    def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluates a batch of triplets."""
-        self.loss_tracker.update_state(self._loss(data))
-        return {"loss": self.loss_tracker.result()}
-
-
-def siamese() -> keras.Model:
-    """Returns a compiled model of triplets."""
-    hidden = layers.Dense(8, activation="tanh")
-    embedding = keras.Sequential([keras.Input((4,)), hidden, layers.Dense(3)])
-    model = Siamese(embedding)
-    model.compile(optimizer=keras.optimizers.Adam(0.01, weight_decay=0.01))
     return model
 
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.arrays import RepeatedArray
 from orbit_runner.data.dataset import class_difference
-from orbit_runner.data.images.eval_image import decode_for_evaluation
-from orbit_runner.data.images.statistics import NATURAL_MEAN
+from orbit_runner.data.images.decode import decode_for_evaluation
+from orbit_runner.data.images.headers import NATURAL_MEAN
 from orbit_runner.tasks.base import WeightedLabels
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask

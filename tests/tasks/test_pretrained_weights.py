@@ -14,9 +14,8 @@ from official.vision.modeling.backbones.resnet import ResNet
 from official.vision.modeling.classification_model import ClassificationModel
 
 from orbit_runner.datasets.download import DownloadError
-from orbit_runner.models.keras_applications import keras_application
-from orbit_runner.models.published_weights import APPLICATIONS, MODEL_GARDEN_PIXELS, RESNETS
-from orbit_runner.models.resnet import resnet
+from orbit_runner.models.catalog import APPLICATIONS, MODEL_GARDEN_PIXELS, RESNETS
+from orbit_runner.models.imagenet import keras_application, resnet
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.tasks.image_classification.pretrained import initial_weights

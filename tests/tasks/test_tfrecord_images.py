@@ -14,13 +14,21 @@ import tensorflow as tf
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from tests.support.digits import digits_config
 from tests.support.problems import pairs, raises
-from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
+from tests.support.tfrecords import (
+    SHAPE,
+    SIZES,
+    eval_records,
+    example,
+    pixels,
+    train_records,
+    write_file,
+    write_set,
+)
 from tests.support.toy import run, run_and_resume
 
 _CLASSES = 7

@@ -12,8 +12,6 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.data.text.record_writer import write_token_records
-from orbit_runner.data.text.source import PairSource, Ragged
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.translation.data import load_vocabulary
 from orbit_runner.tasks.translation.task import TranslationTask
@@ -70,32 +68,6 @@ def test_preflight_reports_an_unusable_vocabulary_file(
     problems = _preflight(folder, task__sentencepiece_model_path=str(path))
     assert [*problems] == ["sentencepiece_model_path"]
     assert message in problems["sentencepiece_model_path"]
-
-
-@pytest.mark.parametrize(
-    ("size", "spoil", "path", "message"),
-    [
-        (40, lambda content: content, None, ""),
-        (40, lambda content: content[:-7], "train_data.input_path", "ids.tfrecord"),
-        (20, lambda content: content, "vocab_size", "expected 1 to 19"),
-    ],
-)
-def test_preflight_reports_bad_token_records(
-    tmp_path: Path, size: int, spoil: Any, path: str | None, message: str
-) -> None:
-    record = tmp_path / "ids.tfrecord"
-    sides = Ragged.from_rows([[5, 39, 1], [7, 1], [8, 9, 1]])
-    write_token_records(PairSource("made", sides, sides, 40), record)
-    record.write_bytes(spoil(record.read_bytes()))
-    problems = _preflight(
-        tmp_path,
-        task__vocab_size=size,
-        task__validation_data__source="synthetic",
-        task__train_data__source="token_records",
-        task__train_data__input_path="ids.tfrecord",
-    )
-    assert [*problems] == ([path] if path else [])
-    assert message in problems.get(path or "", "")
 
 
 def test_vocab_size_too_large_for_the_text_is_rejected(folder: Path) -> None:

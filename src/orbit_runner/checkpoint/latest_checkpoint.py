@@ -15,14 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CHECKPOINT_FILE, CheckpointFolder
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.utils.files import read_file
 
 BEST = "best"
-_FILE = re.compile(r"(.+)-(\d+)\.(?:index|json|data-\d+-of-\d+)")
 _PREFIX = re.compile(r"(.+)-(\d+)")
 _PAUSE_SECONDS = 0.5
 
@@ -63,7 +62,7 @@ def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
 
 
 def _find_in_folder(path: Path, label: str) -> Iterator[CheckpointLocation]:
-    matches = (_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
+    matches = (CHECKPOINT_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
     for name in sorted({match[1] for match in matches if match}):
         directory = CheckpointFolder(path, name=name)
         yield from (
@@ -73,7 +72,7 @@ def _find_in_folder(path: Path, label: str) -> Iterator[CheckpointLocation]:
 
 
 def _find_one(prefix: Path) -> Iterator[CheckpointLocation]:
-    match = _FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
+    match = CHECKPOINT_FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
     if match is None:
         return
     directory = CheckpointFolder(prefix.parent, name=match[1])
@@ -87,19 +86,12 @@ def current_damage(directory: CheckpointFolder, step: int) -> str | None:
 
     The run may be training in the meantime.
     """
-    damage = _find_damage(directory, step)
+    damage = directory.damage(step)
     if damage:
         # The run may be moving it into place or removing it.
         time.sleep(_PAUSE_SECONDS)
-        return _find_damage(directory, step) if step in directory.steps() else None
+        return directory.damage(step) if step in directory.steps() else None
     return damage
-
-
-def _find_damage(directory: CheckpointFolder, step: int) -> str:
-    try:
-        return directory.damage(step)
-    except (OSError, ValueError, TypeError) as error:
-        return f"cannot be read: {first_line(error)}"
 
 
 def checkpoints_of(run: Path) -> CheckpointFolder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,8 +50,6 @@ class RunConditions:
     # Returns the state of the callbacks by name.
     callbacks: Callable[[], Mapping[str, object]] = dict
     stopped: Callable[[], str] = str  # Returns why a callback asked to stop, or "".
-    # Returns the steps that were skipped because they were not finite.
-    skipped: Callable[[], Sequence[int]] = tuple
 
 
 class Checkpoints:
@@ -307,5 +305,4 @@ def record_of(state: TrainState, conditions: RunConditions) -> CheckpointRecord:
         non_finite=state.non_finite,
         callbacks=conditions.callbacks(),
         stopped=conditions.stopped(),
-        skipped=tuple(conditions.skipped()),
     )

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
     CheckpointLocation,
@@ -15,7 +15,6 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     find_checkpoints,
     list_checkpoints,
 )
-from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import RunnerError
 

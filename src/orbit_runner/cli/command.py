@@ -10,9 +10,14 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from orbit_runner.cli.flags.overrides import SETTING_FLAG, OverrideAction
-from orbit_runner.cli.flags.values import PathValue, resolve_paths
-from orbit_runner.errors import RunnerError, nearest_name_hint, shorten, unknown_name_message
+from orbit_runner.cli.flags.values import (
+    SETTING_FLAG,
+    OverrideAction,
+    PathValue,
+    check_counts,
+    resolve_paths,
+)
+from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
 
 SECTIONS = ("task", "trainer", "runtime")
@@ -91,6 +96,7 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         )
     _set_verbosity(flags)
     resolve_paths(parser.arguments, flags)
+    check_counts(parser.arguments, flags)
     return flags
 
 
@@ -189,7 +195,7 @@ class Command:
     """A command. Its module in `cli/commands/` contains it as `COMMAND`.
 
     Attributes:
-        name: The words after `runner`.
+        name: The word after `runner`.
         help: What it does, for `--help`.
         flags: Adds the flags and arguments to a parser.
         examples: Arguments of the command, for `--help`.
@@ -206,15 +212,6 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     parse: Callable[[Parser, Sequence[str]], argparse.Namespace] = parse_flags
     after_dashes: str = ""
-
-    @property
-    def commands(self) -> tuple[Command, ...]:
-        """The command itself, as a group has several."""
-        return (self,)
-
-    def find(self, arguments: Sequence[str]) -> tuple[Command, Sequence[str]]:
-        """Returns the command itself and its arguments, as a group may find none."""
-        return self, arguments
 
     def command_lines(self) -> list[str]:
         """Returns the examples as they are typed."""
@@ -234,49 +231,3 @@ class Command:
         flags = self.parse(self.parser(), arguments)
         flags.arguments = arguments
         return self.run(flags)
-
-
-@dataclasses.dataclass(frozen=True)
-class CommandGroup:
-    """Commands whose names begin with the same word, such as `data list` and `data get`.
-
-    Attributes:
-        name: The first word.
-        kind: What the second word is, for messages.
-        help: The usage.
-        commands: The commands, in the order of the documentation.
-        advice: What is added to the message about an unknown second word.
-    """
-
-    name: str
-    kind: str
-    help: str
-    commands: Sequence[Command]
-    advice: str = ""
-
-    def names(self) -> list[str]:
-        """Returns the words that may follow the first one."""
-        return [command.name.split()[1] for command in self.commands]
-
-    def find(self, arguments: Sequence[str]) -> tuple[Command, Sequence[str]] | None:
-        """Returns the command that arguments select, and its own arguments, if there is one."""
-        for command in self.commands:
-            if arguments[:1] == command.name.split()[1:]:
-                return command, arguments[1:]
-        return None
-
-    def main(self, arguments: Sequence[str]) -> int:
-        """Runs one of the commands, or prints the usage. Returns the exit code."""
-        first = arguments[0] if arguments else "--help"
-        if first in ("--help", "-h"):
-            examples = [line for command in self.commands for line in command.command_lines()]
-            print(f"{self.help}\n\n{_format_examples(examples)}")
-            return 0
-        selection = self.find(arguments)
-        if selection is None:
-            raise RunnerError(
-                unknown_name_message(self.kind, first, self.names()) + self.advice,
-                code="unknown-command",
-            )
-        command, rest = selection
-        return command.main(rest)

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Iterable, Sequence
 
-from orbit_runner.cli.command import Command, CommandGroup, Parser, parse_flags
+from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.main import COMMANDS, load_command
 
 # Bash starts the command with the line in COMP_LINE. Without candidates, shells complete files.
@@ -44,17 +44,17 @@ def _words(before: Sequence[str], word: str) -> Iterable[str]:
     if not before and not word.startswith("-"):
         return COMMANDS
     name, *rest = before if before and not before[0].startswith("-") else ["run", *before]
-    command = load_command(name) if name in COMMANDS else None
-    if isinstance(command, CommandGroup) and not rest:
-        return command.names()
-    completed = command.find(rest) if command is not None and word.startswith("-") else None
-    if completed is None:
+    if name not in COMMANDS:
         return ()
-    chosen, words = completed
-    if chosen.after_dashes and "--" in words:
-        chosen = load_command(chosen.after_dashes).commands[0]
-    actions = (action for action in chosen.parser().arguments if action.help != argparse.SUPPRESS)
-    return (name for action in actions for name in action.option_strings if name.startswith("--"))
+    command = load_command(name)
+    if command.after_dashes and "--" in rest:
+        command = load_command(command.after_dashes)
+    actions = [action for action in command.parser().arguments if action.help != argparse.SUPPRESS]
+    if word.startswith("-"):
+        flags = (name for action in actions for name in action.option_strings)
+        return [flag for flag in flags if flag.startswith("--")]
+    choices = (action.choices for action in actions if not action.option_strings)
+    return () if rest else next(filter(None, choices), ())
 
 
 def _add_flags(parser: Parser) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-    from orbit_runner.cli.command import Command, CommandGroup
+    from orbit_runner.cli.command import Command
     from orbit_runner.errors import RunnerError
 
 # The commands by group, for `--help` and docs/commands.md. Each has a module of its name in
@@ -206,7 +206,7 @@ def _format_group(group: str) -> str:
     return "\n".join([f"{group}:", *lines])
 
 
-def load_command(name: str) -> Command | CommandGroup:
+def load_command(name: str) -> Command:
     """Imports the module of a command, or of one of `OWN_WORDS`."""
     module = OWN_WORDS.get(name) or f"commands.{name}"
     command: Command = importlib.import_module(f"orbit_runner.cli.{module}").COMMAND
@@ -232,15 +232,24 @@ def _command_hint(word: str) -> str:
 
 def entry() -> NoReturn:
     """Runs one command and exits the process with its exit code."""
+    exit_process(run_command())
+
+
+def run_command() -> int:
+    """Runs the command of `sys.argv`, and returns its exit code."""
     signals.install_interrupt_handler()
     try:
-        code = _run_command()
+        return _run_command()
     except BaseException:
         if not signals.was_interrupted():
             raise
         # Native code turns Ctrl-C during its import into other errors.
         print("runner: interrupted", file=sys.stderr)
-        code = 130
+        return 130
+
+
+def exit_process(code: int) -> NoReturn:
+    """Exits the process."""
     signals.ignore_interrupts()
     if code == 130 or any(name.startswith("tensorflow") for name in sys.modules):
         # All files are written by now, and destroying TensorFlow's objects would only take time:

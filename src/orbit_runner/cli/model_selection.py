@@ -17,8 +17,7 @@ from orbit_runner.checkpoint.selection import (
 )
 from orbit_runner.cli.command import Parser
 from orbit_runner.cli.flags.config_flags import SETTINGS_OF_FLAG, add_import_flag
-from orbit_runner.cli.flags.overrides import OverrideAction
-from orbit_runner.cli.flags.values import CHECKPOINT
+from orbit_runner.cli.flags.values import CHECKPOINT, OverrideAction
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory

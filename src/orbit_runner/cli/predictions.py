@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,13 +14,11 @@ from orbit_runner.data.text.lines import read_stream
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import Prediction, Predictor
 from orbit_runner.utils.files import to_jsonable, write_output
-from orbit_runner.utils.log import detail
+from orbit_runner.utils.log import Progress
 from orbit_runner.utils.streams import check_stdout, use_utf8
 
 ERROR = "error"
 _ERROR_COLUMN = "prediction_error"
-_FIRST_SECONDS = 2.0
-_INTERVAL_SECONDS = 10.0
 
 
 def print_predictions(
@@ -44,8 +41,10 @@ def print_predictions(
         batch_size = 1
     if as_json:
         use_utf8()
-    progress = _ProgressLog()
-    failed = 0
+    progress = Progress("predicting")
+    # Predictions on the same terminal already show the progress.
+    is_shown = not sys.stdout.isatty()
+    count = failed = 0
     answered = list[Prediction]()
     for batch in _batches(predictor.items(arguments, _read_lines()), batch_size):
         answers = predictor.predict(batch)
@@ -64,14 +63,15 @@ def print_predictions(
             for answer in answers:
                 print(_format_prediction(answer, as_json))
             check_stdout()
-        progress.add(len(batch))
-    progress.end()
+        count += len(batch)
+        if is_shown:
+            progress(f"{count} items")
     if to is not None:
         write_output(to, _table_of(answered))
-    if not progress.count:
+    if not count:
         print("standard input has no items", file=sys.stderr)
     if failed:
-        print(f"{failed} of {progress.count} items have no prediction", file=sys.stderr)
+        print(f"{failed} of {count} items have no prediction", file=sys.stderr)
     return failed
 
 
@@ -117,35 +117,3 @@ def _format_prediction(answer: Prediction, as_json: bool) -> str:
     if not as_json:
         return answer.text
     return json.dumps(to_jsonable(answer.data), ensure_ascii=False, allow_nan=False)
-
-
-class _ProgressLog:
-    """Logs progress if the predictions take long."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._logged_count = 0
-        self._start = time.monotonic()
-        self._last_log = self._start + _FIRST_SECONDS - _INTERVAL_SECONDS
-        # Predictions on the same terminal already show the progress.
-        self._is_enabled = not sys.stdout.isatty()
-
-    def add(self, count: int) -> None:
-        """Counts items, and logs the count from time to time."""
-        self.count += count
-        now = time.monotonic()
-        if self._is_enabled and now - self._last_log > _INTERVAL_SECONDS:
-            self._last_log = now
-            self._log(now - self._start)
-
-    def end(self) -> None:
-        """Logs the final count, unless it was logged or the predictions took little time."""
-        seconds = time.monotonic() - self._start
-        is_logged = self.count == self._logged_count
-        if self._is_enabled and seconds > _FIRST_SECONDS and not is_logged:
-            self._log(seconds)
-
-    def _log(self, seconds: float) -> None:
-        self._logged_count = self.count
-        rate = self.count / seconds
-        detail(f"{self.count} items predicted, {rate:.4g} per second")

@@ -14,7 +14,7 @@ from typing import Any
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.reporting.numbers import format_age, number_or_dash
-from orbit_runner.run_directory.config_values import read_setting, read_settings
+from orbit_runner.run_directory.config import read_setting, read_settings
 from orbit_runner.run_directory.metric_records import METRIC_COMP, better_values
 from orbit_runner.run_directory.run_summary import RunSummary
 
@@ -42,6 +42,8 @@ Value = Any  # a number, a text, a boolean, a list, or None if the run has no su
 class RunColumns:
     """Looks up values of runs by the name of a column, a metric or a setting.
 
+    `fields` are the columns, without metrics and settings.
+
     Args:
         runs: The runs.
         now: The time from which ages are counted, in seconds since the epoch.
@@ -51,7 +53,7 @@ class RunColumns:
         self._runs = runs
         self._now = time.time() if now is None else now
         self._metrics = {name for run in runs for name in (*run.metrics, *run.best)}
-        self._fields: Mapping[str, Callable[[RunSummary], Value]] = {
+        self.fields: Mapping[str, Callable[[RunSummary], Value]] = {
             "run": lambda run: os.path.relpath(run.path),
             "status": lambda run: run.status,
             "reason": lambda run: run.reason,
@@ -80,7 +82,7 @@ class RunColumns:
 
     def is_known(self, name: str) -> bool:
         """Returns whether a name is a column, a metric or a setting of one of the runs."""
-        if name in self._fields or name in self._metrics:
+        if name in self.fields or name in self._metrics:
             return True
         if _split_prefix(name)[0]:
             return _split_prefix(name)[1] in self._metrics
@@ -90,11 +92,11 @@ class RunColumns:
         """Raises `RunnerError` if a name is unknown. `flag` is where the user wrote it."""
         if not self._runs or self.is_known(name):
             return
-        near = nearest_name_hint(name, [*self._fields, *self._metrics, *self._settings])
+        near = nearest_name_hint(name, [*self.fields, *self._metrics, *self._settings])
         metrics = ", ".join(sorted(self._metrics)) or "none"
         raise RunnerError(
             f"unknown name {name!r}{near}\n"
-            f"columns: {', '.join(self._fields)}\n"
+            f"columns: {', '.join(self.fields)}\n"
             f"metrics of these runs: {metrics}\n"
             "settings: dotted paths, such as trainer.train_steps",
             path=flag,
@@ -103,8 +105,8 @@ class RunColumns:
 
     def value(self, run: RunSummary, name: str) -> Value:
         """Returns a value, or None if the run has no such value."""
-        if name in self._fields:
-            return self._fields[name](run)
+        if name in self.fields:
+            return self.fields[name](run)
         kind, metric = _split_prefix(name)
         if kind:
             return (run.best if kind == "best" else run.metrics).get(metric)

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from orbit_runner import exit_codes
 from orbit_runner.datasets.catalogue import PublicDataset, RemoteFile, format_bytes
 from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.utils.files import sha256_of
 from orbit_runner.utils.log import detail, note, phase
 from orbit_runner.version import __version__
 
@@ -123,15 +124,6 @@ def fetch(url: str, path: Path, size: int = 0, sha256: str = "") -> None:
             f"  got       SHA-256 {digest.hexdigest()}\n  published SHA-256 {sha256}",
             code="wrong-checksum",
         )
-
-
-def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def unpack(archive: Path, directory: Path, file: RemoteFile) -> list[str]:

@@ -22,8 +22,13 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.determinism.keys import Calls, step_key
-from orbit_runner.determinism.stateless_ops import KERAS_3_REPLACEMENTS, REPLACEMENTS, Draw
+from orbit_runner.determinism.stateless_ops import (
+    KERAS_3_REPLACEMENTS,
+    REPLACEMENTS,
+    Calls,
+    Draw,
+    step_key,
+)
 from orbit_runner.tf_internals import (
     FuncGraph,
     WhileBodyFuncGraph,

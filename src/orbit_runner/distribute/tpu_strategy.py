@@ -30,7 +30,7 @@ def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
         field = problem.path.removeprefix("runtime.")
         raise DeviceError(problem.message, field=field, code=problem.code)
     name = find_tpu(runtime, os.environ)
-    topology = _initialize_tpu(resolver := _build_resolver(runtime, name), name)
+    topology = _initialize_tpu(resolver := _build_resolver(name), name)
     # The assignment is always passed. It equals the default if a replica is one device, but v5p
     # requires it, and Model Garden's fix for v5p uses an attribute that TensorFlow 2.20 lacks.
     # Partitioned steps are compiled as one program for all parts (`run_options`), while variables
@@ -48,22 +48,17 @@ def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
     """
     if not runtime.traits.uses_tpu:
         return None
-    padder = runtime.tpu_enable_xla_dynamic_padder
     return tf.distribute.RunOptions(
         experimental_xla_options=tf.tpu.XLAOptions(
             use_spmd_for_xla_partitioning=runtime.parts > 1,
-            enable_xla_dynamic_padder=True if padder is None else padder,
+            enable_xla_dynamic_padder=True,
         )
     )
 
 
-def _build_resolver(
-    runtime: RuntimeConfig, name: str
-) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+def _build_resolver(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=name, zone=runtime.tpu_zone, project=runtime.tpu_project
-        )
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         if name != LOCAL:
             resolver.cluster_spec()  # Looks up the address in Google Cloud.
     except Exception as error:  # Google Cloud's client packages raise their own classes.

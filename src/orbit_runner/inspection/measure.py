@@ -10,7 +10,6 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -31,7 +30,6 @@ from orbit_runner.utils.flops import step_flops
 if TYPE_CHECKING:
     import tf_keras
 
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.train.evaluator import Evaluator
     from orbit_runner.train.multitask import MultiEvaluator
@@ -79,7 +77,6 @@ class Measurement:
         run_seconds: The estimated time of the run, with evaluations; None without a schedule.
         peak_bytes: The peak of the memory of a step, as `step_peak` measures it; None if unknown.
         device: The device of the peak.
-        resident_bytes: The largest resident set of this process; None if unknown.
     """
 
     build_seconds: float
@@ -90,7 +87,6 @@ class Measurement:
     run_seconds: float | None
     peak_bytes: int | None
     device: str
-    resident_bytes: int | None
 
 
 def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None) -> StepSizes:
@@ -105,7 +101,7 @@ def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None)
     )
 
 
-def variable_bytes(variables: Iterable[Variable]) -> int:
+def variable_bytes(variables: Iterable[tf.Variable]) -> int:
     """Returns the bytes of variables, each counted once."""
     distinct = {id(variable): variable for variable in variables}.values()
     return sum(variable.shape.num_elements() * variable.dtype.size for variable in distinct)
@@ -164,27 +160,6 @@ def evaluation_seconds(evaluator: Evaluator | MultiEvaluator, batches: int) -> f
 def run_seconds(schedule: Schedule, speed: float, first: float, evaluation: float | None) -> float:
     """Returns the estimated seconds of a run, without the time to save checkpoints."""
     return first + schedule.train_steps / speed + schedule.evaluations * (evaluation or 0.0)
-
-
-def resident_peak() -> int | None:
-    """Returns the largest resident set of this process in bytes, or None if unknown."""
-    try:
-        # Not `getrusage`, which under Linux includes the peak of the process that started this one.
-        status = Path("/proc/self/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
-    except (OSError, IndexError):
-        return _peak_of_getrusage()
-
-
-def _peak_of_getrusage() -> int | None:
-    try:
-        import resource
-    except ImportError:  # Windows has no such module.
-        return None
-    import sys
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _train(trainer: Trainer, steps: int) -> float:

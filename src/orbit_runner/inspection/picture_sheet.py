@@ -1,9 +1,8 @@
-"""Pictures as PNG: a sheet with numbers as captions, or one file for each."""
+"""Pictures as PNG: a sheet of them, or one file for each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,46 +10,29 @@ _SMALLEST = 48  # Smaller pictures are enlarged by a whole factor.
 _SMALLEST_SIDE = 24
 _LARGEST_SIDE = 96
 _GAP = 4
-_CAPTION = 14
-_BACKGROUND, _INK = 255, 40
-_SCALE = 2
-# The digits in three by five pixels, row by row.
-_DIGITS = (
-    "111101101101111", "010110010010111", "111001111100111", "111001111001111",
-    "101101111001001", "111100111001111", "111100111101111", "111001001001001",
-    "111101111101111", "111101111001111",
-)  # fmt: skip
+_BACKGROUND = 255
 
 
-def picture_sheet(
-    images: np.ndarray, captions: Sequence[str] = (), *, columns: int = 8, most: int = 64
-) -> np.ndarray:
+def picture_sheet(images: np.ndarray, *, columns: int = 8, most: int = 64) -> np.ndarray:
     """Returns pictures side by side in rows, as uint8 [height, width, 3].
 
     Args:
         images: [n, height, width, channels] with 1, 3 or 4 channels. They are rescaled together,
             so that the smallest value of all becomes 0 and the largest 255.
-        captions: Texts below the pictures. Only their digits are drawn.
         columns: The number of pictures in a row.
         most: The number of pictures after which the sheet ends.
     """
     pixels = enlarge_images(to_rgb(images[:most]))
     count, height, width, _ = pixels.shape
     columns = min(columns, count)
-    cell = height + _GAP + (_CAPTION if captions else 0), width + _GAP
+    cell = height + _GAP, width + _GAP
     rows = math.ceil(count / columns)
     sheet = np.full((rows * cell[0] + _GAP, columns * cell[1] + _GAP, 3), _BACKGROUND, np.uint8)
     for index, picture in enumerate(pixels):
-        top, left = corner(index, cell, columns)
+        top = index // columns * cell[0] + _GAP
+        left = index % columns * cell[1] + _GAP
         sheet[top : top + height, left : left + width] = picture
-        if captions:
-            _draw(sheet, captions[index], top + height + 2, left, left + width)
     return sheet
-
-
-def corner(index: int, cell: tuple[int, int], columns: int) -> tuple[int, int]:
-    """Returns the row and column of the upper left pixel of a picture."""
-    return index // columns * cell[0] + _GAP, index % columns * cell[1] + _GAP
 
 
 def encode_png(sheet: np.ndarray) -> bytes:
@@ -101,14 +83,3 @@ def enlarge_images(images: np.ndarray) -> np.ndarray:
     """Returns small pictures with each pixel as a square of pixels."""
     factor = max(1, math.ceil(_SMALLEST / max(images.shape[1:3])))
     return images.repeat(factor, axis=1).repeat(factor, axis=2)
-
-
-def _draw(sheet: np.ndarray, text: str, top: int, left: int, right: int) -> None:
-    for digit in (int(character) for character in text if character.isdecimal()):
-        bits = np.array([*_DIGITS[digit]], int).reshape(5, 3)
-        glyph = bits.repeat(_SCALE, 0).repeat(_SCALE, 1)
-        if left + glyph.shape[1] > right:
-            return
-        area = sheet[top : top + glyph.shape[0], left : left + glyph.shape[1]]
-        area[glyph == 1] = _INK
-        left += glyph.shape[1] + _SCALE

@@ -12,43 +12,42 @@ import dataclasses
 import shutil
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
     checkpoints_of,
     current_damage,
     latest_intact_record,
 )
-from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import compare_runs
 from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.data.fingerprint import Fingerprint
-from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.child_process import run_child
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
 from orbit_runner.jobs.reference_run import (
-    OriginalRun,
     check_data,
     convert_to_single_process,
     copy_checkpoint,
     difference_reasons,
     limit_steps,
+    repeat_run,
+    require_record,
 )
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.config import is_made_with
-from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.config import is_made_with, read_setting
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
@@ -57,7 +56,6 @@ from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import cut_records, read_json_object
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -93,17 +91,6 @@ class BranchPlan:
         """The settings that the branch changes."""
         return differences(self.before.config, self.resolved.config)
 
-    @property
-    def original(self) -> OriginalRun:
-        """The parent, as the run to repeat up to the step."""
-        return OriginalRun(
-            resolved=self.before,
-            same_config=is_made_with(self.parent, self.reference.config, self.before.config),
-            history=self.history,
-            record=self.reference,
-            start=None if self.start is None else self.start.step,
-        )
-
 
 def plan_branch(
     parent: Path,
@@ -119,16 +106,9 @@ def plan_branch(
     `ConfigError` if a changed setting cannot be changed at a step.
     """
     history = read_history(parent)
-    _check_step(parent, step, reached_step(parent, history))
+    _check_step(parent, step, history)
     start = latest_intact_record(history.checkpoints, at_most=step)
-    reference = start or latest_intact_record(history.checkpoints)
-    if reference is None:
-        raise RunnerError(
-            f"no intact checkpoint with a record in {history.checkpoints.path}\n"
-            f"run `runner verify {parent}` to see what is wrong with each checkpoint",
-            path="RUN",
-            code="no-checkpoint",
-        )
+    reference = start or require_record(parent)
     with setting_error_scope(resolved):
         fingerprint = fingerprint_of(localize(resolved.config).task)
     plan = BranchPlan(
@@ -150,12 +130,13 @@ def plan_branch(
     return plan
 
 
-def reached_step(run: Path, history: RunHistory) -> int:
+def _reached_step(run: Path, history: RunHistory) -> int:
     """Returns the last step that a run is known to have reached."""
     return max([read_summary(run).step, *history.fingerprints, *history.losses])
 
 
-def _check_step(parent: Path, step: int, reached: int) -> None:
+def _check_step(parent: Path, step: int, history: RunHistory) -> None:
+    reached = _reached_step(parent, history)
     if not 1 <= step <= reached:
         allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
         raise RunnerError(f"got {step}, allowed: {allowed}", path="--at", code="unknown-step")
@@ -214,52 +195,42 @@ def describe_branch(plan: BranchPlan) -> str:
 def inexact_reasons(plan: BranchPlan) -> list[str]:
     """Returns reasons why the steps of the parent may not be repeated exactly."""
     inexact = list(plan.reference.inexact)
-    return (
-        list(dict.fromkeys([*difference_reasons(plan.original), *inexact]))
-        if plan.repeats_steps
-        else inexact
-    )
-
-
-def newly_excluded_examples(before: ResolvedConfig, resolved: ResolvedConfig) -> set[int]:
-    """Returns the indices of the examples that only `resolved` leaves out of training.
-
-    Returns an empty set if `before` excludes examples that `resolved` includes: then the runs have
-    no step in common.
-    """
-    old = _excluded_examples(before)
-    new = _excluded_examples(resolved)
-    return set() if old - new else new - old
-
-
-def _excluded_examples(resolved: ResolvedConfig) -> set[int]:
-    with setting_error_scope(resolved):
-        return set(TrainingOrder(resolved.config, None).excluded_examples().tolist())
-
-
-def find_first_use(order: TrainingOrder, examples: Collection[int], until: int) -> int | None:
-    """Returns the first step, up to `until`, with one of several examples; None if there is none.
-
-    `examples` are indices, as `runner batch` prints them.
-    """
-    uses = (order.occurrences(example, until) for example in examples)
-    return min((of_example[0]["step"] for of_example in uses if of_example), default=None)
+    if not plan.repeats_steps:
+        return inexact
+    runtime = plan.before.config.runtime
+    same = is_made_with(plan.parent, plan.reference.config, plan.before.config)
+    reasons = difference_reasons(plan.history, runtime, plan.reference, same_config=same)
+    return list(dict.fromkeys([*reasons, *inexact]))
 
 
 def find_branch_step(
-    before: ResolvedConfig, run: Path, examples: Collection[int], until: int
+    run: Path, before: ResolvedConfig, resolved: ResolvedConfig
 ) -> tuple[int, int | None]:
-    """Returns the last checkpoint of a run before some examples, and the first step with them.
+    """Returns the step at which a branch that excludes more examples than its parent can begin.
 
-    `before` is the config of the run, and `until` the last step that it has reached. Until that
-    checkpoint, a run from scratch without these examples has the same weights. The first step is
-    None if none of them was trained on. Raises `RunnerError` if there is no such checkpoint.
+    That is the last checkpoint before the first step with one of these examples, which is the
+    second result; None if none of them was trained on. Until that checkpoint, a run from scratch
+    without these examples has the same weights. `before` is the config of the parent. Raises
+    `RunnerError` if the branch excludes no other examples, or if there is no such checkpoint.
     """
-    with setting_error_scope(before):
-        first = find_first_use(TrainingOrder(before.config, run), examples, until)
-    record = latest_intact_record(
-        checkpoints_of(run), at_most=until if first is None else first - 1
-    )
+    with setting_error_scope(resolved):
+        order = TrainingOrder(before.config, run)
+        old, new = (
+            set(TrainingOrder(config, None).excluded_examples().tolist())
+            for config in (before.config, resolved.config)
+        )
+        if old - new or not new - old:
+            raise RunnerError(
+                "is not set\nspecify the step; only a branch that adds examples to "
+                f"{EXCLUDE} may omit it",
+                path="--at",
+                code="not-set",
+            )
+        until = _reached_step(run, read_history(run))
+        uses = (order.occurrences(example, until) for example in new - old)
+        first = min((of_example[0]["step"] for of_example in uses if of_example), default=None)
+    at_most = until if first is None else first - 1
+    record = latest_intact_record(checkpoints_of(run), at_most=at_most)
     if record is None:
         when = f"before step {first}, the first with an excluded example" if first else "yet"
         raise RunnerError(
@@ -416,18 +387,14 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
 
 def _repeat_steps(plan: BranchPlan, directory: Path, after: int, progress: Progress) -> None:
     resolved = convert_to_single_process(plan.before, plan.reference.strategy)
-    original = dataclasses.replace(plan.original, resolved=resolved)
-    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory)
-    check_data(original)
+    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory, alone=True)
+    check_data(resolved, plan.parent)
     with progress.shown_scope():
         begin = "the beginning" if after < 0 else f"the checkpoint of step {after}"
         progress.note(f"repeating {plan.parent} from {begin} to step {plan.step}")
-        progress.phase("importing tensorflow")
-        prepare_environment(resolved.config.runtime)
-        with setting_error_scope(resolved):
-            with paused_collection_scope():
-                from orbit_runner.jobs.rerun import rerun
-            result = rerun(resolved, plan.history, directory, progress, step=plan.step, after=after)
+        result = repeat_run(
+            resolved, plan.history, directory, progress, step=plan.step, after=after
+        )
     if result.error is not None:
         raise result.error
 

@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
-from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.errors import RunnerError, first_line, format_count
-from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import RunSummary, read_summary, tracker_directories
@@ -67,7 +66,6 @@ def list_run_files(run: Path) -> RunFiles:
 
 def _pattern(run: Path) -> re.Pattern[str]:
     best = re.escape(best_directory(run))
-    summaries = str(read_setting(run, "trainer.validation_summary_subdir") or "validation")
     alternatives = [
         # A file that could not be read was renamed, and a killed process leaves temporary files.
         rf"({_FILES})(\.damaged(-\d+)?)?|\.({_FILES})\.\d+",
@@ -76,7 +74,7 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"{CHECKPOINTS}/(configs|damaged|\.writing-\d+)/.+",
         rf"{best}/(best{_CHECKPOINT}|checkpoint|info\.json(\.damaged(-\d+)?)?|\.writing-\d+/.+)",
         rf"ema_checkpoints/(average_weights{_CHECKPOINT}|checkpoint|\.writing-\d+/.+)",
-        rf"(train|{re.escape(summaries)}){_EVENTS}",
+        rf"(train|validation){_EVENTS}",
         r"train/plugins/profile/[^/]+/[^/]+\.xplane\.pb",
         r"\.assets-\d+/[^/]+",
         r"logs/(.+/)?[^/]+\.log|\.cluster/.+",
@@ -96,11 +94,11 @@ def _pattern(run: Path) -> re.Pattern[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What to delete of each selected run."""
+    """What to delete of each run."""
 
     keep_last: int | None = None  # The number of newest checkpoints to keep; None: all.
     keep_best: int | None = None  # The number of best checkpoints to keep; None: all.
-    delete_reason: str = ""  # Why to delete the whole run directory; "" to keep it.
+    delete_runs: bool = False  # Whether to delete the whole run directory.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +106,6 @@ class Item:
     """Something to delete in a run directory."""
 
     label: str  # Such as `3 checkpoints: 100, 200, 300`.
-    reason: str
     files: tuple[str, ...]  # Relative to the run directory.
     bytes: int
 
@@ -119,9 +116,7 @@ class Plan:
 
     run: RunSummary
     items: tuple[Item, ...] = ()
-    unknown_files: tuple[
-        str, ...
-    ] = ()  # Files that remain of a deleted run, because they are unknown.
+    unknown_files: tuple[str, ...] = ()  # What remains of a deleted run.
     untouched_reason: str = ""  # Why nothing of the run may be deleted.
 
     @property
@@ -135,21 +130,8 @@ def make_plan(run: RunSummary, rules: Rules) -> Plan:
     reason = _find_obstacle(run)
     if reason:
         return Plan(run=run, untouched_reason=reason)
-    return Plan(
-        run=run, items=find_items(run.path, rules), unknown_files=_unknown_files(run.path, rules)
-    )
-
-
-def find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
-    """Returns what the rules delete of a run, without asking whether another process uses it."""
-    if rules.delete_reason:
-        files = list_run_files(run).known
-        return (Item("the run directory", rules.delete_reason, files, _total_size(run, files)),)
-    return tuple(item for item in _find_surplus_items(run, rules) if item is not None)
-
-
-def _unknown_files(run: Path, rules: Rules) -> tuple[str, ...]:
-    return list_run_files(run).unknown if rules.delete_reason else ()
+    unknown = list_run_files(run.path).unknown if rules.delete_runs else ()
+    return Plan(run=run, items=_find_items(run.path, rules), unknown_files=unknown)
 
 
 def _find_obstacle(run: RunSummary) -> str:
@@ -168,68 +150,48 @@ def _find_obstacle(run: RunSummary) -> str:
     return ""
 
 
-def steps_to_keep(checkpoints: CheckpointFolder, count: int) -> list[int]:
-    """Returns the newest complete checkpoints, and those after them, in ascending order."""
+def _find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
+    """Returns what the rules delete of a run, without asking whether another process uses it."""
+    if rules.delete_runs:
+        files = list_run_files(run).known
+        return (Item("the run directory", files, _total_size(run, files)),)
+    items = []
+    for checkpoints, kept, noun in _folders(run, rules):
+        surplus = [step for step in checkpoints.steps() if step not in kept]
+        if not surplus:
+            continue
+        files = tuple(
+            path.relative_to(run).as_posix() for step in surplus for path in checkpoints.files(step)
+        )
+        label = f"{format_count(len(surplus), noun)}: {_format_steps(surplus)}"
+        items.append(Item(label, files, _total_size(run, files)))
+    return tuple(items)
+
+
+def _folders(run: Path, rules: Rules) -> Iterator[tuple[CheckpointFolder, list[int], str]]:
+    """Yields directories of checkpoints, each with the steps to keep, and what it contains."""
+    if rules.keep_last is not None:
+        newest = CheckpointFolder(checkpoints_of(run).path, run=run)
+        # Of Model Garden's experiments.
+        averages = CheckpointFolder(run / "ema_checkpoints", name="average_weights")
+        for checkpoints, noun in ((newest, "checkpoint"), (averages, "average")):
+            if _is_directory(checkpoints):
+                yield checkpoints, _newest_steps(checkpoints, rules.keep_last), noun
+    best = CheckpointFolder(run / best_directory(run), name=BEST)
+    if rules.keep_best is not None and _is_directory(best):
+        yield best, steps_by_rank(best)[-rules.keep_best :], "best checkpoint"
+
+
+def _is_directory(checkpoints: CheckpointFolder) -> bool:
+    return checkpoints.path.is_dir() and not checkpoints.path.is_symlink()
+
+
+def _newest_steps(checkpoints: CheckpointFolder, count: int) -> list[int]:
+    """Returns the newest complete checkpoints, and the incomplete ones after them."""
     complete = checkpoints.committed_steps()
     if not complete:
         return checkpoints.steps()
-    first = complete[-count:][0]
-    return [step for step in checkpoints.steps() if step >= first]
-
-
-def best_steps_to_keep(checkpoints: CheckpointFolder, count: int) -> list[int]:
-    """Returns the best checkpoints, the best one last."""
-    return steps_by_rank(checkpoints)[-count:]
-
-
-def best_folder(run: Path) -> CheckpointFolder:
-    """Returns the directory of a run's best checkpoints."""
-    return CheckpointFolder(run / best_directory(run), name=BEST)
-
-
-def average_folder(run: Path) -> CheckpointFolder:
-    """Returns the directory of averaged weights that a run of Model Garden's experiments has."""
-    return CheckpointFolder(run / "ema_checkpoints", name="average_weights")
-
-
-def _find_surplus_items(run: Path, rules: Rules) -> Iterator[Item | None]:
-    if rules.keep_last is not None:
-        last = rules.keep_last
-        why = f"older than the last {last}"
-        for checkpoints, noun in (
-            (checkpoints_of(run), "checkpoint"),
-            (average_folder(run), "average"),
-        ):
-            yield _make_surplus_item(run, checkpoints, steps_to_keep(checkpoints, last), noun, why)
-    if rules.keep_best is not None:
-        checkpoints = best_folder(run)
-        why = f"not among the best {rules.keep_best}"
-        yield _make_surplus_item(
-            run,
-            checkpoints,
-            best_steps_to_keep(checkpoints, rules.keep_best),
-            "best checkpoint",
-            why,
-        )
-
-
-def _make_surplus_item(
-    run: Path,
-    checkpoints: CheckpointFolder,
-    kept: Sequence[int],
-    noun: str,
-    reason: str,
-) -> Item | None:
-    if checkpoints.path.is_symlink() or not checkpoints.path.is_dir():
-        return None
-    surplus = [step for step in checkpoints.steps() if step not in kept]
-    if not surplus:
-        return None
-    files = tuple(
-        path.relative_to(run).as_posix() for step in surplus for path in checkpoints.files(step)
-    )
-    label = f"{format_count(len(surplus), noun)}: {_format_steps(surplus)}"
-    return Item(label, reason, files, _total_size(run, files))
+    return [step for step in checkpoints.steps() if step >= complete[-count:][0]]
 
 
 def _format_steps(steps: Sequence[int]) -> str:
@@ -240,10 +202,8 @@ def _format_steps(steps: Sequence[int]) -> str:
 def _total_size(run: Path, files: Sequence[str]) -> int:
     total = 0
     for name in files:
-        try:
+        with contextlib.suppress(OSError):
             total += (run / name).lstat().st_size
-        except OSError:
-            continue
     return total
 
 
@@ -265,39 +225,21 @@ def _delete_under_lock(plan: Plan, rules: Rules) -> str:
     run = plan.run.path
     shown = {name for item in plan.items for name in item.files}
     # The lock file exists because this process holds the lock.
-    present = {name for item in find_items(run, rules) for name in item.files} - {".lock"}
+    present = {name for item in _find_items(run, rules) for name in item.files} - {".lock"}
     if not present <= shown:
         return _CHANGED
-    if rules.delete_reason:
+    if rules.delete_runs:
         _delete_files(run, sorted(present))
         return ""
-    return _delete_checkpoints(run, rules)
-
-
-def _delete_checkpoints(run: Path, rules: Rules) -> str:
-    if rules.keep_last is not None:
-        for checkpoints in (
-            CheckpointFolder(checkpoints_of(run).path, run=run),
-            average_folder(run),
-        ):
-            problem = _keep_only(checkpoints, steps_to_keep(checkpoints, rules.keep_last))
-            if problem:
-                return problem
-    if rules.keep_best is not None:
-        checkpoints = best_folder(run)
-        return _keep_only(checkpoints, best_steps_to_keep(checkpoints, rules.keep_best))
-    return ""
-
-
-def _keep_only(checkpoints: CheckpointFolder, kept: list[int]) -> str:
-    """Deletes all other checkpoints if one of those to keep is intact; returns why not, or ""."""
-    if checkpoints.path.is_symlink() or set(checkpoints.steps()) <= set(kept):
-        return ""
-    if all(current_damage(checkpoints, step) != "" for step in kept):
-        return (
-            f"no intact checkpoint would be left in {checkpoints.path}; run `runner verify` on it"
-        )
-    checkpoints.remove_others(kept)
+    for checkpoints, kept, _ in _folders(run, rules):
+        if set(checkpoints.steps()) <= set(kept):
+            continue
+        if all(current_damage(checkpoints, step) != "" for step in kept):
+            return (
+                f"no intact checkpoint would be left in {checkpoints.path}; run `runner verify` "
+                "on it"
+            )
+        checkpoints.remove_others(kept)
     return ""
 
 

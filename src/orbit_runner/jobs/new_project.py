@@ -34,7 +34,8 @@ FILES = {
 _PLACEHOLDERS = re.compile("my_project|MyProject")
 _NAME = re.compile("[A-Za-z](?:[A-Za-z0-9_]*[A-Za-z0-9])?")
 _RULE = "ASCII letters, digits and _, from a letter to a letter or digit"
-_RESERVED_NAMES = ("data", "experiments", "runs", "tests")
+# Directories of the project, and a name whose config would be that of the base class.
+_RESERVED_NAMES = ("data", "experiments", "runs", "tests", "task")
 
 
 def write_project(directory: Path, name: str) -> dict[str, str]:
@@ -80,26 +81,26 @@ def write_files(directory: Path, texts: Mapping[str, str]) -> None:
 def package_name(directory: Path, name: str | None) -> str:
     """Returns the name of the package: `name`, or one made from the last part of `directory`.
 
-    Raises `RunnerError`, with a suggestion, if no package can have the name.
+    Raises `RunnerError`, with another name, if no package of a project can have it.
     """
     candidate = make_identifier(directory.resolve().name) if name is None else name
-    if name is None and not candidate:
+    got = f"got {shorten(repr(candidate))}, " if name is not None or candidate else ""
+    path = "DIR" if name is None else "--name"
+    if not _NAME.fullmatch(candidate):
         raise RunnerError(
-            f"got {str(directory)!r}, which has no ASCII letters or digits to name the "
-            "package after\npass a name, such as --name=my_project",
-            path="DIR",
-            code="bad-path",
+            f"{got}expected the name of a package\nallowed: {_RULE}\n"
+            "pass another name, such as --name=my_project",
+            path=path,
+            code="not-allowed",
         )
-    problem = _name_problem(candidate)
-    if not problem:
-        return candidate
-    got = "got" if name is not None else "the package would be named"
-    raise RunnerError(
-        f"{got} {shorten(repr(candidate))}, {problem}\n"
-        f"pass another name, such as --name={_suggest_name(candidate)}",
-        path="DIR" if name is None else "--name",
-        code="not-allowed",
-    )
+    if _is_taken(candidate):
+        raise RunnerError(
+            f"{got}which is a keyword, a module, a task of Orbit Runner, or another directory of "
+            f"the project\npass another name, such as --name=my_{candidate}",
+            path=path,
+            code="not-allowed",
+        )
+    return candidate
 
 
 def check_empty(directory: Path) -> None:
@@ -156,29 +157,10 @@ def make_identifier(text: str) -> str:
     return f"project_{name}" if name[:1].isdigit() else name
 
 
-def _suggest_name(name: str) -> str:
-    suggestion = make_identifier(name) or "project"
-    return f"my_{suggestion}" if _name_problem(suggestion) else suggestion
-
-
-def _name_problem(name: str) -> str:
-    """Returns why no package of a project can have a name, or "" if one can."""
-    if not _NAME.fullmatch(name):
-        return f"expected the name of a package\nallowed: {_RULE}"
-    if keyword.iskeyword(name):
-        return "a keyword of Python"
-    if name.lower() in _RESERVED_NAMES:
-        return "the name of another directory of the project"
-    if name in TASKS:
-        return "the name of a task of Orbit Runner"
-    if name.lower() == "task":
-        return "so that its config would have the name of the base class, TaskConfig"
-    if name in sys.stdlib_module_names or _is_installed(name):
-        return "the name of a module, which the package would hide"
-    return ""
-
-
-def _is_installed(name: str) -> bool:
+def _is_taken(name: str) -> bool:
+    if keyword.iskeyword(name) or name.lower() in _RESERVED_NAMES or name in TASKS:
+        return True
     # The current directory is searched, too, if it is on the path; a project there is no conflict.
     places = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
-    return importlib.machinery.PathFinder.find_spec(name, places) is not None
+    is_installed = importlib.machinery.PathFinder.find_spec(name, places) is not None
+    return name in sys.stdlib_module_names or is_installed

@@ -1,19 +1,25 @@
-"""Reads the run that `runner reproduce` repeats. Does not import TensorFlow."""
+"""A run that is repeated: its config for one process, its checkpoint, and what may differ.
+
+Does not import TensorFlow before the run is repeated.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
+from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.run_directory.branch import read_branch
@@ -29,7 +35,12 @@ from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
-from orbit_runner.utils.files import write_atomically
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.jobs.rerun import RerunResult
+    from orbit_runner.jobs.train_job import Progress
 
 # Settings that may have to differ on another machine. `enable_xla` is one of them because the
 # comparison of numerics suggests it if config.yaml no longer matches the run.
@@ -37,8 +48,6 @@ MACHINE_SETTINGS = (
     "runtime.intra_op_threads",
     "runtime.inter_op_threads",
     "runtime.dataset_num_private_threads",
-    "runtime.gpu_thread_mode",
-    "runtime.per_gpu_thread_count",
     "runtime.enable_xla",
     "runtime.xla_cache_dir",
     "task.train_data.data_dir",
@@ -77,14 +86,7 @@ def read_original_run(
     """
     written, changed = resolve_saved_config(run, imports, changes)
     # Read last, so that the history of a run in progress includes this checkpoint.
-    record = latest_intact_record(checkpoints_of(run))
-    if record is None:
-        raise RunnerError(
-            f"no intact checkpoint with a record in {run / 'checkpoints'}\n"
-            f"run `runner verify {run}` to see what is wrong with each checkpoint",
-            path="RUN",
-            code="no-checkpoint",
-        )
+    record = require_record(run)
     history = read_history(run)
     start = None
     branch = read_branch(run)
@@ -117,9 +119,21 @@ def resolve_saved_config(
     return written, resolve(dataclasses.replace(request, flags=changes)) if changes else written
 
 
+def require_record(run: Path) -> CheckpointRecord:
+    """Returns the record of the newest intact checkpoint; raises `RunnerError` if there is none."""
+    checkpoints = checkpoints_of(run)
+    record = latest_intact_record(checkpoints)
+    if record is None:
+        raise RunnerError(
+            f"no intact checkpoint with a record in {checkpoints.path}\n"
+            f"run `runner verify {run}` to see what is wrong with each checkpoint",
+            path="RUN",
+            code="no-checkpoint",
+        )
+    return record
+
+
 def _start_step(checkpoints: CheckpointFolder, newest: int, last: int) -> int:
-    if last < 1:
-        raise RunnerError(f"got {last}, allowed: at least 1", path="--last", code="out-of-range")
     record = latest_intact_record(checkpoints, at_most=newest - last)
     if record is None:
         raise RunnerError(
@@ -143,14 +157,14 @@ def check_outside(directory: Path, run: Path) -> None:
         )
 
 
-def check_data(original: OriginalRun) -> DataRecord:
+def check_data(resolved: ResolvedConfig, run: Path) -> DataRecord:
     """Returns the data record of the run; raises `DataChanged` if the data changed since then."""
-    with setting_error_scope(original.resolved):
-        now = fingerprint_of(localize(original.resolved.config).task)
-    data = DataRecord(original.history.folder, now)
+    with setting_error_scope(resolved):
+        now = fingerprint_of(localize(resolved.config).task)
+    data = DataRecord(run, now)
     if data.difference.changes:
         error = DataChanged(
-            f"{original.history.folder}: the data changed since the run last started:\n"
+            f"{run}: the data changed since the run last started:\n"
             f"{format_list(data.difference.changes)}\n"
             "the run cannot be reproduced until these files are restored"
         )
@@ -165,33 +179,53 @@ def limit_steps(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
     return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
 
 
-def difference_reasons(original: OriginalRun) -> list[str]:
-    """Returns reasons why the weights may differ, as far as they are known before the run."""
-    config = original.resolved.config
-    record = original.record
+def difference_reasons(
+    history: RunHistory,
+    runtime: RuntimeConfig,
+    record: CheckpointRecord | None,
+    *,
+    same_config: bool = True,
+) -> list[str]:
+    """Returns reasons why a repeated run may differ, as far as they are known before it.
+
+    `runtime` is that of the repeated run, `record` is that of a checkpoint of the run, if it has
+    one, and `same_config` says whether config.yaml made that checkpoint.
+    """
     reasons = []
-    if not original.same_config:
+    if not same_config:
         reasons.append("the newest checkpoint was made with a different config than config.yaml")
-    if original.history.is_overridden:
+    if history.is_overridden:
         reasons.append("the run was resumed with --resume=override")
-    if not config.runtime.deterministic:
+    if not runtime.deterministic:
         reasons.append(
             "runtime.deterministic is false: bitwise-identical results are not guaranteed"
         )
-    reasons += inexact_data(original.history.folder)
-    reasons += code_differences(
-        original.history.attempts, record.step, read_code_version(original.history.folder)
-    )
-    return reasons + describe_changes(record.numerics, describe_numerics(config.runtime))
+    reasons += inexact_data(history.folder)
+    if record is None:
+        return reasons
+    reasons += code_differences(history.attempts, record.step, read_code_version(history.folder))
+    return reasons + describe_changes(record.numerics, describe_numerics(runtime))
 
 
-def leave_best_out(directory: Path, trainer: TrainerConfig) -> None:
-    """Prepares the copy of a run whose best checkpoint stays with the original.
-
-    With an empty `info.json`, the copied run does not warn that it is missing.
-    """
-    if trainer.best_checkpoint_export_subdir:
-        write_atomically(directory / trainer.best_checkpoint_export_subdir / "info.json", "{}\n")
+def repeat_run(
+    resolved: ResolvedConfig,
+    history: RunHistory,
+    directory: Path,
+    progress: Progress,
+    *,
+    step: int,
+    after: int,
+    callbacks: Sequence[Callback] = (),
+) -> RerunResult:
+    """Imports TensorFlow, and repeats a run up to a step; see `rerun`."""
+    progress.phase("importing tensorflow")
+    prepare_environment(resolved.config.runtime)
+    with setting_error_scope(resolved):
+        with paused_collection_scope():
+            from orbit_runner.jobs.rerun import rerun
+        return rerun(
+            resolved, history, directory, progress, step=step, after=after, callbacks=callbacks
+        )
 
 
 def copy_checkpoint(
@@ -235,7 +269,6 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
         )
     changes: dict[str, object] = {
         "tf_data_service": None,
-        "cluster_source": "none",
         "worker_hosts": None,
         "task_index": -1,
     }

@@ -18,9 +18,7 @@ from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
-from orbit_runner.determinism.portable import SETTING
-from orbit_runner.determinism.published_fingerprints import PublishedRun, read_published
-from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.branch import branch_point_scope
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
@@ -29,14 +27,13 @@ from orbit_runner.jobs.reference_run import (
     check_data,
     copy_checkpoint,
     difference_reasons,
-    leave_best_out,
     limit_steps,
+    repeat_run,
 )
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
 from orbit_runner.reporting.reproduction import Reproduction
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.history import read_history
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.user_code import changed_modules, format_names
 
 if TYPE_CHECKING:
@@ -53,25 +50,25 @@ def reproduce_run(
     Returns the comparison, and the error that ended the repetition early, if any. Divergence is a
     result, and not such an error.
     """
-    check_before_start(
-        limit_steps(original.resolved, original.record.step), original.history.mode, directory
-    )
-    data = check_data(original)
+    limited = limit_steps(original.resolved, original.record.step)
+    check_before_start(limited, original.history.mode, directory, alone=True)
+    history = original.history
+    resolved = original.resolved
+    data = check_data(resolved, history.folder)
     if original.start is not None:
         with _source_scope(original) as source:
             copy_checkpoint(checkpoints_of(source), original.start, directory)
-        leave_best_out(directory, original.resolved.config.trainer)
-    differences = [*difference_reasons(original), *data.notes()]
+    reasons = difference_reasons(
+        history, resolved.config.runtime, original.record, same_config=original.same_config
+    )
+    differences = [*reasons, *data.notes()]
     with progress.shown_scope():
         if differences:
-            run = original.history.folder
             progress.note(
-                f"note: differences from the original run in {run}:\n{format_list(differences)}"
+                f"note: differences from the original run in {history.folder}:\n"
+                f"{format_list(differences)}"
             )
-        progress.phase("importing tensorflow")
-        prepare_environment(original.resolved.config.runtime)
-        with setting_error_scope(original.resolved):
-            return _repeat_and_compare(original, directory, progress, differences)
+        return _repeat_and_compare(original, directory, progress, differences)
 
 
 @contextlib.contextmanager
@@ -89,13 +86,10 @@ def _source_scope(original: OriginalRun) -> Iterator[Path]:
 def _repeat_and_compare(
     original: OriginalRun, directory: Path, progress: Progress, differences: list[str]
 ) -> tuple[Reproduction, Exception | None]:
-    with paused_collection_scope():
-        from orbit_runner.jobs.rerun import rerun
-
     history = original.history
     record = original.record
     after = original.after
-    rerun_result = rerun(
+    rerun_result = repeat_run(
         original.resolved, history, directory, progress, step=record.step, after=after
     )
     progress.phase("comparing checkpoints")
@@ -169,7 +163,7 @@ def reproduce_published(
     published = read_published()
     run = published.runs[name]
     resolved = portable_experiment(name, run.step, imports=imports)
-    check_before_start(resolved, _MODE, directory)
+    check_before_start(resolved, _MODE, directory, alone=True)
     notes = tuple(_find_notes(resolved, run, published.numerics))
     with progress.shown_scope(), setting_error_scope(resolved):
         if notes:

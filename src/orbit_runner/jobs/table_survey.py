@@ -1,10 +1,10 @@
-"""What the columns of a table are for, by its first rows: the label, the features, and the rest."""
+"""What the columns of a table are for: the label, the features, and the rest."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +14,16 @@ from orbit_runner.data.tables.cell_texts import (
     DATES,
     MISSING_MARKS,
     NUMBERS,
-    OTHER_NOTATION,
     are_dates,
     find_misreading,
 )
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT, Column
-from orbit_runner.data.tables.dataset import FirstRows, TableDataset, TableOptions
+from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tables.summary import ColumnSummary, summarize_column
 from orbit_runner.data.text.lines import open_binary
 from orbit_runner.errors import DataError, RunnerError, format_list, shorten, unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
 
-_MOST_ROWS = 100_000
 # A column with one of these names is the label, in this order of preference.
 _LABEL_NAMES = ("label", "labels", "target", "class", "y", "species", "outcome")
 # Integers with at most as many different values are taken as classes.
@@ -60,38 +58,38 @@ class ColumnUse:
 
 @dataclasses.dataclass(frozen=True)
 class TableSurvey:
-    """The columns of the first rows of a table."""
+    """The columns of a table."""
 
     uses: Sequence[ColumnUse]
     rows: int
-    is_whole: bool
     options: TableOptions
+    marks: tuple[str, ...] = ()  # texts of missing values that are no default
 
 
-def survey_table(path: Path, table: type[TableDataset], options: TableOptions) -> TableSurvey:
-    """Returns what the columns of a file are, by its first 100,000 rows.
+def survey_table(path: Path, table: type[TableDataset], marks: tuple[str, ...] = ()) -> TableSurvey:
+    """Returns what the columns of a file are; `marks` are more texts that mean a missing value.
 
     Raises `DataError` if the file cannot be read.
     """
-    dataset = FirstRows(table.first_rows(str(path), options, _MOST_ROWS), _MOST_ROWS)
+    options = _table_options(path, table, marks)
+    create: Callable[..., TableDataset] = table
+    dataset = create(data_dir="", input_path=(str(path),), options=options)
     kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
     columns = _read_columns(dataset, kinds)
-    marks: dict[str, None] = {}
+    new: dict[str, None] = {}
     uses = []
     for name, kind in dataset.kinds.items():
-        if name not in kinds:
+        if name in kinds:
+            use, odd = _use_of(columns[name])
+            new |= odd
+            uses.append(use)
+        else:
             uses.append(ColumnUse(name, "", f"has the type {kind}"))
-            continue
-        use, odd = _use_of(columns[name])
-        marks |= odd
-        uses.append(use)
-    if new := [mark for mark in marks if mark not in options.missing_values]:
-        default = (*options.missing_values,) if options.missing_values else ("",)
-        return survey_table(
-            path, table, dataclasses.replace(options, missing_values=(*default, *new))
-        )
+    more = tuple(mark for mark in new if mark not in options.missing_values)
+    if more:
+        return survey_table(path, table, (*marks, *more))
     rows = len(next(iter(columns.values())).values) if columns else 0
-    return TableSurvey(uses, rows, not dataset.is_cut, options)
+    return TableSurvey(uses, rows, options, marks)
 
 
 def _read_columns(dataset: TableDataset, kinds: dict[str, str]) -> dict[str, Column]:
@@ -127,17 +125,13 @@ def _use_of(column: Column) -> tuple[ColumnUse, dict[str, None]]:
     counts = {text: count for text, count in column.text_counts().items() if text}
     misreading = find_misreading(counts)
     if misreading is not None:
-        odd = dict.fromkeys(misreading.odd)
         if misreading.what == DATES and are_dates(counts):
             return use(DATE, f"dates as texts, {distinct}{missing}")
-        if misreading.what == DATES:
-            return use("", f"dates or times, such as {plain_text(misreading.odd[0])}")
-        if misreading.what == OTHER_NOTATION:
-            example = plain_text(next(iter(odd), ""))
-            return use("", f"numbers in a notation that is not read, such as {example}")
+        odd = dict.fromkeys(misreading.odd)
         if misreading.what == NUMBERS and all(text.lower() in MISSING_MARKS for text in odd):
             return (use(NUMBER, f"numbers, {distinct}{missing}")[0], odd)
-        return use("", f"numbers, but also {', '.join(map(plain_text, [*odd][:_SHOWN_TEXTS]))}")
+        shown = ", ".join(map(plain_text, [*odd][:_SHOWN_TEXTS]))
+        return use("", f"{misreading.what}, such as {shown}")
     if _are_long(counts):
         return use(TEXT, f"texts, {distinct}{missing}")
     if summary.distinct > max(_FEW_TEXTS, rows // 2):
@@ -209,14 +203,16 @@ def is_regression(use: ColumnUse) -> bool:
     return use.summary.distinct > MOST_CLASSES or not (values == np.rint(values)).all()
 
 
-def csv_options(path: Path) -> TableOptions:
-    """Returns how to read a CSV file. The delimiter is the most frequent one in its first line."""
+def _table_options(path: Path, table: type[TableDataset], marks: tuple[str, ...]) -> TableOptions:
+    """Returns how to read a file. The delimiter is the most frequent one in its first line."""
+    if table.is_typed:
+        return TableOptions(missing_values=("", *marks) if marks else ())
     with open_binary(path) as file:
         first = file.readline(2**16).decode(errors="replace")
     known = "\t" if ".tsv" in path.suffixes else ",;\t|"
     delimiter = max(known, key=re.sub('"[^"]*"', "", first).count)
     default = TABLE_SOURCES.get("csv").load_config().__dataclass_fields__["missing_values"].default
-    return TableOptions(delimiter=delimiter, missing_values=tuple(default))
+    return TableOptions(delimiter=delimiter, missing_values=(*default, *marks))
 
 
 def plain_text(text: str, most: int = 30) -> str:

@@ -184,7 +184,7 @@ def _was_traced(layers: Sequence[LayerRow]) -> bool:
 
 
 def _fine_tuning(inspection: Inspection) -> Table:
-    from orbit_runner.state.layer_table import HEADER, table_rows
+    from orbit_runner.state.trained_layers import HEADER, table_rows
 
     return Table(table_rows(inspection.fine_tuning), head=HEADER, right=[1])
 
@@ -286,6 +286,4 @@ def _measured_rows(inspection: Inspection) -> Pairs:
         rows.append(("an evaluation", f"{measured.evaluation_seconds:.2f} s"))
     if measured.run_seconds is not None:
         rows.append(("the whole run, estimated", format_duration(measured.run_seconds)))
-    if measured.resident_bytes is not None:
-        rows.append(("largest resident set of this process", bytes_text(measured.resident_bytes)))
     return rows

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from orbit_runner.errors import format_count
 from orbit_runner.run_directory.branch import Ancestry, ancestry
-from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.metric_records import (
     SPEED,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import math
 import os
 import re
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.registry import TRACKERS
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.metric_records import (
@@ -51,7 +53,6 @@ _DIRECTORIES_OF_A_RUN = frozenset(
     {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets"}
 )
 _NOT_METRICS = (SPEED, "validation_examples")
-_CHECKPOINT = re.compile(r"ckpt-(\d+)\.index")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -212,23 +213,9 @@ def read_summaries(roots: Sequence[Path], *, inside_runs: bool = False) -> list[
 
 def _read_attempts(directory: RunDirectory) -> list[JsonObject]:
     """Returns the starts that trained, or those of another mode if none did."""
-    trained = _read_record(directory.record("train"))
-    if trained:
-        return trained
-    others = (_read_record(path) for path in sorted(directory.path.glob("run.*.json")))
-    return next((attempts for attempts in others if attempts), [])
-
-
-def _read_record(path: Path) -> list[JsonObject]:
-    try:
-        attempts = read_json_object(path).get("attempts")
-    except (OSError, ValueError):
-        return []
-    return (
-        [attempt for attempt in attempts if isinstance(attempt, dict)]
-        if isinstance(attempts, list)
-        else []
-    )
+    names = (path.name.split(".")[1] for path in sorted(directory.path.glob("run.*.json")))
+    modes = itertools.chain(["train"], names)
+    return next(filter(None, map(directory.attempts, modes)), [])
 
 
 def _status(path: Path, last: JsonObject, active: float | None) -> tuple[str, str]:
@@ -291,11 +278,7 @@ def _last_step(directory: RunDirectory, last: JsonObject, recorded: list[int]) -
     step = _as_integer(last.get("step"))
     if step is not None:
         return step
-    try:
-        names = os.listdir(directory.checkpoints)
-    except OSError:
-        names = []
-    saved = [int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))]
+    saved = CheckpointFolder(directory.checkpoints).committed_steps()
     return max([*recorded, *saved], default=0)
 
 

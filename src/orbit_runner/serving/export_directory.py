@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,17 +75,6 @@ def is_saved_model(path: Path) -> bool:
 def config_of_export(path: Path) -> Path:
     """Returns the path of the config of an export."""
     return path / saved_model.EXTRA / CONFIG if is_saved_model(path) else path / CONFIG
-
-
-def contains_export(names: Collection[str]) -> bool:
-    """Returns whether the files of a directory, as relative paths, are those of exports.
-
-    A run directory with exports is a run.
-    """
-    models = {kind.file for kind in export_formats().values()}
-    if any(name in models for name in names):
-        return True
-    return CONFIG not in names and any(name.rpartition("/")[2] in models for name in names)
 
 
 def export_name(step: int, name: str) -> str:

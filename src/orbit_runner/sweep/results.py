@@ -11,18 +11,12 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.utils.files import parse_json, read_file
 
 RESULTS_FILE = "sweep.json"
 # `stopped` trials were not kept by successive halving. `repeated` trials have the settings of an
 # earlier one, and are not trained. `pending` trials have not ended yet.
-TRIAL_STATUSES = (
-    *("finished", "stopped", "diverged", "failed", "repeated", "excluded", "pending"),
-)
+TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "repeated", "pending")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,39 +138,8 @@ class SweepResults:
         values["best"] = None if best is None else best.number
         return json.dumps(values, indent=2) + "\n"
 
-    @classmethod
-    def from_json(cls, text: str) -> SweepResults:
-        """Reads the text of `sweep.json`. Raises ValueError if it is another text."""
-        values = parse_json(text)
-        try:
-            values.pop("best")
-            trials = []
-            for written in values.pop("trials"):
-                written.pop("objective")
-                runs = [SeedResult(**run) for run in written.pop("runs")]
-                trials.append(TrialResult(runs=runs, **written))
-            results = cls(trials=trials, **values)
-            results.to_json()  # Raises an error if an objective is not a number.
-        except (TypeError, KeyError, AttributeError, OverflowError) as error:
-            reason = (
-                f"it has no {error}" if isinstance(error, KeyError) else "a sweep did not write it"
-            )
-            raise ValueError(reason) from None
-        return results
-
 
 def _drop_empty(values: dict[str, object], name: str) -> None:
     """Removes a value that is None, so that files of sweeps without it stay as they were."""
     if values[name] is None:
         del values[name]
-
-
-def read_results(directory: Path) -> SweepResults:
-    """Reads `sweep.json` of a sweep's directory. Raises RunnerError if it cannot be read."""
-    path = directory / RESULTS_FILE
-    try:
-        return SweepResults.from_json(read_file(path).decode())
-    except (OSError, ValueError) as error:
-        raise RunnerError(
-            f"{path}: cannot be read: {first_line(error)}", code="unreadable-file"
-        ) from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
@@ -15,7 +15,6 @@ from official.core import base_task
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.registry import TASKS
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.mistakes import classification_examples
@@ -71,7 +70,9 @@ class TaskAdapter:
             # Adapted lookup layers list their vocabulary as a weight, but it is no variable.
             if hasattr(layer, "get_vocabulary"):
                 weights = own_other_weights(layer)
-                set_own_other_weights(layer, [weight for weight in weights if is_variable(weight)])
+                set_own_other_weights(
+                    layer, [weight for weight in weights if isinstance(weight, tf.Variable)]
+                )
         return model
 
     def build_inputs(
@@ -115,11 +116,6 @@ class TaskAdapter:
         """Returns how much the loss depends on each column, or None if the task has no columns."""
         own = getattr(self.task, "column_importance", None)
         return own(model, batches, seed=seed, seconds=seconds) if callable(own) else None
-
-    def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
-        """Returns where an example of the validation data comes from, {} if it is not known."""
-        describe = getattr(self.task, "describe_example", None)
-        return describe(inputs, index) if callable(describe) else {}
 
     def num_examples(self, data: DataSection) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""

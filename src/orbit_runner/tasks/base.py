@@ -401,18 +401,6 @@ class Task(base_task.Task):
         """
         return None
 
-    def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
-        """Returns where an example of the validation data comes from, for messages about it.
-
-        Args:
-            inputs: The example as a batch of one row, as `validation_step` gets it.
-            index: The number of examples before it in the evaluation.
-
-        Returns:
-            Texts and numbers by name, such as `file`, `row` and `label`; {} by default.
-        """
-        return {}
-
     def process_metrics(
         self,
         metrics: Iterable[TaskMetric],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import TaskData, task_data
-from orbit_runner.data.file_patterns import is_local, patterns
+from orbit_runner.data.files import is_local, patterns
 from orbit_runner.data.shared_examples import SharedExamples, shared_files
 from orbit_runner.errors import DataError, SettingError
 

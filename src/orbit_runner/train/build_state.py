@@ -15,8 +15,7 @@ import tf_keras
 from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.numerics import reseed, seed_everything
-from orbit_runner.distribute.sharded_variables import merge_shards
+from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter import optimizer_of, section_of
 from orbit_runner.state.ema import OptimizerAverage, WeightAverage
@@ -32,15 +31,8 @@ from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
 
 if TYPE_CHECKING:
-    from tensorflow.types.experimental import TensorLike
-
     from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.utils.types import Tensors
-
-
-# The values of `TrainState.best` and `early_stopping` before the first evaluation.
-NO_BEST = (float("nan"), -1.0)
-NO_EARLY_STOPPING = (float("nan"), 0.0, -1.0)
 
 
 def build_state(
@@ -51,22 +43,8 @@ def build_state(
     Sets the global seeds of this process, and enters the strategy's scope itself.
     """
     seed_everything(config.runtime.seed, keep_objects=config.is_official)
-    return _build(config, adapter, strategy)
-
-
-def build_state_again(
-    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
-) -> TrainState:
-    """Returns another state with the values that `build_state` returned in this process."""
-    reseed(config.runtime.seed)
-    return _build(config, adapter, strategy)
-
-
-def _build(
-    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
-) -> TrainState:
     task = adapter.task
-    with strategy.scope(), model_error_scope(config):
+    with strategy.scope(), model_error_scope():
         model = adapter.build_model()
         optimizer, average = optimizer_of(config, task, model)
         build_missing_variables(config, adapter, model, optimizer, strategy)
@@ -85,9 +63,13 @@ def _build(
             optimizer=optimizer,
             ema=ema,
             global_step=orbit.utils.create_global_step(),
-            recoveries=_host_variable(0, tf.int64, "recoveries"),
-            early_stopping=_host_variable([*NO_EARLY_STOPPING], tf.float64, "early_stopping"),
-            best=_host_variable([*NO_BEST], tf.float64, "best"),
+            recoveries=tf.Variable(
+                0,
+                dtype=tf.int64,
+                trainable=False,
+                name="recoveries",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            ),
             replica_state=ReplicaState(model, strategy),
             non_finite=tuple(
                 variable.name for variable in non_finite_variables(_fixed_variables(model))
@@ -116,20 +98,10 @@ def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
     """Returns the non-trainable variables that a worker can read without the other workers."""
     return [
         variable
-        for variable in merge_shards(model.non_trainable_variables)
+        for variable in model.non_trainable_variables
         if isinstance(variable, tf.Variable)
         and variable.synchronization != tf.VariableSynchronization.ON_READ
     ]
-
-
-def _host_variable(value: TensorLike, dtype: tf.DType, name: str) -> tf.Variable:
-    return tf.Variable(
-        value,
-        dtype=dtype,
-        trainable=False,
-        name=name,
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
 
 
 def build_missing_variables(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orbit
 import orbit.controller
 
-from orbit_runner.distribute.parameter_server import local_strategy
+from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.tf_internals import orbit_log_scope
 from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
@@ -42,8 +42,7 @@ def build_controller(
     save_summary = save_summary and run.is_chief
     # With one directory for both splits, Orbit would use one manager for both.
     directories = [
-        str(run.model_dir / name) if save_summary else None
-        for name in ("train", run.config.trainer.validation_summary_subdir)
+        str(run.model_dir / name) if save_summary else None for name in ("train", "validation")
     ]
     controller = controller_cls(
         strategy=local_strategy(run.strategy),
@@ -57,7 +56,7 @@ def build_controller(
         summary_manager=summary_manager or run.records.train,
         eval_summary_manager=eval_summary_manager or run.records.evaluation,
         train_actions=[functools.partial(_call_after_loop, run), *train_actions],
-        eval_actions=[lambda logs: run.callbacks.on_evaluate(run, logs), *eval_actions],
+        eval_actions=[lambda logs: run.callbacks.call("on_evaluate", run, logs), *eval_actions],
     )
     if run.trainer is not None:
         controller.step_timer = run.trainer.timer
@@ -65,9 +64,9 @@ def build_controller(
 
 
 def _call_after_loop(run: Run, logs: Logs) -> None:
-    run.callbacks.on_loop_end(run, logs)
+    run.callbacks.call("on_loop_end", run, logs)
     if run.plan.is_record(run.step):
-        run.callbacks.on_log(run, logs)
+        run.callbacks.call("on_log", run, logs)
 
 
 def _build_loop_length(run: Run) -> Callable[[int], int]:

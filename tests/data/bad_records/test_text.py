@@ -133,18 +133,13 @@ def test_different_numbers_of_lines_are_always_an_error(folders: tuple[Path, Pat
     assert "200 lines in" in problems["train_data.input_path"]
 
 
-def test_limit_of_pairs_is_refused_for_records_and_keeps_the_fingerprint(
+def test_limit_of_pairs_keeps_the_fingerprint(
     folders: tuple[Path, Path],
 ) -> None:
     config = translation_config(folders[0])
     assert config_fingerprint(config) == config_fingerprint(
         translation_config(folders[0], **{LIMIT: 3})
     )
-    with raises("no-effect", "task.train_data.max_bad_records"):
-        translation_config(
-            folders[0], **{LIMIT: 3}, task__train_data__source="token_records",
-            task__train_data__input_path="a",
-        )  # fmt: skip
 
 
 def test_lines_of_text_files_are_left_out_as_if_they_did_not_exist(tmp_path: Path) -> None:

@@ -369,17 +369,6 @@ def test_invalid_source_is_rejected(text: str) -> None:
         address_of(text)
 
 
-def test_proxy_of_the_environment_is_used(
-    server: _Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.files["set.bin"] = CONTENT
-    monkeypatch.setattr("urllib.request._opener", None)
-    monkeypatch.setenv("http_proxy", server.base)
-
-    assert download_dataset(published("set.bin", CONTENT), tmp_path)
-    monkeypatch.setattr("urllib.request._opener", None)
-
-
 def test_directory_below_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 

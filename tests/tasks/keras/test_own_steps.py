@@ -55,9 +55,6 @@ _PROGRAMS: Mapping[str, Program] = {
     "distiller": Program(
         own_steps.distiller, own_steps.labeled, _ACCURACY, _ACCURACY, is_random=False
     ),
-    "siamese": Program(
-        own_steps.siamese, own_steps.triplets, ("loss",), ("loss",), is_random=False
-    ),
     "guided": Program(
         own_steps.guided, own_steps.labeled, ("loss", "accuracy", "largest_gradient"),
         ("loss", "accuracy"), is_random=False,
@@ -240,7 +237,7 @@ def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) 
         ("trainer__gradient_accumulation_steps", 2, "trainer.gradient_accumulation_steps"),
     ],
 )
-@pytest.mark.parametrize("name", ["gan", "vae", "siamese", "guided", "contrastive"])
+@pytest.mark.parametrize("name", ["gan", "vae", "guided", "contrastive"])
 def test_what_would_divide_a_step_of_the_model_is_refused(
     tmp_path: Path, name: str, setting: str, value: int, path: str
 ) -> None:

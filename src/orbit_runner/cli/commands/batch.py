@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import Command, Parser
@@ -16,24 +15,20 @@ from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
     add_trained_argument,
-    apply_argument,
-    build_request,
     is_step_number,
     messages_scope,
-    print_notes,
-    progress_of,
+    resolve_experiment,
     run_of,
+    tensorflow_scope,
 )
 from orbit_runner.cli.flags.values import OUTPUT_FILE, write_flag_output
-from orbit_runner.config.resolve import ResolvedConfig, resolve
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
-from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.examples import step_section
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import StepExamples, TrainingOrder
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.streams import use_utf8
 
 if TYPE_CHECKING:
@@ -51,9 +46,7 @@ _ROWS = 16
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the examples of the requested steps. Returns 0."""
-    apply_argument(flags, flags.trained, "RUN|EXPERIMENT")
-    resolved = resolve(build_request(flags))
-    print_notes(resolved)
+    resolved = resolve_experiment(flags, "RUN|EXPERIMENT")
     if flags.images and flags.step[0] != flags.step[1]:
         raise RunnerError(
             "shows one step, but --step has several\nuse --step=N", path="--images", code="conflict"
@@ -87,7 +80,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--images",
         type=OUTPUT_FILE,
-        help="write the images as the network gets them to a PNG file",
+        help="write the images as the network gets them, in the order of the rows, to a PNG file",
     )
     parser.add_argument("--json", action="store_true", help="print JSON with all rows")
     add_progress_flags(parser)
@@ -193,22 +186,18 @@ def _write_images(
 
         images, _ = pictures(next(batches)) or (None, [])
     rows = [] if images is None else order.rows(len(images), flags.worker).tolist()
-    _write_picture_sheet(flags, None if images is None else images[rows], rows)
+    _write_picture_sheet(flags, None if images is None else images[rows])
 
 
-def _write_picture_sheet(
-    flags: argparse.Namespace, images: np.ndarray | None, rows: Sequence[int] = ()
-) -> None:
-    """Writes the images with the numbers of their rows below them."""
+def _write_picture_sheet(flags: argparse.Namespace, images: np.ndarray | None) -> None:
+    """Writes the images in the order of the rows."""
     from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
 
     if images is None:
         raise RunnerError(
             "the batch has no images\nremove the flag", path="--images", code="bad-data"
         )
-    captions = [str(row) for row in rows or range(len(images))]
-    most = len(images) if flags.all else 64
-    sheet = picture_sheet(images, captions, most=most)
+    sheet = picture_sheet(images, most=len(images) if flags.all else 64)
     write_flag_output("--images", flags.images, encode_png(sheet))
 
 
@@ -217,17 +206,10 @@ def _pipeline_scope(
     flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder, first: int, last: int
 ) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Yields the task and the batches of steps from its input pipeline; imports TensorFlow."""
-    from orbit_runner.distribute.tf_environment import prepare_environment
+    title = f"batch {resolved.config.name}"
+    with tensorflow_scope(flags, resolved, "orbit_runner.step.batches", title):
+        from orbit_runner.step.batches import step_batches
 
-    progress = progress_of(flags, f"batch {resolved.config.name}")
-    with progress.shown_scope():
-        progress.phase("importing tensorflow")
-        prepare_environment(resolved.config.runtime)
-        with paused_collection_scope():
-            importlib.import_module("tensorflow")
-            from orbit_runner.step.batches import step_batches
-
-            bind_gin(resolved)
         recoveries = {order.recoveries(step) for step in (first, last)}
         if len(recoveries) > 1:
             raise RunnerError(

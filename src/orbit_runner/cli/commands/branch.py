@@ -21,7 +21,6 @@ from orbit_runner.cli.flags.config_flags import (
     refuse_streams,
 )
 from orbit_runner.cli.flags.values import LOCAL_RUN, MODEL_DIR
-from orbit_runner.config.example_ids import EXCLUDE
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
@@ -31,10 +30,8 @@ from orbit_runner.jobs.branch import (
     describe_branch,
     find_branch_step,
     inexact_reasons,
-    newly_excluded_examples,
     plan_branch,
     prepare_branch,
-    reached_step,
 )
 from orbit_runner.jobs.child_process import run_child
 from orbit_runner.jobs.preflight import check_same_config
@@ -73,7 +70,9 @@ def main(flags: argparse.Namespace) -> int:
             return _train_branch(flags, resolved, started)
         _refuse_cluster(flags, resolved)
         if flags.at is None:
-            flags.at = _choose_branch_step(before, resolved, run)
+            flags.at, first = find_branch_step(run, before, resolved)
+            seen = f"first in step {first}" if first else "in no step so far"
+            note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
         plan = plan_branch(
             run,
             flags.at,
@@ -197,23 +196,6 @@ def _refuse_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None
             path="--prepare",
             code="not-set",
         )
-
-
-def _choose_branch_step(before: ResolvedConfig, resolved: ResolvedConfig, run: Path) -> int:
-    """Returns the step at which a branch that excludes more examples can begin."""
-    examples = newly_excluded_examples(before, resolved)
-    if not examples:
-        raise RunnerError(
-            "is not set\nspecify the step; only a branch that adds examples to "
-            f"{EXCLUDE} may omit it",
-            path="--at",
-            code="not-set",
-        )
-    reached = reached_step(run, read_history(run))
-    step, first = find_branch_step(before, run, examples, reached)
-    seen = f"first in step {first}" if first else f"in no step up to {reached}"
-    note(f"the excluded examples are {seen}; the branch begins at step {step}, a checkpoint")
-    return step
 
 
 def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, CommandGroup, Parser
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
@@ -18,16 +18,21 @@ from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import described_lines, terminal_width
 
-_USAGE = """\
-usage: runner data list [--json]
-       runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace]
-                       [--progress=KIND] [--quiet]"""
+_DESCRIPTION = """\
+List the public datasets that experiments read, or download, verify and unpack one of them."""
 
 
-def _add_list_flags(parser: Parser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON that maps each name to a description"
-    )
+def main(flags: argparse.Namespace) -> int:
+    """Lists datasets or downloads one. Returns the exit code (130 if interrupted)."""
+    if flags.action == "list":
+        return _list(flags)
+    if flags.name is None:
+        raise RunnerError(
+            "is not set; `runner data list` shows the names", path="NAME", code="not-set"
+        )
+    if flags.json:
+        raise RunnerError("has an effect only with list", path="--json", code="no-effect")
+    return _get(flags)
 
 
 def _list(flags: argparse.Namespace) -> int:
@@ -92,8 +97,11 @@ def _get(flags: argparse.Namespace) -> int:
     return 0
 
 
-def _add_get_flags(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
+def _add_flags(parser: Parser) -> None:
+    parser.add_argument("action", choices=("list", "get"), help="what to do")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="for get: a name that `runner data list` shows"
+    )
     parser.add_argument(
         "--dir",
         type=OUTPUT_DIRECTORY,
@@ -107,6 +115,9 @@ def _add_get_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--replace", action="store_true", help="overwrite different files of the same names"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="for list: print JSON with addresses and checksums"
     )
     add_progress_flags(parser)
 
@@ -141,25 +152,4 @@ def _file_table(data: PublicDataset) -> str:
     return "\n".join(rows)
 
 
-COMMAND = CommandGroup(
-    "data",
-    "action",
-    _USAGE,
-    (
-        Command(
-            "data list",
-            "List the public datasets that `runner data get` supports.",
-            _add_list_flags,
-            [""],
-            _list,
-        ),
-        Command(
-            "data get",
-            "Download, verify and unpack a public dataset.",
-            _add_get_flags,
-            ["mnist", "ml-1m --dir=data/ml-1m"],
-            _get,
-        ),
-    ),
-    advice=f"\n{_USAGE}",
-)
+COMMAND = Command("data", _DESCRIPTION, _add_flags, ["list", "get ml-1m --dir=data/ml-1m"], main)

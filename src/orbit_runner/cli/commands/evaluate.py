@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.model_selection import (
     SelectedModel,
@@ -30,13 +30,12 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import first_line
-from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import check_evaluation, setting_error_scope
+from orbit_runner.jobs.preflight import check_evaluation
 from orbit_runner.jobs.reference_run import convert_to_single_process
 from orbit_runner.reporting.evaluation import evaluation_sections
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
+from orbit_runner.run_directory.evaluations import evaluated_data, write_evaluation
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
@@ -74,8 +73,8 @@ def main(flags: argparse.Namespace) -> int:
         selected = _select(run, flags)
         selected = dataclasses.replace(selected, resolved=_convert(selected))
         check_evaluation(selected.resolved, run)
-        other_data = find_other_data(run, selected.resolved.config)
-        values = _describe(selected, other_data) | _evaluate(selected, flags)
+        data = evaluated_data(run, selected.resolved.config)
+        values = _describe(selected, data) | _evaluate(selected, flags)
         values["file"] = _write(flags.run, selected, values)
     if flags.json:
         print(json.dumps(to_jsonable(values), indent=2, allow_nan=False))
@@ -148,32 +147,25 @@ def _convert(selected: SelectedModel) -> ResolvedConfig:
     return convert_to_single_process(selected.resolved, record.strategy if record else "")
 
 
-def _describe(selected: SelectedModel, other_data: OtherData) -> JsonObject:
+def _describe(selected: SelectedModel, data: JsonObject) -> JsonObject:
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join(["runner", *sys.argv[1:]]),
         "checkpoint": selected.choice.place.name,
         "step": selected.choice.place.step,
         "weights": selected.weights,
-        "data": other_data.as_dict(),
+        "data": data,
     }
 
 
 def _evaluate(selected: SelectedModel, flags: argparse.Namespace) -> JsonObject:
-    from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.utils.garbage_collection import paused_collection_scope
-
     config = selected.resolved.config
-    progress = progress_of(flags, "evaluate", flags.run)
-    with progress.shown_scope(), setting_error_scope(selected.resolved):
-        progress.phase("importing tensorflow")
-        prepare_environment(config.runtime)
-        with paused_collection_scope():
-            from orbit_runner import train_lib
-            from orbit_runner.serving.evaluation import CheckpointEvaluation
-            from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
+    module = "orbit_runner.serving.evaluation"
+    with tensorflow_scope(flags, selected.resolved, module, "evaluate", flags.run):
+        from orbit_runner import train_lib
+        from orbit_runner.serving.evaluation import CheckpointEvaluation
+        from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
 
-        bind_gin(selected.resolved)
         strategy, task = train_lib.prepare(config, str(selected.run), mode="eval")
         with error_message_scope(config, VALIDATION_DATA):
             evaluation = CheckpointEvaluation.restore(

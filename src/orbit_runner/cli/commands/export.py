@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
+from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, Count
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Section
-from orbit_runner.reporting.exports import export_table
+from orbit_runner.reporting.report import export_table
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
@@ -77,14 +75,14 @@ def _add_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--calibration_examples",
-        type=int,
+        type=Count(1, _MAX_EXAMPLES),
         default=_DEFAULTS.calibration_examples,
         metavar="N",
         help=f"number of training examples that calibrate {', '.join(calibrated)}",
     )
     parser.add_argument(
         "--check_examples",
-        type=int,
+        type=Count(1, _MAX_EXAMPLES),
         default=_DEFAULTS.check_examples,
         metavar="N",
         help="number of validation examples on which a network is compared with the model",
@@ -104,28 +102,12 @@ def _add_flags(parser: Parser) -> None:
 
 
 def _check_flags(flags: argparse.Namespace) -> None:
-    for name in ("calibration_examples", "check_examples"):
-        value = getattr(flags, name)
-        if not 1 <= value <= _MAX_EXAMPLES:
-            raise RunnerError(
-                f"got {value}, allowed: 1 to {_MAX_EXAMPLES:,}",
-                path=f"--{name}",
-                code="out-of-range",
-            )
     if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
         raise RunnerError(
             f"got {flags.tolerance:g}, allowed: a number of at least 0",
             path="--tolerance",
             code="out-of-range",
         )
-
-
-def _export_formats(
-    directory: Path, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
-) -> list[JsonObject]:
-    names = [export_name(selected.choice.place.step, name) for name in formats]
-    _check_not_existing(directory, names, selected)
-    return _export_to_directory(selected, directory, formats, flags)
 
 
 def _check_not_existing(directory: Path, names: Sequence[str], selected: SelectedModel) -> None:
@@ -144,38 +126,32 @@ def _check_not_existing(directory: Path, names: Sequence[str], selected: Selecte
         )
 
 
-def _export_to_directory(
-    selected: SelectedModel, directory: Path, formats: Sequence[str], flags: argparse.Namespace
+def _export_formats(
+    directory: Path, selected: SelectedModel, formats: Sequence[str], flags: argparse.Namespace
 ) -> list[JsonObject]:
-    from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.utils.garbage_collection import paused_collection_scope
-
-    progress = progress_of(flags, "export", flags.run)
+    _check_not_existing(
+        directory, [export_name(selected.choice.place.step, name) for name in formats], selected
+    )
     config = selected.resolved.config
-    with progress.shown_scope():
-        progress.phase("importing tensorflow")
-        prepare_environment(config.runtime)
-        with paused_collection_scope():
-            from orbit_runner.serving.export import export_all
-            from orbit_runner.serving.loader import load_scope, make_task
-            from orbit_runner.tasks.adapter import adapt
+    options = ExportOptions(
+        calibration_examples=flags.calibration_examples,
+        check_examples=flags.check_examples,
+        tolerance=flags.tolerance,
+    )
+    with tensorflow_scope(
+        flags, selected.resolved, "orbit_runner.serving.export", "export", flags.run
+    ):
+        from orbit_runner.serving.export import export_all
+        from orbit_runner.serving.loader import load_scope, make_task
+        from orbit_runner.tasks.adapter import adapt
 
-        bind_gin(selected.resolved)
-        options = ExportOptions(
-            calibration_examples=flags.calibration_examples,
-            check_examples=flags.check_examples,
-            tolerance=flags.tolerance,
+        task = make_task(config, selected.run)
+        loaded = load_scope(
+            *(config, task, selected.choice, selected.weights),
+            needs_signatures=SAVED_MODEL in formats,
         )
-        with setting_error_scope(selected.resolved):
-            task = make_task(config, selected.run)
-            loaded = load_scope(
-                *(config, task, selected.choice, selected.weights),
-                needs_signatures=SAVED_MODEL in formats,
-            )
-            with loaded as model:
-                return export_all(
-                    formats, model, adapt(task), config, selected.run, directory, options
-                )
+        with loaded as model:
+            return export_all(formats, model, adapt(task), config, selected.run, directory, options)
 
 
 def _output_lines(records: Sequence[JsonObject]) -> Iterator[str]:

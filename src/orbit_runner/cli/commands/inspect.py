@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import math
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner import exit_codes
@@ -25,21 +24,20 @@ from orbit_runner.cli.flags.config_flags import (
     print_notes,
     progress_of,
     run_of,
+    tensorflow_scope,
 )
-from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, write_flag_output
+from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, Count, write_flag_output
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
 from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest
-from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.signals import describe_exit
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
@@ -64,7 +62,7 @@ _COUNTING_ALLOCATOR = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the inspection of an experiment. Returns 0."""
-    apply_argument(flags, flags.inspected, "EXPERIMENT")
+    apply_argument(flags, "EXPERIMENT")
     request = build_request(flags)
     scale = _scale_request(flags)
     resolved = resolve(request if scale is None else _add_cluster(request, scale))
@@ -93,7 +91,7 @@ def main(flags: argparse.Namespace) -> int:
 
 def _add_flags(parser: Parser) -> None:
     parser.add_argument(
-        "inspected",
+        "named",
         nargs="?",
         metavar="EXPERIMENT",
         type=EXPERIMENT,
@@ -129,10 +127,10 @@ def _add_scale_flags(parser: Parser) -> None:
         "rehearsal of a cluster", "for `multi_worker_mirrored`, whatever strategy the config has"
     )
     add = group.add_argument
-    add("--workers", type=_count(_MOST_WORKERS), metavar="N", help="number of workers")
+    add("--workers", type=Count(1, _MOST_WORKERS), metavar="N", help="number of workers")
     add(
         "--gpus_per_worker",
-        type=_count(_MOST_GPUS),
+        type=Count(1, _MOST_GPUS),
         metavar="N",
         help="number of GPUs of each worker; 1 if not given",
     )
@@ -143,18 +141,6 @@ def _add_scale_flags(parser: Parser) -> None:
         help="bandwidth of the network link of a worker in each direction, in Gbit/s; "
         f"{BANDWIDTH_GBIT:g} if not given",
     )
-
-
-def _count(most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
-        if not is_number or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(
-                f"got {shorten(text)!r}, allowed: an integer from 1 to {most}"
-            )
-        return int(text)
-
-    return parse
 
 
 def _parse_bandwidth(text: str) -> float:
@@ -267,21 +253,16 @@ def _inspect(
     scale: ScaleRequest | None,
 ) -> Any:
     """Returns the inspection; with `--peak_only`, the result of `measure_peak`."""
-    from orbit_runner.distribute.tf_environment import prepare_environment
-
-    progress = progress_of(flags, f"inspect {resolved.config.name}")
-    with progress.shown_scope(), setting_error_scope(resolved):
-        peak: tuple[int | None, str] = (None, "")
-        if flags.measure and not flags.peak_only:
+    title = f"inspect {resolved.config.name}"
+    peak: tuple[int | None, str] = (None, "")
+    if flags.measure and not flags.peak_only:
+        progress = progress_of(flags, title)
+        with progress.shown_scope():
             progress.phase("measuring the memory of a step in a process of its own")
             peak = _peak_in_own_process(flags.arguments)
-        progress.phase("importing tensorflow")
-        prepare_environment(resolved.config.runtime)
-        with paused_collection_scope():
-            importlib.import_module("tensorflow")
-            from orbit_runner.inspection.experiment import inspect_experiment, measure_peak
+    with tensorflow_scope(flags, resolved, "orbit_runner.inspection.experiment", title):
+        from orbit_runner.inspection.experiment import inspect_experiment, measure_peak
 
-            bind_gin(resolved)
         problems = [(problem.path, problem.message) for problem in missing]
         try:
             if flags.peak_only:
@@ -309,7 +290,7 @@ def _write_images(path: str, inspection: Inspection) -> None:
     if batch.images is None:
         reason = batch.problem or "the training batch has no pictures"
         raise RunnerError(f"{reason}\nremove the flag", path="--images", code="bad-data")
-    sheet = picture_sheet(batch.images, batch.labels)
+    sheet = picture_sheet(batch.images)
     write_flag_output("--images", path, encode_png(sheet))
 
 

@@ -12,7 +12,7 @@ from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.commands.run import add_flags, choose_model_dir
 from orbit_runner.cli.flags.config_flags import build_request, refuse_streams
-from orbit_runner.cli.flags.values import MODEL_DIR, OUTPUT_DIRECTORY, SHARED
+from orbit_runner.cli.flags.values import MODEL_DIR, OUTPUT_DIRECTORY, SHARED, Count
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.launch import LaunchOptions, LaunchPlan, launch, plan_launch
@@ -36,13 +36,11 @@ exit codes: 0: success; 2: wrong usage or config; 138: more members were lost th
 allows; 130 and 143: stopped by SIGINT or SIGTERM; 128 + n: a member was killed by signal n;
 otherwise the exit code of the first member that failed"""
 
-# Upper limits.
-_LIMITS = {"workers": 1024, "ps": 1024, "restarts": 10**6}
+_MEMBERS = Count(0, 1024)
 
 
 def main(flags: argparse.Namespace) -> int:
     """Starts a cluster on this machine and waits for its end. Returns the exit code."""
-    _check_limits(flags)
     if flags.run_arguments is None:
         raise RunnerError(
             "the flags of `runner run` come after `--`; see `runner launch --help`",
@@ -117,20 +115,20 @@ def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
     add(
         "--workers",
-        type=int,
+        type=_MEMBERS,
         metavar="N",
         help="number of workers (default: runtime.num_workers)",
     )
     add(
         "--ps",
-        type=int,
+        type=_MEMBERS,
         metavar="N",
         help="number of parameter servers (default: runtime.num_parameter_servers)",
     )
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
     add(
         "--restarts",
-        type=int,
+        type=Count(0),
         default=3,
         metavar="N",
         help="how often all members are restarted after one is lost",
@@ -138,15 +136,6 @@ def _add_flags(parser: Parser) -> None:
     logs = dataclasses.replace(OUTPUT_DIRECTORY, use=SHARED)
     add("--logs", type=logs,
         help="directory of the members' logs (default: MODEL_DIR/logs)")  # fmt: skip
-
-
-def _check_limits(flags: argparse.Namespace) -> None:
-    for name, most in _LIMITS.items():
-        value = getattr(flags, name)
-        if value is not None and not 0 <= value <= most:
-            raise RunnerError(
-                f"got {value}, allowed: 0 to {most}", path=f"--{name}", code="out-of-range"
-            )
 
 
 COMMAND = Command(

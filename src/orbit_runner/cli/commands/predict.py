@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
-from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, resolve_paths
+from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, Count, resolve_paths
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import (
@@ -29,7 +26,6 @@ from orbit_runner.serving.export_directory import (
     is_export,
     is_saved_model,
 )
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
@@ -49,7 +45,7 @@ checkpoints nor the dataset.
 
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""
-_LIMIT = 2**20  # limit of `--batch_size` and `--top_k`
+_COUNT = Count(1, 2**20)
 _CPU = "CPU:0"
 _FLAGS_WITHOUT_VALUE = ("--json", "--quiet", "--help")
 
@@ -60,12 +56,6 @@ def main(flags: argparse.Namespace) -> int:
         raise RunnerError(
             "no items to predict\npass some, or - to type them, one per line", code="not-set"
         )
-    for name in ("top_k", "batch_size"):
-        value = getattr(flags, name)
-        if value is not None and not 1 <= value <= _LIMIT:
-            raise RunnerError(
-                f"got {value}, allowed: 1 to {_LIMIT}", path=f"--{name}", code="out-of-range"
-            )
     if flags.to is not None:
         _check_output(flags)
     given = flags.where
@@ -151,11 +141,13 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("items", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(
         "--top_k",
-        type=int,
+        type=_COUNT,
         metavar="N",
         help="number of predictions per item, for tasks that have several",
     )
-    parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="items per batch")
+    parser.add_argument(
+        "--batch_size", type=_COUNT, default=32, metavar="N", help="items per batch"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object per item and line"
     )
@@ -218,12 +210,18 @@ def _resolve_export_config(exported: Path, flags: argparse.Namespace) -> Resolve
     return resolve(Request(experiment=str(path), imports=imports, flags=tuple(flags.overrides)))
 
 
+def _tensorflow_scope(
+    flags: argparse.Namespace, resolved: ResolvedConfig
+) -> AbstractContextManager[Progress]:
+    return tensorflow_scope(flags, resolved, "orbit_runner.serving.loader", "predict", flags.where)
+
+
 @contextlib.contextmanager
 def _export_predictor_scope(
     exported: Path, resolved: ResolvedConfig, flags: argparse.Namespace
 ) -> Iterator[Predictor]:
     with contextlib.ExitStack() as stack:
-        with _progress_scope(flags, resolved) as progress, setting_error_scope(resolved):
+        with _tensorflow_scope(flags, resolved) as progress:
             from orbit_runner.serving.loader import load_export, make_task, require_method
 
             # A file with the network alone has the assets of the run beside it.
@@ -245,7 +243,7 @@ def _export_predictor_scope(
 def _run_predictor_scope(selected: SelectedModel, flags: argparse.Namespace) -> Iterator[Predictor]:
     config = selected.resolved.config
     with contextlib.ExitStack() as stack:
-        with _progress_scope(flags, selected.resolved), setting_error_scope(selected.resolved):
+        with _tensorflow_scope(flags, selected.resolved):
             from orbit_runner.serving.loader import load_scope, make_task, require_method
 
             task = make_task(config, selected.run, num_gpus=-1)
@@ -278,23 +276,6 @@ def _checked_indexes_scope(
             stack.enter_context(tf.device(_CPU))
             predictor = stack.enter_context(load_scope(_CPU))
         yield predictor
-
-
-@contextlib.contextmanager
-def _progress_scope(flags: argparse.Namespace, resolved: ResolvedConfig) -> Iterator[Progress]:
-    """Shows progress while the model is loaded; imports TensorFlow."""
-    from orbit_runner.distribute.tf_environment import prepare_environment
-
-    progress = progress_of(flags, "predict", flags.where)
-    with progress.shown_scope():
-        progress.phase("importing tensorflow")
-        prepare_environment(resolved.config.runtime)
-        with paused_collection_scope():
-            # Imported here, so that the time is spent in the phase that names it.
-            importlib.import_module("tensorflow")
-
-        bind_gin(resolved)
-        yield progress
 
 
 COMMAND = Command(

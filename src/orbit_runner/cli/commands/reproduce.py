@@ -19,7 +19,7 @@ from orbit_runner.cli.flags.config_flags import (
     messages_scope,
     progress_of,
 )
-from orbit_runner.cli.flags.values import MODEL_DIR, RUN
+from orbit_runner.cli.flags.values import MODEL_DIR, RUN, Count
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.reference_run import (
     MACHINE_SETTINGS,
@@ -121,7 +121,7 @@ def _add_flags(parser: Parser) -> None:
     )
     parser.add_argument(
         "--last",
-        type=int,
+        type=Count(),
         metavar="K",
         help="repeat at least the last K steps, from the nearest earlier checkpoint (default: all)",
     )

@@ -25,7 +25,7 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
     refuse_streams,
 )
-from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, PathValue
+from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, Count, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
@@ -71,13 +71,12 @@ _ANY_MODEL_DIR = dataclasses.replace(MODEL_DIR, remote=True)
 def main(flags: argparse.Namespace) -> int:
     """Runs an experiment. Returns the exit code."""
     started = time.monotonic()
-    if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
+    if flags.stop_at_step is not None and flags.mode not in TRAINING:
         raise RunnerError(
-            f"got {flags.pretrain_steps}, allowed: at least 1",
-            path="--pretrain_steps",
-            code="out-of-range",
+            f"has no effect with --mode={flags.mode}\nremove it",
+            path="--stop_at_step",
+            code="no-effect",
         )
-    _check_stop_step(flags)
     if flags.mode == FINE_TUNING:
         return _fine_tune(flags)
     if flags.pretrain_steps is not None:
@@ -125,23 +124,6 @@ def _fine_tuning_arguments(arguments: Sequence[str]) -> list[str]:
     return kept
 
 
-def _check_stop_step(flags: argparse.Namespace) -> None:
-    if flags.stop_at_step is None:
-        return
-    if flags.stop_at_step < 1:
-        raise RunnerError(
-            f"got {flags.stop_at_step}, allowed: at least 1",
-            path="--stop_at_step",
-            code="out-of-range",
-        )
-    if flags.mode not in TRAINING:
-        raise RunnerError(
-            f"has no effect with --mode={flags.mode}\nremove it",
-            path="--stop_at_step",
-            code="no-effect",
-        )
-
-
 def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
     """Starts or resumes a run with parsed flags of `runner run`. Returns the exit code.
 
@@ -162,7 +144,8 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: floa
             return serve(job)
         if job.mode in TRAINING and job.writes_results:
             with disk_error_scope(job.model_dir):
-                _lock_run_directory(job.model_dir)
+                # Never released: threads that save checkpoints may write until the process exits.
+                RunLock(job.model_dir).acquire()
             if flags.resume == "same":
                 check_same_config(resolved, job.model_dir)
             job = dataclasses.replace(job, data=compare_data(job))
@@ -245,13 +228,13 @@ def add_flags(parser: Parser, model_dir: PathValue = _ANY_MODEL_DIR) -> None:
     )
     parser.add_argument(
         "--pretrain_steps",
-        type=int,
+        type=Count(),
         metavar="STEPS",
         help=f"with --mode={FINE_TUNING}: last step of the pretraining",
     )
     parser.add_argument(
         "--stop_at_step",
-        type=int,
+        type=Count(),
         metavar="STEP",
         help="save a checkpoint at this step and exit; the same command without it continues",
     )
@@ -265,15 +248,6 @@ def choose_model_dir(flags: argparse.Namespace, resolved: ResolvedConfig) -> Pat
     if flags.model_dir:
         return Path(flags.model_dir)
     return default_model_dir(resolved.config.name)
-
-
-def _lock_run_directory(model_dir: Path) -> None:
-    # Never released: threads that save checkpoints may write to the directory until the process
-    # exits.
-    lock = RunLock(model_dir)
-    lock.acquire()
-    if lock.note:
-        note(lock.note)
 
 
 def _run_job(job: Job, flags: argparse.Namespace) -> int:

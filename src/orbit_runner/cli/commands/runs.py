@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.command import Command, Parser
-from orbit_runner.cli.flags.values import DIRECTORY
+from orbit_runner.cli.flags.values import DIRECTORY, Count
 from orbit_runner.cli.run_table import DEFAULT_COLUMNS, RunColumns, parse_condition
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
@@ -31,29 +30,15 @@ select one of them. Durations have a unit: s, min, h or d.
 
 columns: run status reason experiment mode step train_steps progress metric best_step age idle
 starts seed weights parent branch_step changes"""
-# Before a run, before the last run of its parent, and the same for the lines below them.
-_LINES = ("├─ ", "└─ ", "│  ", "   ")
-_ASCII = ("|- ", "`- ", "|  ", "   ")
 
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the runs in the given directories. Returns 0."""
-    if flags.tree and flags.csv:
-        raise RunnerError(
-            "has no effect with --csv\nadd `--columns=+parent,branch_step`",
-            path="--tree",
-            code="no-effect",
-        )
     roots = [require_directory(name) for name in flags.directories or ["runs"]]
     runs = read_summaries(roots, inside_runs=True)
     columns = RunColumns(runs)
     names = _select_columns(flags, columns)
     chosen = _select_runs(runs, columns, flags)
-    names_in_tree: list[str] = []
-    if flags.tree:
-        rows = tree_rows(chosen, can_draw_lines="utf" in (sys.stdout.encoding or "").lower())
-        chosen = [run for run, _ in rows]
-        names_in_tree = [name for _, name in rows]
     use_utf8()
     if flags.json:
         print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
@@ -63,10 +48,6 @@ def main(flags: argparse.Namespace) -> int:
         writer.writerows([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
     elif chosen:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
-        if names_in_tree:
-            names = ["run", *(name for name in names if name != "run")]
-            other_cells = [[columns.text(run, name) for name in names[1:]] for run in chosen]
-            cells = [[name, *row] for name, row in zip(names_in_tree, other_cells, strict=True)]
         print("\n".join(_format_table(cells, names)))
     if not chosen:
         where = ", ".join(flags.directories or ["runs"])
@@ -94,18 +75,13 @@ def _add_flags(parser: Parser) -> None:
         help="sort by a metric, the best first, or by a column or setting, the largest first "
         "(default: newest first)",
     )
-    add(
-        "--tree",
-        action="store_true",
-        help="list each branch (`runner branch`) below the run that it continues",
-    )
     add("--reverse", action="store_true", help="reverse the order")
     add(
         "--columns",
         metavar="NAMES",
         help="columns to show, separated by commas; +NAMES adds them to the default",
     )
-    add("--limit", type=int, metavar="N", help="list at most N runs")
+    add("--limit", type=Count(), metavar="N", help="list at most N runs")
     output = parser.add_mutually_exclusive_group()
     output.add_argument(
         "--json", action="store_true", help="print JSON: a list of objects, one for each run"
@@ -141,10 +117,6 @@ def _select_columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]
 def _select_runs(
     runs: Sequence[RunSummary], columns: RunColumns, flags: argparse.Namespace
 ) -> list[RunSummary]:
-    if flags.limit is not None and flags.limit < 1:
-        raise RunnerError(
-            f"got {flags.limit}, allowed: at least 1", path="--limit", code="out-of-range"
-        )
     if flags.condition:
         condition = parse_condition(flags.condition, columns)
         runs = [run for run in runs if condition(run)]
@@ -182,30 +154,9 @@ def _format_table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[s
 
 def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict[str, object]:
     """Returns everything that is known about a run, and the columns that were asked for."""
-    known = {
-        "run": os.path.relpath(run.path),
-        "status": run.status,
-        "reason": run.reason,
-        "experiment": run.experiment,
-        "mode": run.mode,
-        "step": run.step,
-        "train_steps": run.train_steps,
-        "started": run.started,
-        "active": run.active,
-        "metrics": run.metrics,
-        "best": run.best,
-        "best_metric": run.best_metric,
-        "best_step": run.best_step,
-        "changes": run.changes,
-        "seed": run.seed,
-        "non_finite_metrics": run.non_finite_metrics,
-        "weights": run.weights,
-        "starts": run.starts,
-        "parent": os.path.relpath(run.parent) if run.parent else None,
-        "branch_step": run.branch_step,
-    }
-    more = {name: columns.value(run, name) for name in names if name not in DEFAULT_COLUMNS}
-    values: dict[str, object] = to_jsonable({**known, **more})
+    own = ("started", "active", "metrics", "best", "best_metric", "changes", "non_finite_metrics")
+    known = {name: columns.value(run, name) for name in (*columns.fields, *names)}
+    values: dict[str, object] = to_jsonable(known | {name: getattr(run, name) for name in own})
     return values
 
 
@@ -213,68 +164,6 @@ def _csv_value(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, (int, float, str)) else json.dumps(value)
-
-
-def tree_rows(
-    runs: Sequence[RunSummary], *, can_draw_lines: bool = True
-) -> list[tuple[RunSummary, str]]:
-    """Returns the runs in the order of a tree, each with its name behind the lines of the tree.
-
-    Branches follow the run that they continue, the earliest first; the other runs keep their
-    order. A branch whose parent is not among the runs is not below any of them.
-    """
-    by_path = {run.path.resolve(): run for run in runs}
-    branches: dict[Path, list[RunSummary]] = {}
-    first = []
-    for path, run in by_path.items():
-        parent = run.parent.resolve() if run.parent is not None else None
-        if parent is None or parent not in by_path or _is_own_ancestor(path, parent, by_path):
-            first.append(run)
-        else:
-            branches.setdefault(parent, []).append(run)
-    lines = _LINES if can_draw_lines else _ASCII
-    return [row for run in first for row in _tree_rows(run, branches, "", "", lines)]
-
-
-def _is_own_ancestor(path: Path, parent: Path, runs: dict[Path, RunSummary]) -> bool:
-    """Returns whether a run is among its own ancestors, which only edited records can cause."""
-    seen: set[Path] = set()
-    at: Path | None = parent
-    while at is not None and at not in seen:
-        if at == path:
-            return True
-        seen.add(at)
-        above = runs[at].parent if at in runs else None
-        at = above.resolve() if above is not None else None
-    return False
-
-
-def _tree_rows(
-    run: RunSummary,
-    branches: dict[Path, list[RunSummary]],
-    before: str,
-    below: str,
-    lines: tuple[str, str, str, str],
-) -> Iterator[tuple[RunSummary, str]]:
-    """Yields a run and its branches; `before` and `below` are the lines at and under its name."""
-    where = f" at {run.branch_step:,}" if run.branch_step is not None else ""
-    if where and not before and run.parent is not None:
-        where += f" of {os.path.relpath(run.parent)}"
-    yield run, f"{before}{os.path.relpath(run.path)}{where}"
-    children = sorted(
-        branches.get(run.path.resolve(), []),
-        key=lambda child: (child.branch_step or 0, child.path),
-    )
-    branch, last, through, beside = lines
-    for index, child in enumerate(children):
-        is_last = index == len(children) - 1
-        yield from _tree_rows(
-            child,
-            branches,
-            below + (last if is_last else branch),
-            below + (beside if is_last else through),
-            lines,
-        )
 
 
 COMMAND = Command("runs", _DESCRIPTION, _add_flags, ["--where='accuracy > 0.9'"], main)

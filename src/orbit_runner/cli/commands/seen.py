@@ -12,13 +12,10 @@ from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_trained_argument,
-    apply_argument,
-    build_request,
     parse_step,
-    print_notes,
+    resolve_experiment,
     run_of,
 )
-from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Section, limited_examples
@@ -40,9 +37,7 @@ _ROWS = 40
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the steps of an example. Returns 0."""
-    apply_argument(flags, flags.trained, "RUN|EXPERIMENT")
-    resolved = resolve(build_request(flags))
-    print_notes(resolved)
+    resolved = resolve_experiment(flags, "RUN|EXPERIMENT")
     with setting_error_scope(resolved):
         order = TrainingOrder(resolved.config, run_of(flags))
         order.check_data()

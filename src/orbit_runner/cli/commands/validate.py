@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,10 +16,6 @@ from orbit_runner.config.parsing.search_path import experiment_files, find_exper
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.jobs.gin_bindings import check_bindings
-from orbit_runner.model_garden.catalogue import PREFIX
-
-# `--experiment_type=NAME`, or `--experiment=NAME` as in some of Model Garden's files.
-_EXPERIMENT_FLAG = re.compile(r"--experiment(?:_type)?[= ]['\"]?([\w/-]+)")
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -59,13 +54,6 @@ def _find_problems(name: str, request: Request) -> list[Problem]:
     if not _lacks_task(alone):
         return alone
     layer = (name if Path(name).suffix else str(find_experiment(name)),)
-    named = _experiment_in_comment(name)
-    if named and not request.experiment:
-        print(
-            f"note: {name}: checked with --experiment={named}, which its first comment names",
-            file=sys.stderr,
-        )
-        request = dataclasses.replace(request, experiment=named)
     over = dataclasses.replace(request, config_files=(*layer, *request.config_files))
     bases = [request.experiment] if request.experiment else [*experiment_files()]
     attempts = (_resolve_problems(dataclasses.replace(over, experiment=base)) for base in bases)
@@ -75,22 +63,6 @@ def _find_problems(name: str, request: Request) -> list[Problem]:
             return []
         best = problems if best is alone or len(problems) < len(best) else best
     return alone if _lacks_task(best) else best
-
-
-def _experiment_in_comment(name: str) -> str:
-    """Returns the experiment of Model Garden that a file names in the comment at its top, or "".
-
-    Model Garden's config files begin with `# --experiment_type=NAME`.
-    """
-    path = Path(name)
-    if not path.is_file():
-        return ""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.strip() and not line.startswith("#"):
-            break
-        if match := _EXPERIMENT_FLAG.search(line):
-            return f"{PREFIX}{match[1].removeprefix(PREFIX)}"
-    return ""
 
 
 def _lacks_task(problems: Sequence[Problem]) -> bool:

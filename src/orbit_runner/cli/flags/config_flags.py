@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.cli.command import SECTIONS, Parser
-from orbit_runner.cli.flags.overrides import OverrideAction
 from orbit_runner.cli.flags.values import (
     CONFIG_FILE,
     EXPERIMENT,
     LOCAL_EXPERIMENT,
     SETTINGS_TEXT,
+    OverrideAction,
 )
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.parsing.search_path import is_stream
-from orbit_runner.config.resolve import Request, ResolvedConfig
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.run_directory.paths import RunDirectory
@@ -149,7 +150,7 @@ def progress_of(
     flags: argparse.Namespace, title: str = "", place: str = "", *, brief: bool = False
 ) -> Progress:
     """Returns the progress display that the flags select; see `make_progress`."""
-    from orbit_runner.reporting.progress.factory import make_progress
+    from orbit_runner.reporting.progress.lines import make_progress
 
     return make_progress(
         flags.progress,
@@ -158,6 +159,29 @@ def progress_of(
         title=title,
         place=place,
     )
+
+
+@contextlib.contextmanager
+def tensorflow_scope(
+    flags: argparse.Namespace, resolved: ResolvedConfig, module: str, title: str, place: str = ""
+) -> Iterator[Progress]:
+    """Imports a module that needs TensorFlow, and applies the gin statements of a config.
+
+    Shows progress until the block ends. Errors in the block about settings name their origins.
+    """
+    from orbit_runner.distribute.tf_environment import prepare_environment
+    from orbit_runner.jobs.gin_bindings import bind_gin
+    from orbit_runner.jobs.preflight import setting_error_scope
+    from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+    progress = progress_of(flags, title, place)
+    with progress.shown_scope(), setting_error_scope(resolved):
+        progress.phase("importing tensorflow")
+        prepare_environment(resolved.config.runtime)
+        with paused_collection_scope():
+            importlib.import_module(module)
+        bind_gin(resolved)
+        yield progress
 
 
 def messages_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
@@ -194,15 +218,27 @@ def _parse_seconds(text: str) -> float:
 def add_trained_argument(parser: Parser) -> None:
     """Adds the argument RUN|EXPERIMENT: a run, or an experiment that may not have run yet."""
     parser.add_argument(
-        "trained",
+        "named",
         nargs="?",
         type=LOCAL_EXPERIMENT,
         help="a run directory, an experiment or a config file; same as --experiment",
     )
 
 
-def apply_argument(flags: argparse.Namespace, given: str | None, name: str) -> None:
+def resolve_experiment(flags: argparse.Namespace, name: str) -> ResolvedConfig:
+    """Returns the config of the argument `name` or of `--experiment`, and prints its notes.
+
+    Raises `RunnerError` if both are set differently.
+    """
+    apply_argument(flags, name)
+    resolved = resolve(build_request(flags))
+    print_notes(resolved)
+    return resolved
+
+
+def apply_argument(flags: argparse.Namespace, name: str) -> None:
     """Sets `flags.experiment` to an argument. Raises `RunnerError` if both are set differently."""
+    given = flags.named
     if given and flags.experiment and given != flags.experiment:
         raise RunnerError(
             f"got {flags.experiment!r}, but {name} is {given!r}\npass only one of them",

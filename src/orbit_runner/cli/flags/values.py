@@ -1,16 +1,16 @@
-"""Which flags and arguments are paths, and of which kind.
+"""Values of flags: which are paths and of which kind, and which override settings.
 
-A parser declares it as the `type` of a flag: `add_argument("run", type=RUN)`.
+A parser declares a path as the `type` of a flag: `add_argument("run", type=RUN)`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
@@ -62,6 +62,37 @@ class PathValue:
         return _output_problem(path, self.kind) if self.kind.startswith("output") else ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """An integer within limits, as the `type` of a flag; `most` is None for no upper limit."""
+
+    least: int = 1
+    most: int | None = None
+    __name__ = "int"  # For the message of argparse about another text.
+
+    def __call__(self, text: str) -> int:
+        """Returns the number. `check_counts` checks the limits, because errors name the flag."""
+        return int(text)
+
+
+def check_counts(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
+    """Raises `RunnerError` if the value of a flag is outside of its limits."""
+    for action in arguments:
+        limits = action.type
+        value = getattr(flags, action.dest, None)
+        if not isinstance(limits, Count) or value is None:
+            continue
+        if value < limits.least or (limits.most is not None and value > limits.most):
+            allowed = f"at least {limits.least}"
+            if limits.most is not None:
+                allowed = f"{limits.least} to {limits.most:,}"
+            raise RunnerError(
+                f"got {value}, allowed: {allowed}",
+                path=action.option_strings[0],
+                code="out-of-range",
+            )
+
+
 def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
     """Expands `~`, turns `file://` URLs into paths, and rejects paths that cannot be used.
 
@@ -103,6 +134,38 @@ def resolve_path(value: PathValue, text: str, name: str) -> str:
     return strip_file_scheme(path)
 
 
+# Stands for all flags of the form `--trainer.train_steps=5`, which argparse does not know.
+SETTING_FLAG = "--SECTION.NAME"
+
+
+class OverrideAction(argparse.Action):
+    """Adds what a flag sets to `overrides`: tuples of flag, dotted path and text.
+
+    The path of a flag that may set several settings, such as `--params_override`, is "".
+    """
+
+    def __init__(self, *names: Any, settings: Sequence[str] = ("",), **keywords: Any) -> None:
+        super().__init__(*names, **keywords | {"default": argparse.SUPPRESS})
+        self._settings = settings
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Adds what the flag sets; argparse calls this for each one, in their order."""
+        flag = self.option_strings[0]
+        if isinstance(self.type, PathValue):
+            values = resolve_path(self.type, values, flag)
+        if flag == SETTING_FLAG:
+            path, _, text = values.partition("=")
+            namespace.overrides.append((f"--{path}", path, text))
+        else:
+            namespace.overrides += [(flag, path, values) for path in self._settings]
+
+
 def _expand_user(text: str, shown: str) -> str:
     expanded_path = os.path.expanduser(text)
     if expanded_path.startswith("~"):
@@ -127,11 +190,6 @@ def _output_problem(text: str, kind: str) -> str:
         if isinstance(target, int) or is_special(target):
             problem = "" if isinstance(target, int) else special_file_problem(target)
             return f"{text} {problem}" if problem else ""
-        if _is_redirected_to(target):
-            return (
-                f"{text} is the file that standard output or standard error is redirected to\n"
-                "use another file, or /dev/stdout"
-            )
         text = str(target)
     # `os.path`, because methods of `Path` raise an error if the name is too long.
     elif problem := _directory_problem(text):
@@ -152,15 +210,6 @@ def _directory_problem(text: str) -> str:
         return ""
     kind = "a file" if os.path.isfile(text) else "no directory"
     return f"{text} is {kind}, expected a directory"
-
-
-def _is_redirected_to(path: Path) -> bool:
-    """Returns whether a stream is redirected to a file, which writing would replace."""
-    for descriptor in (1, 2):
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                return True
-    return False
 
 
 # The paths of several commands. Others are declared by the command that has them.

@@ -7,16 +7,20 @@ import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.weights import (
     NEVER,
     has_callbacks,
     rolls_back,
-    skips_nonfinite_steps,
     stops_early,
-    uses_xla,
     when,
 )
 from orbit_runner.errors import nearest_multiples, unknown_name_message
@@ -27,6 +31,7 @@ _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
 FORMAT_NAMES = tuple(entry.name for entry in EXPORT_FORMATS.registered())
 
+_LOOPS = "a loop is one graph; runtime.run_eagerly runs it step by step"
 _LAYER_PATTERNS = "patterns of layer names, such as `stage1*`"
 
 
@@ -51,10 +56,8 @@ class EarlyStopping(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if no criterion is set."""
         if self.patience is None and self.threshold is None:
-            yield Problem(
-                "patience",
-                "neither patience nor threshold is set, so training never stops early",
-                code="not-set",
+            yield not_set(
+                "patience", "neither patience nor threshold is set, so training never stops early"
             )
 
 
@@ -93,21 +96,25 @@ class FineTuning(Config):
         for name in ("unfreeze", "learning_rates"):
             for index, item in enumerate(getattr(self, name)):
                 if not item.layers:
-                    yield Problem(
-                        f"{name}[{index}].layers",
-                        f"is not set; it needs {_LAYER_PATTERNS}",
-                        code="not-set",
+                    yield not_set(
+                        f"{name}[{index}].layers", f"is not set; it needs {_LAYER_PATTERNS}"
                     )
         if self.unfreeze and not self.freeze:
-            yield Problem(
-                "unfreeze", "no layer is frozen, because freeze is not set", code="not-set"
-            )
+            yield not_set("unfreeze", "no layer is frozen, because freeze is not set")
 
 
 @config_class
 class TrainerConfig(Config):
     """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 
+    garden_only = garden_settings(
+        validation_summary_subdir=GardenOnly("validation", "it is always `validation`"),
+        train_tf_while_loop=GardenOnly(True, _LOOPS),
+        train_tf_function=GardenOnly(True, _LOOPS),
+        eval_tf_function=GardenOnly(True, _LOOPS),
+        eval_tf_while_loop=GardenOnly(False, _LOOPS),
+        allow_tpu_summary=GardenOnly(False, "summaries are written between loops, on the host"),
+    )
     optimizer_config: Optimization = field(
         factory=Optimization,
         help="optimizer, learning rate, warmup and moving average of the weights",
@@ -305,24 +312,6 @@ class TrainerConfig(Config):
         help="maximum rollbacks to the last checkpoint after divergence; 0: stop, -1: disable the "
         "check",
     )
-    # Otherwise, a step that is not finite ends the run, or `recovery_max_trials` decides.
-    on_nonfinite: str | None = field(
-        None,
-        allowed=(None, "stop", "skip", "rollback"),
-        weights=when(skips_nonfinite_steps),
-        help="what happens at the first step whose loss or weights are NaN or infinite: stop saves "
-        "the weights before it; skip continues without it; rollback requires recovery_max_trials; "
-        "null: rollback if recovery_max_trials is above 0, otherwise stop",
-    )
-    max_skipped_steps: int = field(
-        10,
-        ge=1,
-        weights=when(skips_nonfinite_steps),
-        help="maximum number of steps that on_nonfinite: skip leaves out",
-    )
-    skip_steps: list[int] = field(
-        (), ge=1, help="training steps that take their batch but change no weight"
-    )
     preemption_on_demand_checkpoint: bool = field(
         True, weights=NEVER, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"
     )
@@ -337,56 +326,12 @@ class TrainerConfig(Config):
         help="on resume, replay pipelines that cannot seek up to the current step; false: restart "
         "them",
     )
-    validation_summary_subdir: str = field(
-        "validation",
-        subdirectory=True,
-        weights=NEVER,
-        help="subdirectory of the run directory for validation summaries",
-    )
-    # With XLA, steps that create their batches are compiled as a whole.
-    train_tf_while_loop: bool = field(
-        True, weights=when(uses_xla), help="run each loop of training steps as a single graph"
-    )
-    train_tf_function: bool = field(
-        True, help="compile the training step into a graph with tf.function"
-    )
-    # Eager evaluation changes the last bits of metrics.
-    eval_tf_function: bool = field(
-        True,
-        weights=when(stops_early),
-        help="compile the evaluation step into a graph with tf.function",
-    )
-    # The loop around evaluation steps, not the steps.
-    eval_tf_while_loop: bool | None = field(
-        None,
-        weights=NEVER,
-        help="run each evaluation as a single graph; null: if the task supports it",
-    )
-    allow_tpu_summary: bool = field(
-        False,
-        help="write summaries inside TPU steps",
-        ignored="summaries are written between loops, on the host",
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
         if self.train_steps and self.train_epochs:
-            yield Problem(
-                "train_epochs",
-                f"train_steps is {self.train_steps}; set only one of them",
-                code="conflict",
-            )
-        if self.train_tf_while_loop and not self.train_tf_function:
-            yield Problem(
-                "train_tf_function",
-                "train_tf_while_loop requires it; set both to false",
-                code="conflict",
-            )
-        if self.eval_tf_while_loop and not self.eval_tf_function:
-            yield Problem(
-                "eval_tf_function",
-                "eval_tf_while_loop requires it; set both to false",
-                code="conflict",
+            yield conflict(
+                "train_epochs", f"train_steps is {self.train_steps}; set only one of them"
             )
         if self.watch_interval % self.summary_interval:
             yield Problem(
@@ -397,15 +342,13 @@ class TrainerConfig(Config):
                 code="not-divisible",
             )
         yield from self._profile_problems()
-        yield from self._nonfinite_problems()
         yield from self._schedule_problems()
         yield from self._checkpoint_problems()
         if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
-            yield Problem(
+            yield conflict(
                 "best_checkpoint_export_subdir",
                 f"got {got!r}, which contains the other checkpoints",
-                code="conflict",
             )
         yield from self._export_problems()
 
@@ -416,31 +359,22 @@ class TrainerConfig(Config):
         for name, required in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)
             if value and not getattr(self, required):
-                yield Problem(
+                yield no_effect(
                     name,
                     f"got {value!r}, which has no effect without {required}\nset both or neither",
-                    code="no-effect",
                 )
 
         if self.best_checkpoints_to_keep > 1 and not self.best_checkpoint_export_subdir:
-            yield Problem(
+            yield no_effect(
                 "best_checkpoints_to_keep",
                 f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
                 f"set {subdir} and {metric}",
-                code="no-effect",
-            )
-        if self.max_skipped_steps != 10 and self.on_nonfinite != "skip":
-            yield Problem(
-                "max_skipped_steps",
-                f"got {self.max_skipped_steps}, which has no effect without on_nonfinite: skip",
-                code="no-effect",
             )
         if self.keep_checkpoint_interval and self.max_to_keep is None:
-            yield Problem(
+            yield no_effect(
                 "keep_checkpoint_interval",
                 f"got {self.keep_checkpoint_interval}, which has no effect, because max_to_keep is "
                 "null, which keeps all checkpoints",
-                code="no-effect",
             )
 
     @property
@@ -451,9 +385,7 @@ class TrainerConfig(Config):
     def length_problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) if a run could not train, because it has no steps."""
         if not self.has_length:
-            yield Problem(
-                "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
-            )
+            yield not_set("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
 
     @property
     def rolls_back(self) -> bool:
@@ -484,32 +416,13 @@ class TrainerConfig(Config):
                 code="wrong-type",
             )
 
-    def _nonfinite_problems(self) -> Iterator[Problem]:
-        action = self.on_nonfinite
-        trials = self.recovery_max_trials
-        if action == "rollback" and not self.rolls_back:
-            yield Problem(
-                "on_nonfinite",
-                f"got 'rollback', but recovery_max_trials is {trials}\n"
-                "set trainer.recovery_max_trials to the maximum number of rollbacks",
-                code="conflict",
-            )
-        if action in ("stop", "skip") and self.rolls_back:
-            yield Problem(
-                "on_nonfinite",
-                f"got {action!r}, but recovery_max_trials is {trials}, which rolls back\n"
-                "set only one of them; allowed with recovery_max_trials: null, 'rollback'",
-                code="conflict",
-            )
-
     def _checkpoint_problems(self) -> Iterator[Problem]:
         kept = self.keep_checkpoint_interval
         steps = self.checkpoint_steps
         if kept and not steps:
-            yield Problem(
+            yield conflict(
                 "keep_checkpoint_interval",
                 f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
-                code="conflict",
             )
         elif kept and kept % steps:
             yield Problem(
@@ -519,13 +432,12 @@ class TrainerConfig(Config):
                 code="not-divisible",
             )
         if self.checkpoint_time_interval is not None and self.rolls_back:
-            yield Problem(
+            yield conflict(
                 "checkpoint_time_interval",
                 f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
                 f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
                 "weights, would depend on the time\n"
                 "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
-                code="conflict",
             )
 
     def _export_problems(self) -> Iterator[Problem]:
@@ -534,15 +446,11 @@ class TrainerConfig(Config):
         if not self.export_subdir:
             for name in ("export_checkpoint", "export_weights", "export_formats"):
                 if getattr(self, name):
-                    yield Problem(
-                        "export_subdir", f"must be set, because {name} is set", code="not-set"
-                    )
+                    yield not_set("export_subdir", f"must be set, because {name} is set")
             return
         if _is_same_directory(self.export_subdir, "checkpoints", best):
-            yield Problem(
-                "export_subdir",
-                f"got {self.export_subdir!r}, which contains checkpoints",
-                code="conflict",
+            yield conflict(
+                "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
             )
         for name in self.export_formats:
             if name not in EXPORT_FORMATS:
@@ -552,22 +460,14 @@ class TrainerConfig(Config):
                     code="not-allowed",
                 )
         if self.export_checkpoint == "best" and not best:
-            yield Problem(
-                "export_checkpoint",
-                "got 'best', but best_checkpoint_export_subdir is not set",
-                code="not-set",
+            yield not_set(
+                "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
             )
         if self.export_weights == "average" and ema is None:
-            yield Problem(
-                "export_weights",
-                "got 'average', but optimizer_config.ema is not set",
-                code="not-set",
-            )
+            yield not_set("export_weights", "got 'average', but optimizer_config.ema is not set")
         if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
-            yield Problem(
-                "export_weights",
-                "got 'plain', but the best checkpoint contains averaged weights",
-                code="conflict",
+            yield conflict(
+                "export_weights", "got 'plain', but the best checkpoint contains averaged weights"
             )
 
     def _schedule_problems(self) -> Iterator[Problem]:

@@ -2,7 +2,7 @@
 
 Each way of storing images is a subclass beside its reader: arrays (here), files (`files.py`),
 TFRecord files (`data/tfrecord/`), ArrayRecord files (`data/array_record/`) and Arrow files
-(`data/hugging_face/`). Tasks and commands ask a dataset, and never which of them it is.
+(`data/hugging_face.py`). Tasks and commands ask a dataset, and never which of them it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surv
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.data.tables.hashing import mix
+from orbit_runner.data.tables.hashing import hash_rows, mix
+from orbit_runner.data.tables.split import (
+    RowSplit,
+    positions,
+    ranks,
+    rows_of_fraction,
+    rows_with_value,
+)
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
@@ -103,7 +110,7 @@ class ImageDataset(Dataset):
 
     stored: ClassVar[str]  # Where the images are, for messages.
     is_in_memory: ClassVar[bool] = False
-    # Whether a pipeline of whole batches exists for images that need nothing but decoding.
+    # Whether images that need nothing but decoding are decoded by whole batches.
     decodes_batches: ClassVar[bool] = False
     # Which files a worker reads: see `TaskData.file_reading`.
     file_reading: str = "own"
@@ -282,6 +289,36 @@ def _check_sizes(datasets: Sequence[ImageDataset]) -> None:
                 field=f"mixture[{number}]",
                 code="data-mismatch",
             )
+
+
+@cache_source(maxsize=16)
+def part_of_images(dataset: ImageDataset, split: RowSplit, part: str) -> ImageDataset:
+    """Returns the images of a part, in order.
+
+    Without columns in `split`, the hash of an image is that of its name; see `split_hashes`. Raises
+    `DataError` if the part has no images, or if the dataset cannot be split so.
+    """
+    columns = []
+    for name, kind in split.columns:
+        try:
+            columns.append(dataset.split_column(name, kind))
+        except DataError as error:
+            field = "split.column" if split.column else "split.hash_of"
+            raise DataError(str(error), field=field, code=error.code) from None
+    if split.column:
+        return dataset.select(rows_with_value(columns[0], part))
+    places = positions(hash_rows(columns) if columns else dataset.split_hashes(), split.seed)
+    if split.is_stratified:
+        classes = dataset.class_numbers()
+        if classes is None:
+            raise DataError(
+                f"{dataset.name}: the labels are in the records, so classes cannot be counted "
+                "before training; remove the setting",
+                field="split.stratified",
+                code="not-supported",
+            )
+        places = ranks(places, classes)
+    return dataset.select(rows_of_fraction(places, dict(split.fractions), part))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

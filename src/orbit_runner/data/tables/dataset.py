@@ -39,7 +39,7 @@ class TableOptions:
         files: The classes, each with the names of its text files.
         max_bad_records: How many rows may be left out because they cannot be read.
         tfds_name: The dataset of TensorFlow Datasets.
-        tfds_split: Its split; "" for the usual split of validation data.
+        tfds_split: Its split; "" for the first of `default_splits` that it has.
         tfds_data_dir: The directory of all its datasets.
         hugging_face_split: The part of a `DatasetDict` of Hugging Face; "" for the first of
             `default_splits` that it has.
@@ -132,49 +132,12 @@ class TableDataset(abc.ABC):
         """Yields the rows of some columns, in order."""
 
     @classmethod
-    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
-        """Returns the table of a file whose kinds are inferred from about the first `most` rows.
-
-        Formats that know the kinds without reading all rows need no method of their own.
-        """
-        table: Callable[..., TableDataset] = cls
-        return table(data_dir="", input_path=(path,), options=options)
-
-    @classmethod
     def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
         """Returns the table of a section, which is opened once per process.
 
         `data` is the section. Raises `DataError` if the table is missing or damaged.
         """
         return _open(cls, data.data_dir, input_paths(data), options)
-
-
-class FirstRows(TableDataset):
-    """The first rows of another table.
-
-    Attributes:
-        is_cut: Whether the other table may have more rows; known when they have been read.
-    """
-
-    def __init__(self, table: TableDataset, most: int) -> None:
-        self.table = table
-        self.most = most
-        self.name = table.name  # type: ignore[misc]
-        self.kinds = table.kinds
-        self.files = table.files
-        self.options = table.options
-        self.is_cut = False
-
-    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
-        """Yields the first rows of some columns, in order."""
-        left = self.most
-        for block in self.table.blocks(names):
-            columns = {name: array[:left] for name, array in block.columns.items()}
-            yield dataclasses.replace(block, columns=columns)
-            left -= len(next(iter(columns.values())))
-            if not left:
-                self.is_cut = True
-                return
 
 
 @cache_source(maxsize=8)
@@ -256,6 +219,14 @@ def skipped_files(
         for path in listed
         if path.is_file() and path.name not in read and not path.name.startswith(".")
     )
+
+
+def usual_splits(data: DataConfig, *, is_split: bool) -> tuple[str, ...]:
+    """Returns the parts of a stored dataset of which a section reads the first that exists.
+
+    If `task.split` splits the rows, `is_split`, both sections read the same part.
+    """
+    return ("train",) if data.is_training or is_split else ("validation", "test")
 
 
 def compare_columns(files: Sequence[Path], columns: Sequence[Iterable[str]]) -> dict[str, str]:

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import itertools
 import json
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orbit_runner.data.bad_records.result_cache import key_of
+from orbit_runner.data.disk_cache import cached, file_status
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cell_texts import are_dates
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
     SKIP_HINT,
     Block,
-    TableDataset,
     TableFiles,
-    TableOptions,
 )
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
-from orbit_runner.utils.cache import cache_directory, write_shared_file
-from orbit_runner.utils.files import read_json_object
 from orbit_runner.utils.log import Progress
 
 if TYPE_CHECKING:
@@ -37,8 +31,6 @@ if TYPE_CHECKING:
 _BLOCK_ROWS = 2**14
 # A column is one of dates if its texts in these rows are.
 _FIRST_ROWS = 1000
-# The kinds of a table that was read faster are not cached.
-_CACHED_SECONDS = 0.2
 _LIST, _OBJECT = "list", "object"
 
 
@@ -60,11 +52,6 @@ class JsonlTable(TableFiles):
     name = "jsonl"
     pattern = "*.jsonl"
 
-    @classmethod
-    def first_rows(cls, path: str, options: TableOptions, most: int) -> TableDataset:
-        """Returns the table of a file whose kinds are inferred from the first `most` rows."""
-        return _JsonlStart(data_dir="", input_path=(path,), options=options, most=most)
-
     @property
     def _skips(self) -> bool:
         return self.options.max_bad_records > 0
@@ -80,19 +67,6 @@ class JsonlTable(TableFiles):
         """Yields the rows of a file as texts."""
         with read_error_scope(path, "JSON lines"):
             yield from _read_blocks(path, names, self._skips)
-
-
-class _JsonlStart(JsonlTable):
-    """A file whose kinds are inferred from its first rows."""
-
-    def __init__(self, *, most: int, **arguments: Any) -> None:
-        self._most = most
-        super().__init__(**arguments)
-
-    def read_kinds(self) -> Mapping[str, str]:
-        """Returns the kind of each column in the first rows."""
-        missing = frozenset(text.strip() for text in self.options.missing_values)
-        return _infer_kinds(self.files, self._skips, missing, self._most)
 
 
 class DuplicateKeyError(ValueError):
@@ -144,26 +118,16 @@ def _load_or_infer_kinds(
     files: Sequence[Path], skips: bool, missing: Sequence[str]
 ) -> dict[str, str]:
     """Returns the kinds of all columns, from the cache if the files have not changed."""
-    key = key_of(files, [*(["max_bad_records"] if skips else []), *missing])
-    name = hashlib.sha256(json.dumps([key["files"], key["what"]]).encode()).hexdigest()[:32]
-    path = cache_directory("tables") / f"{name}.kinds.json"
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        entry = read_json_object(path)
-        if entry["key"] == key:
-            return dict(entry["kinds"])
-    began = time.monotonic()
-    kinds = _infer_kinds(files, skips, frozenset(text.strip() for text in missing))
-    if time.monotonic() - began > _CACHED_SECONDS:
-        # If the cache cannot be written, the next run only takes longer.
-        with contextlib.suppress(OSError):
-            write_shared_file(path, json.dumps({"key": key, "kinds": kinds}).encode())
-    return kinds
+    return cached(
+        "tables",
+        ["kinds", skips, *missing],
+        lambda: _infer_kinds(files, skips, frozenset(text.strip() for text in missing)),
+        [file_status(path) for path in files],
+    )
 
 
-def _infer_kinds(
-    files: Sequence[Path], skips: bool, missing: frozenset[str], most: int | None = None
-) -> dict[str, str]:
-    """Returns the kinds of all columns in the first `most` rows of each file; None for all rows."""
+def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) -> dict[str, str]:
+    """Returns the kinds of all columns."""
 
     def type_of(value: object) -> type:
         is_missing = type(value) is str and value.strip() in missing
@@ -178,7 +142,7 @@ def _infer_kinds(
     count = 0
     for path in files:
         with read_error_scope(path, "JSON lines"):
-            for row in itertools.islice(_read_rows(path, skips), most):
+            for row in _read_rows(path, skips):
                 values = row.values
                 if not names.keys() >= values.keys():
                     names.update(dict.fromkeys(values))

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_batches import eval_chunks, train_chunks
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
+from orbit_runner.data.array_pipeline import eval_chunks, eval_dataset, train_chunks, train_dataset
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.images.augment_policies import Policy, auto_augment, rand_augment
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
-from orbit_runner.data.images.train_image import Preprocessing
+from orbit_runner.data.images.train_image import (
+    Erasing,
+    Policy,
+    Preprocessing,
+    auto_augment,
+    rand_augment,
+)
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
-from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
     Size,
@@ -62,12 +63,6 @@ def train_inputs(
         return train_dataset(
             source, shuffle=shuffle, mixture=mixture, element=_train_element, **settings
         )
-    window: dict[str, Any] = {
-        "shuffle_buffer_size": params.shuffle_buffer_size,
-        "num_classes": num_classes,
-    }
-    if mixture is None and _can_decode_by_batch(source, params, input_size):
-        return train_records(source, element=_train_element, **window, **settings)
     shape, _ = source.spec(input_size)
     batches = train_images(
         source,
@@ -77,7 +72,8 @@ def train_inputs(
         preprocessing=make_preprocessing(params, is_in_memory=source.is_in_memory),
         mixing=_make_mixing(params, num_classes),
         mixture=mixture,
-        **window,
+        shuffle_buffer_size=params.shuffle_buffer_size,
+        num_classes=num_classes,
         **settings,
     )
     return batches.map(_weighted_element if params.max_bad_images else _train_element)
@@ -134,8 +130,6 @@ def eval_inputs(
     }
     if is_ready(source, params, input_size):
         return eval_dataset(source, element=_eval_element, **settings)
-    if _can_decode_by_batch(source, params, input_size):
-        return eval_records(source, num_classes=num_classes, element=_eval_element, **settings)
     shape, _ = source.spec(input_size)
     batches = eval_images(
         source,
@@ -147,14 +141,6 @@ def eval_inputs(
         **settings,
     )
     return batches.map(_weighted_element)
-
-
-def _can_decode_by_batch(
-    dataset: ImageDataset, params: ImageDataConfig, size: Size
-) -> TypeGuard[RecordSource]:
-    """Returns whether images need nothing but decoding, which works on whole batches."""
-    needs_more = size is not None or params.max_bad_images or params.mixup_and_cutmix
-    return dataset.decodes_batches and not needs_more
 
 
 def _train_element(batch: dict[str, tf.Tensor]) -> Tensors:

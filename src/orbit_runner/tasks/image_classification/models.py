@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.models.published_weights import (
+from orbit_runner.models.catalog import (
     APPLICATIONS,
+    CIFAR_LAYERS,
     IMAGENET,
     KERAS_SUFFIXES,
     MODEL_GARDEN_PIXELS,
     RESNETS,
+    VIT_NAMES,
     Pixels,
+    nearest_cifar_depths,
+    patch_problem,
 )
-from orbit_runner.models.resnet_depths import is_valid_depth, nearest_depths
-from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 
 
 @config_class
@@ -130,12 +132,14 @@ class ResNetCifarConfig(ImageModelConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields a depth that the version does not have."""
         yield from super().problems()
-        if not is_valid_depth(self.depth, self.version):
-            rule = "6n+2" if self.version == 1 else "9n+2"
-            near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
+        if self.version not in CIFAR_LAYERS:
+            return
+        near = nearest_cifar_depths(self.depth, self.version)
+        if near != (self.depth,):
+            rule = f"{CIFAR_LAYERS[self.version]}n+2 in version {self.version}"
             yield Problem(
                 "depth",
-                f"got {self.depth}, expected {rule} in version {self.version}\nnearest: {near}",
+                f"got {self.depth}, expected {rule}\nnearest: {' and '.join(map(str, near))}",
                 code="not-allowed",
             )
 
@@ -146,12 +150,6 @@ class ResNetConfig(ImageModelConfig):
 
     depth: int = field(
         50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
-    )
-    version: float = field(
-        1.5,
-        allowed=(1.0, 1.5, 2.0),
-        help="1: He et al. 2015; 1.5: stride in the 3×3 convolution, as in Model "
-        "Garden; 2: pre-activation",
     )
     zero_init_last_bn: bool = field(
         False, help="initialize the scale of each block's last batch normalization to 0"
@@ -166,25 +164,11 @@ class ResNetConfig(ImageModelConfig):
     )
 
     def problems(self) -> Iterator[Problem]:
-        """Yields `zero_init_last_bn` without such a layer, and weights that do not exist."""
+        """Yields weights that do not exist."""
         yield from super().problems()
-        if self.version == 2.0 and self.zero_init_last_bn:
-            yield Problem(
-                "zero_init_last_bn",
-                "blocks of version 2 do not end in batch normalization",
-                code="not-supported",
-            )
         if self.weights is None:
             return
-        if self.version != 1.5:
-            yield Problem(
-                "weights",
-                f"got {self.weights!r} with version {self.version:g}, but Model Garden's networks "
-                "are of version 1.5\nset version: 1.5, or task.init_checkpoint to the directory of "
-                "a run of yours",
-                code="not-allowed",
-            )
-        elif self.weights.endswith(KERAS_SUFFIXES):
+        if self.weights.endswith(KERAS_SUFFIXES):
             yield Problem(
                 "weights",
                 f"got {self.weights!r}, expected a checkpoint of Model Garden\n"

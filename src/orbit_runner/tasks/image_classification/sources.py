@@ -18,10 +18,9 @@ from orbit_runner.data.images.dataset import (
     Size,
     as_images,
     join_images,
+    part_of_images,
 )
-from orbit_runner.data.images.headers import survey_notes, survey_rows
-from orbit_runner.data.images.split import part_of_images
-from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_notes, survey_rows
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture

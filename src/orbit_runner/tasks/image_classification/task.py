@@ -10,10 +10,10 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.models.published_weights import BACKBONE, KERAS_SUFFIXES
+from orbit_runner.models.catalog import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
 from orbit_runner.tasks.class_metrics import make_metric
@@ -35,7 +35,6 @@ from orbit_runner.tasks.image_classification.serving import (
     image_serving,
 )
 from orbit_runner.tasks.image_classification.sources import (
-    ImageExamples,
     TrainedImages,
     classes_of,
     load_source,
@@ -55,7 +54,7 @@ from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
 
 
 class ImageClassificationTask(Task):
@@ -106,12 +105,6 @@ class ImageClassificationTask(Task):
         if path.suffix in KERAS_SUFFIXES:
             return load_keras_weights(model.get_layer(BACKBONE), path, SETTING)
         return load_weights(model, str(path), may_be_new=["logits"], setting=SETTING)
-
-    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
-        """Returns file, record and class of an image of the validation data."""
-        return ImageExamples.of_section(self.task_config, self.task_config.validation_data).place(
-            index
-        )
 
     def build_inputs(
         self,

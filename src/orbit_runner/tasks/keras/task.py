@@ -49,7 +49,6 @@ from orbit_runner.tasks.keras.sources import (
     Y,
     example_classes,
     example_mixture,
-    label_of,
     section_source,
     specs_of,
 )
@@ -244,11 +243,6 @@ class KerasTask(Task):
         except DataError:  # Of an evaluation, which does not need them.
             return True
         return not isinstance(source, StreamSource)
-
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, str | int | float]:
-        """Returns the label of an example of the validation data."""
-        source = section_source(self.task_config, SECTIONS[1], self._trained_arrays.classes)
-        return {} if source is None else label_of(source, index)
 
     def build_inputs(
         self,

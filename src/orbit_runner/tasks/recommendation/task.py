@@ -10,8 +10,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.ratings.pipeline import eval_users, train_pairs
-from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.ratings.pipeline import eval_users, pair_chunks, train_pairs, user_chunks
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
@@ -48,11 +47,6 @@ class RecommendationTask(Task):
         network = RATING_MODELS.get(options.pop("name")).load()
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
-
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, int]:
-        """Returns the published id of a user of the validation data."""
-        source = load_source(self.task_config.validation_data)
-        return {"user": int(source.user_ids[int(inputs[0]["user"][0])])}
 
     def build_inputs(
         self,

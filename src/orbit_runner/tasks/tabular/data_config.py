@@ -8,7 +8,7 @@ from typing import Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import NoImagesConfig, source_field
-from orbit_runner.config.schema.weights import NEVER
+from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
@@ -58,6 +58,8 @@ class TableDataConfig(NoImagesConfig, MixedDataConfig):
     )
     tfds_data_dir: str = field(
         "",
+        path="dir",
+        weights=DATA_LOCATION,
         help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
     )
     hugging_face_split: str = field(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import functools
-import hashlib
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.disk_cache import cached, file_status
 from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER, Column, TablePart
-from orbit_runner.data.tables.dataset import TableDataset
 from orbit_runner.data.text.source import PAD, Ragged
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
@@ -27,11 +23,9 @@ from orbit_runner.data.text.tokenizer.words import (
     frequent_words,
 )
 from orbit_runner.errors import DataError, RunnerError
-from orbit_runner.tasks.assets import Assets, encode_json
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.config import REGRESSION, WORDS, TabularConfig, TextColumnConfig
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_datasets, load_part
-from orbit_runner.utils.cache import cache_directory, write_shared_file
-from orbit_runner.utils.files import read_json_object
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -127,8 +121,6 @@ PREPROCESSING_FILE = "preprocessing.json"
 # The settings that decide which columns are fitted, and how.
 _COLUMNS = ("features", "targets")
 _FORMAT = 1
-# A faster fit is not cached.
-_CACHED_SECONDS = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,27 +212,15 @@ def fit_or_load(config: TabularConfig) -> JsonObject:
 
     It is read from the cache if the fit is slow and neither files nor settings have changed.
     """
-    key = [_file_status(load_datasets(config, "train_data")), _settings(config)]
-    entry = _cache_entry(key) if key[0] else None
-    if entry is not None:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            cached = read_json_object(entry)
-            if cached["key"] == json.loads(json.dumps(key)):
-                decode_fit(cached["fit"], config)
-                return dict(cached["fit"])
-    began = time.monotonic()
-    content = encode_fit(config, fit(config))
-    if entry is not None and time.monotonic() - began > _CACHED_SECONDS:
-        # If the cache cannot be written, the next run only takes longer.
-        with contextlib.suppress(OSError):
-            write_shared_file(entry, encode_json({"key": key, "fit": content}))
-    return content
+    datasets = load_datasets(config, "train_data")
 
+    def encode() -> JsonObject:
+        return encode_fit(config, fit(config))
 
-def _cache_entry(key: Any) -> Path:
-    # The sizes and times of the files are compared, so an entry is replaced when they change.
-    text = json.dumps([[path for path, *_ in key[0]], key[1]])
-    return cache_directory("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.fit.json"
+    if not all(dataset.files for dataset in datasets):
+        return encode()
+    files = [file_status(path) for dataset in datasets for path in dataset.files]
+    return cached("tables", ["fit", _settings(config)], encode, files)
 
 
 def _fit_number(column: Column) -> NumberFit:
@@ -340,10 +320,3 @@ def _settings(config: TabularConfig) -> JsonObject:
     if data.mixture:
         settings["mixture"] = [source.as_dict() for source in data.mixture]
     return json.loads(json.dumps(settings))
-
-
-def _file_status(datasets: Sequence[TableDataset]) -> list[tuple[str, int, int]]:
-    if not all(dataset.files for dataset in datasets):
-        return []
-    status = [(path.absolute(), path.stat()) for dataset in datasets for path in dataset.files]
-    return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in status]

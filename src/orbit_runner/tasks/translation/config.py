@@ -76,13 +76,6 @@ class TranslationDataConfig(NoImagesConfig):
     static_batch: bool = field(
         False, help="pad all batches to the same shape, as TPUs and XLA require"
     )
-    batch_shapes: int = field(
-        0,
-        ge=0,
-        le=64,
-        help="with batch_tokens: the maximum number of different shapes of training batches, as "
-        "XLA compiles each shape once; 0: each batch is as wide as its longest sentence",
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yields settings of the dataset that contradict each other."""
@@ -102,42 +95,11 @@ class TranslationDataConfig(NoImagesConfig):
                 "is not supported in evaluation; set global_batch_size instead",
                 code="not-supported",
             )
-        if self.batch_shapes:
-            yield from self._batch_shapes_problems()
         if self.synthetic.features is not None:
             yield Problem(
                 "synthetic.features",
                 "is not supported in translation; remove it",
                 code="not-supported",
-            )
-
-    @property
-    def batch_shapes_vary(self) -> bool:
-        """Whether batches have many shapes: as many as there are lengths of sentences."""
-        return not (self.static_batch or self.batch_shapes)
-
-    def _batch_shapes_problems(self) -> Iterator[Problem]:
-        name = "batch_shapes"
-        if not self.is_training:
-            yield Problem(
-                name,
-                "is not supported in evaluation; set static_batch: true instead",
-                code="not-supported",
-            )
-        elif self.static_batch:
-            yield Problem(
-                name,
-                f"got {self.batch_shapes}, but with static_batch: true all batches have one shape\n"
-                "remove one of them",
-                code="conflict",
-            )
-        elif not self.batch_tokens:
-            yield Problem(
-                name,
-                f"got {self.batch_shapes}, but batch_tokens is not set\n"
-                "set batch_tokens instead of global_batch_size, or remove batch_shapes; "
-                "static_batch: true gives all batches one shape",
-                code="conflict",
             )
 
 
@@ -202,4 +164,4 @@ class TranslationConfig(TaskConfig):
     @property
     def batch_shapes_vary(self) -> bool:
         """Whether training batches have many different shapes."""
-        return self.train_data.batch_shapes_vary
+        return not self.train_data.static_batch

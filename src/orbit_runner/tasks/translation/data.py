@@ -32,13 +32,12 @@ from orbit_runner.data.shared_examples import (
 )
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
-from orbit_runner.data.text.dataset import FileRows, PairDataset
+from orbit_runner.data.text.dataset import FileLines, PairDataset
 from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.parallel_text import count_pairs
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, load_or_build_vocabulary
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
@@ -66,7 +65,7 @@ def open_pairs(section: TranslationDataConfig) -> PairDataset:
 def check_files(config: TranslationConfig, section: str) -> None:
     """Raises `DataError` if a file of a section is missing, empty or unreadable.
 
-    Also raises it if the two languages have different numbers of lines. Reads records completely.
+    Also raises it if the two languages have different numbers of lines.
     """
     vocabulary = None
     if config.sentencepiece_model_path and needs_vocabulary(config):
@@ -81,7 +80,7 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
     `check_files` must have been called before.
     """
     datasets = {section: open_pairs(getattr(config, section)) for section in _SECTIONS}
-    files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.has_files}
+    files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.is_text}
     if config.sentencepiece_model_path and needs_vocabulary(config):
         path = Path(config.sentencepiece_model_path).expanduser()
         files["sentencepiece_model_path"] = describe_files([path], content_digest)
@@ -130,8 +129,7 @@ def shared_pairs(
     datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
     advice = "name other files in validation_data"
     if not all(dataset.is_text for dataset in datasets):
-        files = [[file.path for file in dataset.data_files()] for dataset in datasets]
-        return shared_files(files[0], files[1], advice)
+        return None
     sides = [dataset.text_files() for dataset in datasets]
     paths = [path for pair in sides for side in pair for path in side]
     if sum(path.stat().st_size for path in paths) > _MOST_COMPARED_BYTES:
@@ -153,10 +151,7 @@ def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
 
 def needs_vocabulary(config: TranslationConfig) -> bool:
     """Returns whether a run needs the vocabulary: unless all data are ids."""
-    datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
-    if any(dataset.is_text for dataset in datasets):
-        return True
-    return bool(config.sentencepiece_model_path) and any(dataset.has_files for dataset in datasets)
+    return any(open_pairs(getattr(config, section)).is_text for section in _SECTIONS)
 
 
 def _format_paths(paths: list[Path]) -> str:
@@ -184,7 +179,7 @@ class PairExamples:
         self._pairs = dataset.read(vocab_size, self._vocabulary)
         self._places = dataset.places()
         self.id_help = "an index as `runner batch` prints it" + (
-            f", or FILE:{dataset.row}" if self._places else ""
+            ", or FILE:LINE" if self._places else ""
         )
         self.excluded = find_excluded(data, self._pairs.size, self.find)
         self.source = self._pairs.name
@@ -193,11 +188,6 @@ class PairExamples:
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
         return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
-
-    def place(self, pair: int) -> JsonObject:
-        """Returns the files and lines of a pair by its number."""
-        places = self._describe(pair, text=False)
-        return {name: place for name, place in places.items() if name != "tokens"}
 
     def find(self, text: str) -> int:
         """Returns the index of the pair with a line, in a file of either language."""
@@ -219,8 +209,8 @@ class PairExamples:
     def _candidate_names(self, text: str) -> Iterator[str]:
         """Yields the names that an unknown ID may be a misspelling of."""
         place = place_of(text)
-        for path, count, first in itertools.chain(*self._places) if place else ():
-            if place and first <= place[1] < first + count:
+        for path, count in itertools.chain(*self._places) if place else ():
+            if place and 1 <= place[1] <= count:
                 yield f"{path.name}:{place[1]}"
 
     def _describe(self, pair: int, text: bool) -> JsonObject:
@@ -228,10 +218,9 @@ class PairExamples:
             return {"padding": True}
         description: JsonObject = {}
         sides = (self._pairs.sources, self._pairs.targets)
-        names = _SIDES if self._places[1:] else ("record",)
-        for name, files in zip(names, self._places, strict=False):
+        for name, files in zip(_SIDES, self._places, strict=False):
             path, row = locate(_parts(files), int(self._rows[pair])) or ("", 0)
-            description[name] = f"{path}:{row + files[0].first}"
+            description[name] = f"{path}:{row + 1}"
         description["tokens"] = [int(side.lengths[pair]) for side in sides]
         if text:
             texts = [self._text(side.row(pair).tolist()) for side in sides]
@@ -262,9 +251,7 @@ def make_order(
     multiple = data.batch_rows_multiple
     tokens = data.batch_tokens
     if tokens and not data.static_batch:
-        plan = plan_batches(
-            pairs, batch_tokens=tokens, rows_multiple=multiple, batch_shapes=data.batch_shapes
-        )
+        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
         return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
     rows = data.global_batch_size
     if tokens:
@@ -273,14 +260,14 @@ def make_order(
     return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
 
 
-def _parts(files: Sequence[FileRows]) -> list[tuple[str, int]]:
-    return [(str(path), count) for path, count, _ in files]
+def _parts(files: Sequence[FileLines]) -> list[tuple[str, int]]:
+    return [(str(path), count) for path, count in files]
 
 
-def _find_row(files: Sequence[FileRows], text: str) -> int | None:
+def _find_row(files: Sequence[FileLines], text: str) -> int | None:
     """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
     with contextlib.suppress(UnknownExample):
-        return find_row(text, _parts(files), None, first=files[0].first, id_help="")
+        return find_row(text, _parts(files), None, first=1, id_help="")
     return None
 
 

@@ -29,7 +29,6 @@ from orbit_runner.tasks.translation.config import (
     TranslationDataConfig,
 )
 from orbit_runner.tasks.translation.data import (
-    PairExamples,
     open_pairs,
 )
 from orbit_runner.tasks.translation.metrics import (
@@ -44,7 +43,7 @@ from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
 
 
 _Batch = dict[str, tf.Tensor]
@@ -66,12 +65,6 @@ class TranslationTask(Task):
         del options["label_smoothing"]
         build = TEXT_MODELS.get(options.pop("name")).load()
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
-
-    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
-        """Returns the lines of a pair of the validation data."""
-        config = self.task_config
-        pair = int(inputs[1]["id"][0])
-        return PairExamples(config, config.validation_data, self.logging_dir).place(pair)
 
     def build_inputs(
         self,
@@ -260,15 +253,7 @@ class TranslationTask(Task):
     @functools.cached_property
     def _references(self) -> tuple[str, ...] | None:
         data = self.task_config.validation_data
-        pairs = self.pairs(data)
-        if (
-            pairs.references is not None
-            or self.vocabulary is None
-            or not open_pairs(data).has_files
-        ):
-            return pairs.references
-        targets = pairs.targets
-        return tuple(self.vocabulary.decode(targets.row(n).tolist() for n in range(targets.size)))
+        return self.pairs(data).references
 
     @property
     def _bleu_examples(self) -> int:
@@ -313,7 +298,6 @@ def _batch_settings(params: TranslationDataConfig) -> dict[str, Any]:
         "max_length": params.max_seq_length,
         "static_shapes": params.static_batch,
         "rows_multiple": params.batch_rows_multiple,
-        "batch_shapes": params.batch_shapes,
     }
 
 

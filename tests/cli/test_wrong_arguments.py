@@ -1,0 +1,226 @@
+"""Wrong words on the command line, or in files that they name: one error, and nothing is written.
+
+Commands that need a run test what is wrong with it in their own files.
+"""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.problems import fails
+
+FILES = {
+    "exits.py": "import sys\nsys.exit(3)\n",
+    "raises.py": "raise RuntimeError('x' * 4000)\n",
+    "text.yaml": "trainer: 5\n",
+    "list.yaml": "trainer: [1]\n",
+    "typo.yaml": "trainer: {optimizer_config: {optimizer: {adam: {beta1: 0.5}}}}\n",
+    "twice.yaml": "trainer:\n  train_steps: 5\n  train_steps: 6\n",
+    "imports.yaml": "imports: os\n",
+    "empty_import.yaml": "imports: ['']\n",
+    "relative_import.yaml": "imports: ['..x']\n",
+    "name.yaml": "name: [a]\n",
+    "nan.json": '{"trainer": {"train_steps": NaN}}',
+    "comment.json": '// no\n{"trainer": {}}',
+    "self.gin": "include 'self.gin'\n",
+    "lost.gin": "include 'nowhere.gin'\n",
+    "endless.gin": "include '/dev/zero'\n",
+    "below.gin": "trainer.train_steps = 5\ntrainer.train_steps.x = 6\n",
+    "section.gin": "trainer = 5\n",
+    "macro.gin": "A = %A\ntrainer.train_steps = %A\n",
+    "code.gin": "trainer.train_steps = __import__('os').getpid()\n",
+    "plain.txt": "a\n",
+    "run/config.yaml": "base: digits\nnot: a config\n",
+}
+LONG = "a" * 300
+WORKERS = "--experiment=digits --distribution_strategy=multi_worker_mirrored"
+CASES = [
+    # Commands and flags.
+    ("shwo", "unknown-command", ""),
+    ("''", "unknown-command", ""),
+    ("data gett", "wrong-usage", ""),
+    ("-", "unknown-flag", ""),
+    ("--", "unknown-flag", ""),
+    ("--experiment=digits --foo bar", "unknown-flag", ""),
+    ("run digits", "unknown-flag", ""),
+    ("show digits", "unknown-flag", ""),
+    ("show --exp=digits", "unknown-flag", ""),
+    ("show --schema digits", "unknown-flag", ""),
+    ("show --experiment=digits --SECTION.NAME=1", "unknown-flag", ""),
+    ("show --experiment=digits --tusk.x=1", "unknown-flag", ""),
+    ("run --experiment=digits --trainer.=5", "unknown-flag", ""),
+    ("--version extra", "unknown-flag", ""),
+    ("reproduce a --runtime.seed=3", "unknown-flag", "--runtime.seed"),
+    ("reproduce a --runtime.inter_op_thread=3", "unknown-flag", "--runtime.inter_op_thread"),
+    ("export a --trainer.train_steps=3", "unknown-flag", "--trainer.train_steps"),
+    ("launch --runtime.seed=3 -- --experiment=digits", "unknown-flag", "--runtime.seed"),
+    ("server --role=worker --cluster=worker=a:1 --experiment=digits", "unknown-flag", ""),
+    ("server --role=worker --cluster=worker=a:1 --runtime.seed=1", "unknown-flag", "--runtime.seed"),
+    ("launch", "wrong-usage", ""),
+    ("validate", "wrong-usage", ""),
+    ("data get", "not-set", "NAME"),
+    ("data", "wrong-usage", ""),
+    ("--completion", "wrong-usage", ""),
+    ("--completion tcsh", "wrong-usage", ""),
+    ("help trainer.train_step", "unknown-setting", ""),
+    ("show --experiment", "wrong-usage", ""),
+    ("show --experiment=digits --diff", "wrong-usage", ""),
+    ("show --experiment=digits --diff=digits_mlp --schema", "wrong-usage", ""),
+    ("run --experiment=digits --resume=maybe", "wrong-usage", ""),
+    ("run --experiment=digits --progress_interval=-1", "wrong-usage", ""),
+    ("run --experiment=digits --progress_interval=nan", "wrong-usage", ""),
+    ("replay run --step=1 --verify --no_verify", "wrong-usage", ""),
+    ("runs . --json --csv", "wrong-usage", ""),
+    ("compare run --json --csv", "wrong-usage", ""),
+    ("clean run --keep_last=x", "wrong-usage", ""),
+    (f"batch digits --step={'9' * 25}", "wrong-usage", ""),
+    (f"replay run --step={'9' * 5000}", "wrong-usage", ""),
+    ("run --experiment=digits --stop_at_step=0", "out-of-range", "--stop_at_step"),
+    ("run --experiment=digits --train_steps=5 --stop_at_step=6", "unknown-step", "--stop_at_step"),
+    ("run --experiment=digits --pretrain_steps=3", "no-effect", "--pretrain_steps"),
+    ("run --experiment=digits --mode=x", "not-allowed", "--mode"),
+    ("run --experiment=digits --mode=", "not-allowed", "--mode"),
+    ("server --role=worker --cluster=worker=a:b", "bad-cluster", "--cluster"),
+    ("launch --workers=2", "wrong-usage", ""),
+    ("launch --workers=2 --experiment=digits", "unknown-flag", ""),
+    ("launch --workers=2 -- --experiment=digits --sed=1", "unknown-flag", ""),
+    ("launch --workers=2 -- --experiment=digits", "not-supported", "runtime.distribution_strategy"),
+    (f"launch -- {WORKERS}", "not-set", "--workers"),
+    (f"launch --workers=2 --ps=1 -- {WORKERS}", "not-supported", "--ps"),
+    (f"launch --workers=-1 -- {WORKERS}", "out-of-range", "--workers"),
+    (f"launch --workers=2 --restarts=-1 -- {WORKERS}", "out-of-range", "--restarts"),
+    (f"launch --workers=2 -- {WORKERS} --mode=trian", "not-allowed", "--mode"),
+    (f"launch --workers=2 -- {WORKERS} --runtime.cluster_source=none", "not-supported", "runtime.cluster_source"),
+    (f"launch --workers=3 -- {WORKERS} --task.validation_data.global_batch_size=129", "not-divisible", "task.train_data.global_batch_size"),
+    (f"launch --workers=2 --evaluator -- {WORKERS} '--trainer.early_stopping={{metric: accuracy, patience: 2}}'", "not-supported", "trainer.early_stopping"),
+    (f"launch --workers=2 -- {WORKERS} --model_dir=plain.txt/a", "not-writable", "--model_dir"),
+    # Names.
+    ("show --experiment=", "not-set", "--experiment"),
+    ("show --experiment=.", "unknown-name", "--experiment"),
+    ("show --experiment=digit", "unknown-name", "--experiment"),
+    ("show --experiment=plain.txt", "unknown-name", "--experiment"),
+    ("show --experiment=digits --diff=no_such", "unknown-name", "--experiment"),
+    ("validate official/resnet_imagenat", "unknown-name", "--experiment"),
+    ("data get mnits", "unknown-name", ""),
+    ("data get imagenet", "not-supported", ""),
+    ("data get mnist --from=", "not-set", "--from"),
+    ("data get mnist --from=ftp://x/y", "wrong-type", "--from"),
+    ("show --experiment=digits --import=no_such", "import-failed", "imports"),
+    ("show --experiment=digits --import=exits", "import-failed", "imports"),
+    ("show --experiment=digits --import=raises", "import-failed", "imports"),
+    ("show --schema --import=no_such", "import-failed", "imports"),
+    ("list --import=exits", "import-failed", "imports"),
+    # Settings.
+    ("show --experiment=digits --trainer.train_steps", "not-set", "--trainer.train_steps"),
+    ("show --experiment=digits --task.init_checkpoint --runtime.seed=1", "not-set", "--task.init_checkpoint"),
+    ("run --experiment=digits --train_steps=0 --train_epochs=0", "not-set", "trainer.train_steps"),
+    ("run --experiment=digits --trainer.train_steps.x=5", "wrong-type", "trainer.train_steps"),
+    ("run --experiment=digits --train_steps=abc", "wrong-type", "trainer.train_steps"),
+    ("run --experiment=digits --task.model=5", "wrong-type", "task.model"),
+    ("run --experiment=digits --num_gpus=1.5", "wrong-type", "runtime.num_gpus"),
+    ("validate digits --num_gpus=x", "wrong-type", "runtime.num_gpus"),
+    ("validate configs/runtime/cpu.yaml --params_override=trainer.train_steps=x", "wrong-type", "trainer.train_steps"),
+    ("run --experiment=digits --params_override==5", "bad-syntax", ""),
+    ("run --experiment=digits --params_override=trainer..train_steps=5", "bad-syntax", ""),
+    ("run --experiment=digits '--params_override={'", "bad-syntax", ""),
+    ("run --experiment=digits --gin_param=a", "bad-syntax", ""),
+    ("run --experiment=digits --params_override=task.name=image_clasification", "unknown-name", "task.name"),
+    ("run --experiment=digits --task.model.dropout_rat=0.1", "unknown-setting", "task.model.dropout_rat"),
+    ("run --experiment=digits --distribution_strategy=miror", "not-allowed", "runtime.distribution_strategy"),
+    ("validate transformer_multi30k --task.model.encoder.activation=foo", "not-allowed", "task.model.encoder.activation"),
+    ("validate digits --distribution_strategy=mirrored --runtime.num_virtual_devices=3 --task.validation_data.global_batch_size=129", "not-divisible", "task.train_data.global_batch_size"),
+    # Files of settings.
+    ("show --experiment=digits --config_file=x.yaml", "missing-file", ""),
+    ("show --experiment=digits --config_file=text.yaml", "wrong-type", "trainer"),
+    ("show --experiment=digits --config_file=list.yaml", "wrong-type", "trainer"),
+    ("show --experiment=digits --config_file=imports.yaml", "wrong-type", "imports"),
+    ("show --experiment=digits --config_file=nan.json", "wrong-type", "trainer.train_steps"),
+    ("show --experiment=digits --config_file=empty_import.yaml", "import-failed", "imports"),
+    ("show --experiment=digits --config_file=relative_import.yaml", "import-failed", "imports"),
+    ("show --experiment=digits --config_file=comment.json", "bad-syntax", ""),
+    ("show --experiment=digits --config_file=typo.yaml", "unknown-setting", "trainer.optimizer_config.optimizer.adam.beta1"),
+    ("show --experiment=digits --config_file=twice.yaml", "set-twice", "trainer.train_steps"),
+    ("validate name.yaml", "wrong-type", "name"),
+    ("show --experiment=digits --gin_file=self.gin", "bad-reference", ""),
+    ("show --experiment=digits --gin_file=lost.gin", "missing-file", ""),
+    ("show --experiment=digits --gin_file=endless.gin", "bad-syntax", ""),
+    ("show --experiment=digits --gin_file=below.gin", "wrong-type", "trainer.train_steps"),
+    ("show --experiment=digits --gin_file=section.gin", "wrong-type", "trainer"),
+    ("show --experiment=digits --gin_file=macro.gin", "bad-syntax", "trainer.train_steps"),
+    ("show --experiment=digits --gin_file=code.gin", "bad-syntax", ""),
+    ("show --experiment=run", "unknown-setting", "not"),
+    ("show --experiment=run --diff=digits", "unknown-setting", "not"),
+    ("reproduce run", "unknown-setting", "not"),
+    # Places.
+    (f"predict {LONG} x", "bad-path", ""),
+    (f"export {LONG}", "bad-path", ""),
+    (f"runs {LONG}", "bad-path", ""),
+    ("verify plain.txt", "no-checkpoint", "RUN"),
+    ("run --experiment=digits --mode=eval --model_dir=empty", "no-checkpoint", "--model_dir"),
+    ("run --experiment=digits --model_dir=plain.txt", "bad-path", "--model_dir"),
+    ("run --experiment=digits --model_dir=plain.txt/below", "not-writable", "--model_dir"),
+    ("run --experiment=digits --model_dir=/proc/x", "not-writable", "--model_dir"),
+    (f"run --experiment=digits --model_dir={LONG}", "not-writable", "--model_dir"),
+    ("data get mnist --dir=", "bad-path", "--dir"),
+    ("report run --html=run", "bad-path", "--html"),
+    (f"report run --html={LONG}", "not-writable", ""),
+    ("report run --html=plain.txt/a.html", "bad-path", "--html"),
+    ("inspect digits --images=.", "bad-path", "--images"),
+    ("inspect digits --html=", "bad-path", "--html"),
+    ("batch digits --step=1 --images=", "bad-path", "--images"),
+    ("replay run --step=1 --layer=a --out=run", "bad-path", "--out"),
+    ("export run --to=plain.txt/a", "bad-path", "--to"),
+    # Object stores.
+    ("--experiment=digits --model_dir=hdfs://b/x", "bad-path", "--model_dir"),
+    ("--experiment=hdfs://b/x", "bad-path", "--experiment"),
+    ("--experiment=digits --config_file=hdfs://b/x.yaml", "bad-path", "--config_file"),
+    ("--experiment=digits --gin_file=hdfs://b/x.gin", "bad-path", "--gin_file"),
+    ("--experiment=digits --params_override=hdfs://b/x.yaml", "bad-path", "--params_override"),
+    ("--experiment=digits --task.init_checkpoint=hdfs://b/x", "bad-path", "task.init_checkpoint"),
+    ("validate hdfs://b/x.yaml", "bad-path", "FILE"),
+    ("show --experiment=digits --diff=hdfs://b/x", "bad-path", "--diff"),
+    ("verify hdfs://b/x", "bad-path", "RUN"),
+    ("reproduce hdfs://b/x", "bad-path", "RUN"),
+    ("why runs/a hdfs://b/x", "bad-path", "B"),
+    ("export runs/a --to=hdfs://b/x", "bad-path", "--to"),
+    ("predict hdfs://b/x a.png", "bad-path", "WHERE"),
+    ("data get mnist --from=hdfs://b/x", "wrong-type", "--from"),
+    ("reproduce runs/a --model_dir=gs://b/x", "bad-path", "--model_dir"),
+    ("branch gs://b/x --at=1 --model_dir=b", "bad-path", "RUN"),
+    ("branch runs/a --at=1 --model_dir=gs://b/x", "bad-path", "--model_dir"),
+    ("predict runs/a --checkpoint=gs://b/x a.png", "bad-path", "--checkpoint"),
+    ("export gs://b/x", "bad-path", "--to"),
+    ("init gs://b/x", "bad-path", "DIR"),
+    ("data get mnist --dir=gs://b/x", "bad-path", "--dir"),
+    (f"launch --workers=2 --logs=gs://b/x -- {WORKERS}", "bad-path", "--logs"),
+    (f"launch --workers=2 -- {WORKERS} --model_dir=gs://b/x", "bad-path", "--model_dir"),
+    ("show --experiment=digits --runtime.xla_cache_dir=gs://b/x", "bad-path", "runtime.xla_cache_dir"),
+    ("show --experiment=digits --trainer.best_checkpoint_export_subdir=gs://b/x", "bad-path", "trainer.best_checkpoint_export_subdir"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("no_tensorflow")
+@pytest.mark.parametrize(("words", "code", "path"), CASES)
+def test_wrong_words_are_one_error_and_nothing_is_written(
+    folder: Path, words: str, code: str, path: str
+) -> None:
+    before = {file.name for file in folder.iterdir()} | {"__pycache__"}
+
+    error = fails(shlex.split(words), code, path)
+
+    assert len(str(error)) < 4000
+    assert {file.name for file in folder.iterdir()} <= before
