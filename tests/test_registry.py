@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.data.dataset import Reader
-from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS, Registry
+from orbit_runner.registration import Registry
+from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS
 from tests.support.problems import raises
 
 

@@ -14,27 +14,7 @@ without importing TensorFlow. A task has a third part between them, what it read
 
 from __future__ import annotations
 
-from orbit_runner.registration import Entry, Registry, SourceTraits
-
-__all__ = [
-    "ARRAY_SOURCES",
-    "EXPORT_FORMATS",
-    "IMAGE_MODELS",
-    "PROVIDERS",
-    "RATING_MODELS",
-    "RATING_SOURCES",
-    "SOURCES",
-    "TABLE_MODELS",
-    "TABLE_SOURCES",
-    "TASKS",
-    "TEXT_CLASSIFIERS",
-    "TEXT_MODELS",
-    "TEXT_SOURCES",
-    "TRACKERS",
-    "Entry",
-    "Registry",
-    "register_task",
-]
+from orbit_runner.registration import Registry, SourceTraits
 
 # Providers of experiments. A provider's name is the prefix of its experiments: `official/NAME`.
 PROVIDERS = Registry("experiment provider")

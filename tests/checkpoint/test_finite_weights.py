@@ -14,7 +14,7 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_finge
 from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
 from orbit_runner.cli.main import main
 from orbit_runner.errors import Diverged
-from orbit_runner.train.divergence import DivergenceGuard
+from orbit_runner.train.divergence import check_losses
 from orbit_runner.train.schedule import make_plan
 from tests.support.problems import raises
 from tests.support.run_directories import saved_steps
@@ -23,7 +23,6 @@ from tests.support.toy import (
     make_strategy,
     records,
     run,
-    state_of,
     toy_config,
     trained,
 )
@@ -89,14 +88,12 @@ def test_weights_are_checked_even_if_the_loss_check_is_off(tmp_path: Path) -> No
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
 def test_non_finite_loss_is_a_divergence(loss: float) -> None:
     config = toy_config(trainer__recovery_begin_steps=100)
-    guard = DivergenceGuard(config.trainer)
-    state = state_of(config, make_strategy("one_device"))
     trainer = SimpleNamespace(earlier_records=[], missing_steps=lambda step: 0)
     plan = make_plan(config.trainer, 0)
-    of_run: Any = SimpleNamespace(step=5, state=state, trainer=trainer, plan=plan)
-    guard.on_loop_end(of_run, {"training_loss": 1e5})
+    of_run: Any = SimpleNamespace(step=5, config=config, trainer=trainer, plan=plan)
+    check_losses(of_run, {"training_loss": 1e5})
     with raises("diverged"):
-        guard.on_loop_end(of_run, {"training_loss": loss})
+        check_losses(of_run, {"training_loss": loss})
 
 
 @pytest.mark.sample(1)

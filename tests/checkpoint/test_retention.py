@@ -14,8 +14,8 @@ from orbit_runner.checkpoint.directory import (
     retention_of,
     steps_by_rank,
 )
+from orbit_runner.checkpoint.latest_checkpoint import choose_checkpoint
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.checkpoint.selection import choose_checkpoint
 from tests.support.damage import DATA, flip
 from tests.support.toy import toy_config
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
+from orbit_runner.checkpoint.latest_checkpoint import PLAIN, choose_checkpoint
 from orbit_runner.cli.main import main
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import task_data

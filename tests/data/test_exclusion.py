@@ -19,7 +19,6 @@ from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings import synthetic
 from orbit_runner.data.ratings.interactions import leave_one_out
-from orbit_runner.data.ratings.pipeline import train_pairs as rating_pairs
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.pipeline import train_pairs
@@ -27,6 +26,7 @@ from orbit_runner.data.tfrecord import bad_record
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.source import load
 from tests.support.batches import global_batches, make_source
+from tests.support.choices import train_pairs as rating_pairs
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 

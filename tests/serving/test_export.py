@@ -12,7 +12,7 @@ import tf_keras
 from tensorflow.core.protobuf import saved_model_pb2
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.checkpoint.selection import choose_checkpoint, choose_weights
+from orbit_runner.checkpoint.latest_checkpoint import choose_checkpoint, choose_weights
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.registry import TASKS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
+from orbit_runner.checkpoint.latest_checkpoint import PLAIN, choose_checkpoint
 from orbit_runner.errors import RunnerError
 from orbit_runner.serving.export import export_all
 from orbit_runner.serving.export_directory import find_export

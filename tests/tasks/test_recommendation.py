@@ -13,12 +13,12 @@ import tf_keras
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.ratings.pipeline import eval_users, train_pairs
 from orbit_runner.tasks.recommendation import data
 from orbit_runner.tasks.recommendation.data import load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.batches import without_autotuning
+from tests.support.choices import eval_users, train_pairs
 from tests.support.problems import pairs
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.toy import records, run, weights

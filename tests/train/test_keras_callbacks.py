@@ -474,42 +474,7 @@ def test_scheduler_and_plateau_set_the_learning_rate(package: Any, tmp_path: Pat
     assert plain.weights != result.weights
 
 
-_FALLING = [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]
 _VALLEY = [5.0, 3.0, 4.0, 2.5, 4.0, 5.0]
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("package", PACKAGES)
-@pytest.mark.parametrize(
-    ("values", "arguments", "epochs", "best"),
-    [
-        (_FALLING, {"patience": 1}, 6, 5),
-        (_VALLEY, {"patience": 1}, 3, 1),
-        (_VALLEY, {"patience": 2}, 6, 3),
-        (_VALLEY, {"patience": 2, "min_delta": 1.0}, 4, 1),
-        (_FALLING, {"patience": 2, "mode": "max"}, 3, 0),
-        (_VALLEY, {"patience": 2, "baseline": -1.0}, 3, 1),
-        (_VALLEY, {"patience": 1, "start_from_epoch": 2}, 5, 3),
-    ],
-)
-def test_early_stopping_works_with_all_its_arguments(
-    package: Any,
-    values: Sequence[float],
-    arguments: dict[str, Any],
-    epochs: int,
-    best: int,
-    tmp_path: Path,
-) -> None:
-    kept: list[Any] = []
-    early = package.callbacks.EarlyStopping(
-        "val_script", restore_best_weights=True, **{"mode": "min", **arguments}
-    )
-    given = [weights_by_epoch(package, kept), scripted(package, values), early]
-    result = train(package, tmp_path, given)
-    assert len(kept) == epochs
-    assert result.step == epochs * STEPS
-    assert equal(result.model.get_weights(), kept[best])
-    assert best == epochs - 1 or not equal(kept[best], kept[-1])
 
 
 @pytest.mark.sample(1)

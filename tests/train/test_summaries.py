@@ -12,7 +12,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.reporting.report import report_page
 from orbit_runner.run_directory.metric_records import read_partial_records
-from orbit_runner.run_directory.run_data import read_run
+from orbit_runner.run_directory.run_summary import read_run
 from orbit_runner.train.callbacks.summaries import EventFiles, JsonLines, Summaries
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.toy import Notes, descent, records, run, toy_config

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from orbit_runner.checkpoint.record import CheckpointRecord, mark_files, read_record
+from orbit_runner.errors import RunnerError
 from orbit_runner.utils.files import create_directory, read_file, write_atomically
 
 if TYPE_CHECKING:
@@ -122,6 +123,16 @@ class CheckpointFolder:
         """
         path = self._record_path(step)
         return read_record(path) if path.exists() else None
+
+    def require_record(self, step: int) -> CheckpointRecord | None:
+        """Returns the record of a checkpoint. Raises `RunnerError` if it cannot be read."""
+        try:
+            return self.record(step)
+        except (OSError, ValueError) as error:
+            raise RunnerError(
+                f"the record of {self.prefix(step)} cannot be read: {error}",
+                code="damaged-checkpoint",
+            ) from error
 
     def _record_path(self, step: int) -> Path:
         return self.path / f"{self._name}-{step}.json"

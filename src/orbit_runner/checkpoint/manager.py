@@ -236,12 +236,7 @@ class Checkpoints:
         place = Path(path)
         if place.parent != self.folder.path:
             return None
-        try:
-            return self.folder.record(int(place.name.rpartition("-")[2]))
-        except (OSError, ValueError) as error:
-            raise RunnerError(
-                f"the record of {path} cannot be read: {error}", code="damaged-checkpoint"
-            ) from error
+        return self.folder.require_record(int(place.name.rpartition("-")[2]))
 
     def _compare_numerics(self, record: CheckpointRecord) -> None:
         changed = describe_changes(record.numerics, self.conditions.numerics)

@@ -13,7 +13,8 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import ALWAYS, NEVER, Weights
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.errors import RunnerError
-from orbit_runner.registry import TASKS, Entry
+from orbit_runner.registration import Entry
+from orbit_runner.registry import TASKS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,7 +37,7 @@ class _Layout:
     def pattern(self) -> re.Pattern[bytes]:
         """The pattern of a valid line; `_parse_fields` accepts these lines."""
         number = rb"\d{1,%d}" % _MOST_DIGITS
-        fields = (number, number, rb"\d+(?:\.\d+)?", number)
+        fields = (number, number, rb"\d{1,9}(?:\.\d{1,9})?", number)
         return re.compile(re.escape(self.separator).join(fields))
 
 
@@ -235,24 +235,28 @@ def _parse_fields(text: bytes, layout: _Layout) -> np.ndarray | None:
     import pyarrow
     from pyarrow import csv
 
-    if len(layout.separator) > 1:  # Arrow splits at one character.
-        text = text.replace(layout.separator, b"\t")
+    separator = layout.separator
+    if len(separator) > 1:  # Arrow splits at one character.
+        if b"\t" in text:
+            return None
+        text, separator = text.replace(separator, b"\t"), b"\t"
     kinds = (pyarrow.uint64(), pyarrow.uint64(), pyarrow.float64(), pyarrow.uint64())
     try:
         table = csv.read_csv(
             pyarrow.BufferReader(text),
             csv.ReadOptions(column_names=_FIELDS),
             csv.ParseOptions(
-                delimiter="\t" if len(layout.separator) > 1 else layout.separator.decode(),
+                delimiter=separator.decode(),
                 quote_char=False,
                 ignore_empty_lines=False,
             ),
             csv.ConvertOptions(column_types=dict(zip(_FIELDS, kinds, strict=True)), null_values=[]),
         )
         names = ("user", "item", "time")
-        return np.stack([table[name].cast(pyarrow.int64()).to_numpy() for name in names])
+        numbers = np.stack([table[name].cast(pyarrow.int64()).to_numpy() for name in names])
     except pyarrow.ArrowInvalid:
         return None
+    return numbers if numbers.max() < 10**_MOST_DIGITS else None
 
 
 def _format_line(text: bytes) -> str:

@@ -19,7 +19,7 @@ from orbit_runner.compare.statistics import (
 from orbit_runner.reporting.document import Best, Chart, Section, Series, Table, Text
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.run_directory.metric_records import better_values, metric_title
-from orbit_runner.run_directory.run_data import NON_METRICS, RunData
+from orbit_runner.run_directory.run_summary import NON_METRICS, RunData
 
 _T = TypeVar("_T")
 _MOST_PLACE = 14  # characters of the name of a group below a chart

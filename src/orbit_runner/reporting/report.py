@@ -35,8 +35,7 @@ from orbit_runner.run_directory.metric_records import (
     metric_title,
     metric_values,
 )
-from orbit_runner.run_directory.run_data import NON_METRICS, RunData
-from orbit_runner.run_directory.run_summary import attempt_seconds
+from orbit_runner.run_directory.run_summary import NON_METRICS, RunData, attempt_seconds
 from orbit_runner.serving.export_directory import read_exports
 from orbit_runner.utils.text_table import table_lines
 

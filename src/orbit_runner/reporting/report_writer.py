@@ -15,7 +15,7 @@ from orbit_runner.errors import first_line
 from orbit_runner.reporting.report import report_page
 from orbit_runner.reporting.report_data import read_data, write_data
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_data import read_run
+from orbit_runner.run_directory.run_summary import read_run
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.files import read_file, write_atomically
 from orbit_runner.utils.log import note, phase

@@ -8,7 +8,6 @@ config, and `read_setting` one of its settings, fast.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -29,7 +28,7 @@ from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import open_file, read_json_object, write_atomically
+from orbit_runner.utils.files import read_json_object, write_atomically
 
 _MOST_CHANGES = 12
 
@@ -118,9 +117,6 @@ _Loader: type[yaml.CSafeLoader] | type[yaml.SafeLoader] = getattr(
 )
 # PyYAML raises others than its own for values such as `!!int ""`.
 _ERRORS = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
-# The limits of config files.
-_MOST_BYTES = 2**20
-_MOST_VALUES = 20_000
 
 
 def read_settings(run: Path) -> dict[str, object]:
@@ -132,9 +128,7 @@ def parse_settings(text: str) -> dict[str, object]:
     """Returns the settings in the text of a `config.yaml`; empty if it cannot be read."""
     try:
         content = yaml.load(text, Loader=_Loader)
-        # Aliases, which a run never writes, could expand it to more than the memory.
-        values = _flatten(content, "") if isinstance(content, dict) else ()
-        return dict(itertools.islice(values, _MOST_VALUES))
+        return dict(_flatten(content, "")) if isinstance(content, dict) else {}
     except _ERRORS:
         return {}
 
@@ -159,8 +153,7 @@ def read_setting(run: Path, path: str) -> object:
 
 def _read_text(run: Path) -> str:
     try:
-        with open_file(RunDirectory(run).config) as file:
-            return file.read(_MOST_BYTES).decode(errors="replace")
+        return RunDirectory(run).config.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

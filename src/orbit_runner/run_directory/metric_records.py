@@ -19,7 +19,6 @@ from typing import Any
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import (
     cut_records,
-    open_file,
     parse_record,
     read_lines,
     remove_leftovers,
@@ -83,7 +82,7 @@ def read_records(path: Path) -> Iterator[Record]:
 def read_last_records(path: Path) -> dict[str, Record]:
     """Returns the last record of each split. Reads only the end of the file."""
     try:
-        with open_file(path) as file:
+        with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             size = _TAIL_BYTES
             while True:
@@ -150,7 +149,7 @@ class _Group:
 
 def _count_lines(path: Path) -> int:
     try:
-        with open_file(path) as file:
+        with path.open("rb") as file:
             return sum(1 for _ in file)
     except OSError:
         return 0

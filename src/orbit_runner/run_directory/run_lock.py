@@ -137,8 +137,6 @@ class RunLock:
     def _open_and_lock(self) -> _Held:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if self._file.is_fifo():
-                raise OSError(errno.EINVAL, "it is a named pipe, not a file")
             file = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             if error.errno in _BROKEN_DISK:
@@ -184,16 +182,10 @@ class RunLock:
 
 @dataclasses.dataclass(frozen=True)
 class LockHolder:
-    """The process that has the lock of a run directory.
+    """The process that has the lock of a run directory."""
 
-    Attributes:
-        host: The name of its machine; "" for this machine. It is impossible to tell whether a
-            process on another machine is still running.
-        since: When it acquired the lock, such as `2026-11-20T10:00:00+0000`.
-    """
-
-    host: str
-    since: str
+    host: str  # "" for this machine. Whether a process on another one still runs is not known.
+    since: str  # Such as `2026-11-20T10:00:00+0000`.
 
 
 def release_all() -> None:
@@ -206,8 +198,6 @@ def release_all() -> None:
 def read_holder(model_dir: Path) -> LockHolder | None:
     """Returns the process that has the lock of a run directory, or None if no process has it."""
     try:
-        if (model_dir / ".lock").is_fifo():
-            return None  # Opening it would wait for a process that writes to it.
         file = os.open(model_dir / ".lock", os.O_RDONLY)
     except OSError:
         return None

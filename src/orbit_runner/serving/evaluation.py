@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.checkpoint.selection import AVERAGE, Choice
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers

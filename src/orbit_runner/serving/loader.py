@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, Choice
 from orbit_runner.checkpoint.restore import Restorer, content_problem
-from orbit_runner.checkpoint.selection import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig

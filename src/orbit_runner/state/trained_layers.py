@@ -183,25 +183,15 @@ HEADER = ("layers", "parameters", "frozen", "learning rate", "loaded from")
 
 @dataclasses.dataclass(frozen=True)
 class LayerGroup:
-    """Consecutive layers with the same settings.
-
-    Attributes:
-        first: The name of the first layer.
-        last: The name of the last layer.
-        layers: Their number.
-        parameters: The number of parameters.
-        frozen: `no`, `yes`, or `until step 1000`; `-` if the layers have nothing to train.
-        factor: The factor of the learning rate; None if the layers are never trained.
-        loaded_from: What their weights were loaded from; "" if they are new.
-    """
+    """Consecutive layers with the same settings."""
 
     first: str
     last: str
     layers: int
     parameters: int
-    frozen: str
-    factor: float | None
-    loaded_from: str
+    frozen: str  # `no`, `yes`, or `until step 1000`; `-` if the layers have nothing to train.
+    factor: float | None  # Of the learning rate; None if the layers are never trained.
+    loaded_from: str  # "" if their weights are new.
 
     @property
     def name(self) -> str:

@@ -5,7 +5,6 @@ Also the variables of Keras models that create them only when they are first cal
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orbit
@@ -116,57 +115,36 @@ def build_missing_variables(
     Otherwise, a checkpoint could not be matched with them. The optimizer does not change. Does
     nothing if the task has no training data. Must be called in the strategy's scope.
     """
-    if not _lacks_variables(model):
-        return
-    if adapter.subtasks:
-        _build_joint_variables(config, adapter, model, optimizer, strategy)
-        return
     data = getattr(config.for_task.task, "train_data", None)
-    if data is None:
+    if not _lacks_variables(model) or (data is None and not adapter.subtasks):
         return
     task = adapter.task
-    metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
+
+    def spec_of(part: TaskAdapter, section: Any) -> Any:
+        resolved = resolve_data_config(section, config.runtime)
+        return distribute(strategy, part, resolved, config.runtime).element_spec
 
     def step(inputs: Tensors) -> None:
-        task.train_step(inputs, model=model, optimizer=GradientRecorder(optimizer), metrics=metrics)
+        recorder = GradientRecorder(optimizer)
+        if adapter.subtasks:
+            task.multi.joint_train_step(
+                inputs, multi_task_model=model, optimizer=recorder, task_metrics=metrics
+            )
+        else:
+            task.train_step(inputs, model=model, optimizer=recorder, metrics=metrics)
 
-    dataset = distribute(
-        strategy, adapter, resolve_data_config(data, config.runtime), config.runtime
-    )
-    _trace(step, task, strategy, dataset.element_spec)
-
-
-def _build_joint_variables(
-    config: ExperimentConfig,
-    adapter: TaskAdapter,
-    model: tf.Module,
-    optimizer: Optimizer,
-    strategy: tf.distribute.Strategy,
-) -> None:
-    joint = adapter.task
-    metrics = {name: task.build_metrics(training=True) for name, task in joint.tasks.items()}
-
-    def step(inputs: Tensors) -> None:
-        joint.multi.joint_train_step(
-            inputs,
-            multi_task_model=model,
-            optimizer=GradientRecorder(optimizer),
-            task_metrics=metrics,
-        )
-
-    specs = {}
-    for name, part in adapter.subtasks.items():
-        data = resolve_data_config(
-            section_of(part.task.task_config, "train_data", name), config.runtime
-        )
-        specs[name] = distribute(strategy, part, data, config.runtime).element_spec
-    _trace(step, joint.multi, strategy, specs)
-
-
-def _trace(
-    step: Callable[[Tensors], None], task: object, strategy: tf.distribute.Strategy, spec: Any
-) -> None:
-    run = convert(lambda inputs: strategy.run(step, args=(inputs,)), task)
+    metrics: Any
+    if adapter.subtasks:
+        metrics = {name: part.build_metrics(training=True) for name, part in task.tasks.items()}
+        spec = {
+            name: spec_of(part, section_of(part.task.task_config, "train_data", name))
+            for name, part in adapter.subtasks.items()
+        }
+    else:
+        metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
+        spec = spec_of(adapter, data)
+    owner = task.multi if adapter.subtasks else task
+    run = convert(lambda inputs: strategy.run(step, args=(inputs,)), owner)
     tf.function(run, autograph=False).get_concrete_function(spec)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.latest_checkpoint import list_checkpoints
 from orbit_runner.config.schema.data import same_order_reason
-from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.metric_records import (
     DIVERGED,
@@ -22,7 +21,7 @@ from orbit_runner.run_directory.metric_records import (
     read_recoveries,
     recoveries_of,
 )
-from orbit_runner.train.callbacks.base import Callback, Logs, RunView
+from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import note
 from orbit_runner.utils.metrics import scalars
 
@@ -30,50 +29,41 @@ if TYPE_CHECKING:
     from orbit_runner.train.run import Run
 
 
-class DivergenceGuard(Callback):
-    """Raises `Diverged` if the training loss is NaN, infinite or above its bound."""
+def check_losses(run: Run, logs: Logs) -> None:
+    """Raises `Diverged` if the training loss is NaN, infinite or above its bound.
 
-    def __init__(self, trainer: TrainerConfig) -> None:
-        self._trainer = trainer
+    Checks the loss of a loop, and of the records that ended within it.
+    """
+    assert run.trainer is not None
+    if run.config.trainer.checks_divergence:
+        for step, record in (*run.trainer.earlier_records, (run.step, logs)):
+            _check_loss(run, step, float(record["training_loss"]))
 
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Checks the loss of the loop, and of the records that ended within it."""
-        assert run.trainer is not None
-        for step, earlier in run.trainer.earlier_records:
-            self._check(run, step, earlier)
-        self._check(run, run.step, logs)
 
-    def _check(self, run: RunView, step: int, logs: Logs) -> None:
-        assert run.trainer is not None
-        loss = float(logs["training_loss"])
-        bound = self._trainer.loss_upper_bound
-        is_above = loss > bound and step >= self._trainer.recovery_begin_steps
-        if math.isfinite(loss) and not is_above:
-            return
-        first = run.plan.record_start(step) + run.trainer.missing_steps(step) + 1
-        what = "the loss" if first == step else "the mean loss"
-        steps = f"step {step}" if first == step else f"steps {first} to {step}"
-        reason = f"{what} of {steps} is {loss:g}"
-        if math.isfinite(loss):
-            raise Diverged(f"{reason}, allowed: at most {bound:g}", step=step, first_above=first)
-        raise Diverged(reason, step=step)
+def _check_loss(run: Run, step: int, loss: float) -> None:
+    assert run.trainer is not None
+    bound = run.config.trainer.loss_upper_bound
+    is_above = loss > bound and step >= run.config.trainer.recovery_begin_steps
+    if math.isfinite(loss) and not is_above:
+        return
+    first = run.plan.record_start(step) + run.trainer.missing_steps(step) + 1
+    what = "the loss" if first == step else "the mean loss"
+    steps = f"step {step}" if first == step else f"steps {first} to {step}"
+    reason = f"{what} of {steps} is {loss:g}"
+    if math.isfinite(loss):
+        raise Diverged(f"{reason}, allowed: at most {bound:g}", step=step, first_above=first)
+    raise Diverged(reason, step=step)
 
 
 def _one_of(first: int, last: int) -> str:
     return f"step {last}" if first == last else f"one of steps {first} to {last}"
 
 
-class EvaluationCheck(Callback):
-    """Warns of an evaluation that is not finite. The weights may be fine, so training continues."""
-
-    def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Warns if a result is NaN or infinite."""
-        if run.is_chief:
-            warn_of_evaluation(run.step, logs)
-
-
 def warn_of_evaluation(step: int, logs: Logs) -> None:
-    """Prints a warning if results of the evaluation at a step are NaN or infinite."""
+    """Prints a warning if results of the evaluation at a step are NaN or infinite.
+
+    The weights may be fine, so training continues.
+    """
     values = {name: value for name, value in scalars(logs).items() if not math.isfinite(value)}
     if values:
         results = ", ".join(f"{name} is {value:g}" for name, value in values.items())

@@ -47,13 +47,9 @@ from orbit_runner.train.callbacks.best_checkpoint import (
 )
 from orbit_runner.train.callbacks.own_callbacks import (
     AverageCheckpoints,
-    DirectoryCheck,
     EarlyStop,
     Pruning,
-    RecordWriter,
-    SaveErrors,
 )
-from orbit_runner.train.divergence import DivergenceGuard, EvaluationCheck
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import Partition, distribute
 from orbit_runner.train.inputs.resident_batches import resident_batches
@@ -206,7 +202,8 @@ def build_run(
         data=data,
         warnings=warnings,
     )
-    own_callbacks = _loop_callbacks(config, model_dir, trainer, evaluator, records)
+    has_pruning = trains and getattr(config.for_task.task, "pruning", None)
+    own_callbacks: list[Callback | None] = [Pruning() if has_pruning else None]
     # Also if the run only trains: their states, which a later start needs, are in checkpoints.
     if trains or follows:
         own_callbacks.append(
@@ -308,31 +305,6 @@ def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
         f"{data.global_batch_size}",
         code="empty-data",
     )
-
-
-def _loop_callbacks(
-    config: ExperimentConfig,
-    model_dir: Path,
-    trainer: Trainer | None,
-    evaluator: Evaluator | MultiEvaluator | None,
-    records: Records,
-) -> list[Callback | None]:
-    """Returns the runner's own callbacks, except for those that save or compare evaluations.
-
-    After a loop, records are written before the checks that may end the run. Orbit writes the
-    record at the end of a loop, after all checks have passed.
-    """
-    callbacks: list[Callback | None] = []
-    if trainer is not None:
-        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train)]
-        if getattr(config.for_task.task, "pruning", None):
-            callbacks.append(Pruning())
-        callbacks.append(SaveErrors())
-        if config.trainer.checks_divergence:
-            callbacks.append(DivergenceGuard(config.trainer))
-    if evaluator is not None:
-        callbacks.append(EvaluationCheck())
-    return callbacks
 
 
 @dataclasses.dataclass(frozen=True)

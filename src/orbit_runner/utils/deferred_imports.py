@@ -63,16 +63,35 @@ class Deferred(types.ModuleType):
             self.__class__ = types.ModuleType  # type: ignore[assignment]
 
 
-class _DeferringLoader(importlib.abc.Loader):
+class ReplacedLoader(importlib.abc.Loader):
+    """Stands for the loader of a module while the module is imported."""
+
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        """Creates the module."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: types.ModuleType) -> None:
+        """Gives the module its own loader again, but does not run it."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
+
+
+def find_spec_with(
+    loader: type[ReplacedLoader], fullname: str, path: Any, target: Any = None
+) -> importlib.machinery.ModuleSpec | None:
+    """Returns how a module is imported, with another loader; None if there is no such module."""
+    spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+    if spec is not None and spec.loader is not None:
+        spec.loader = loader(spec.loader)
+    return spec
+
+
+class _DeferringLoader(ReplacedLoader):
+    def exec_module(self, module: types.ModuleType) -> None:
+        super().exec_module(module)
         # Without `__path__`, importing a submodule runs the package first, as it should.
         path = module.__dict__.pop("__path__", None)
         module.__dict__["_deferred"] = (self._loader, path)
@@ -105,10 +124,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return importlib.machinery.ModuleSpec(fullname, _ImportedModuleLoader(present))
         if fullname not in self.names:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _DeferringLoader(spec.loader)
-        return spec
+        return find_spec_with(_DeferringLoader, fullname, path, target)
 
 
 _finder = _Finder()

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -48,31 +48,20 @@ def create_directory(path: Path) -> None:
         place.mkdir(exist_ok=True)
 
 
-def open_file(path: Path) -> BinaryIO:
-    """Opens a file for reading. Raises OSError if that is impossible or it is a named pipe.
-
-    Opening a named pipe would wait for a process that writes to it.
-    """
-    if path.is_fifo():
-        raise OSError(errno.EINVAL, "is a named pipe, expected a file", str(path))
-    return path.open("rb")
-
-
 def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file in hexadecimal."""
     import hashlib  # Not at the top, because all commands import this module.
 
     digest = hashlib.sha256()
-    with open_file(path) as file:
+    with path.open("rb") as file:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
 
 
 def read_file(path: Path) -> bytes:
-    """Returns the content of a file. Raises OSError like `open_file`."""
-    with open_file(path) as file:
-        return file.read()
+    """Returns the content of a file. Raises OSError if it cannot be read."""
+    return path.read_bytes()
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -251,7 +240,7 @@ def read_lines(path: Path, containing: bytes = b"") -> Iterator[JsonObject]:
     With `containing`, only lines that contain these bytes are parsed.
     """
     try:
-        with open_file(path) as file:
+        with path.open("rb") as file:
             records = (parse_record(line) for line in file if containing in line)
             yield from (record for record in records if record is not None)
     except OSError:

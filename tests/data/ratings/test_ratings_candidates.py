@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.ratings.pipeline import Candidates, draw_distinct, eval_users
-from tests.support.choices import batches_of, chosen_pairs, make_choices
+from orbit_runner.data.ratings.step_batches import Candidates, draw_distinct
+from tests.support.choices import batches_of, chosen_pairs, eval_users, make_choices
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])

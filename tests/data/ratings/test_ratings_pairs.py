@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.ratings import pipeline as module
-from orbit_runner.data.ratings.pipeline import (
-    NegativeItems,
-    TrainingPairs,
-    pair_chunks,
-    train_pairs,
-)
+from orbit_runner.data.ratings import step_batches as module
+from orbit_runner.data.ratings.step_batches import NegativeItems, TrainingPairs, pair_chunks
 from tests.support.batches import assert_equal_batches
-from tests.support.choices import batches_of, chosen_pairs, make_choices
+from tests.support.choices import batches_of, chosen_pairs, make_choices, train_pairs
 
 _SEED = 11
 

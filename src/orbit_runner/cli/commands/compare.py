@@ -23,8 +23,7 @@ from orbit_runner.reporting.comparison import comparison_section, paired_section
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.remote_runs import local_run_scope
-from orbit_runner.run_directory.run_data import read_run
-from orbit_runner.run_directory.run_summary import find_runs, read_summary
+from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8

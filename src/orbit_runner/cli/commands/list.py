@@ -19,6 +19,7 @@ from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError
 from orbit_runner.model_garden import catalogue, loading
+from orbit_runner.registration import Registry
 from orbit_runner.registry import (
     ARRAY_SOURCES,
     IMAGE_MODELS,
@@ -31,7 +32,6 @@ from orbit_runner.registry import (
     TEXT_CLASSIFIERS,
     TEXT_MODELS,
     TEXT_SOURCES,
-    Registry,
 )
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import described_lines, terminal_width

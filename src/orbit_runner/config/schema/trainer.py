@@ -7,7 +7,7 @@ import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
-from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
@@ -56,8 +56,10 @@ class EarlyStopping(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) if no criterion is set."""
         if self.patience is None and self.threshold is None:
-            yield not_set(
-                "patience", "neither patience nor threshold is set, so training never stops early"
+            yield Problem(
+                "patience",
+                "neither patience nor threshold is set, so training never stops early",
+                code="not-set",
             )
 
 
@@ -96,11 +98,15 @@ class FineTuning(Config):
         for name in ("unfreeze", "learning_rates"):
             for index, item in enumerate(getattr(self, name)):
                 if not item.layers:
-                    yield not_set(
-                        f"{name}[{index}].layers", f"is not set; it needs {_LAYER_PATTERNS}"
+                    yield Problem(
+                        f"{name}[{index}].layers",
+                        f"is not set; it needs {_LAYER_PATTERNS}",
+                        code="not-set",
                     )
         if self.unfreeze and not self.freeze:
-            yield not_set("unfreeze", "no layer is frozen, because freeze is not set")
+            yield Problem(
+                "unfreeze", "no layer is frozen, because freeze is not set", code="not-set"
+            )
 
 
 @config_class
@@ -330,8 +336,10 @@ class TrainerConfig(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
         if self.train_steps and self.train_epochs:
-            yield conflict(
-                "train_epochs", f"train_steps is {self.train_steps}; set only one of them"
+            yield Problem(
+                "train_epochs",
+                f"train_steps is {self.train_steps}; set only one of them",
+                code="conflict",
             )
         if self.watch_interval % self.summary_interval:
             yield Problem(
@@ -346,9 +354,10 @@ class TrainerConfig(Config):
         yield from self._checkpoint_problems()
         if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
-            yield conflict(
+            yield Problem(
                 "best_checkpoint_export_subdir",
                 f"got {got!r}, which contains the other checkpoints",
+                code="conflict",
             )
         yield from self._export_problems()
 
@@ -359,22 +368,25 @@ class TrainerConfig(Config):
         for name, required in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)
             if value and not getattr(self, required):
-                yield no_effect(
+                yield Problem(
                     name,
                     f"got {value!r}, which has no effect without {required}\nset both or neither",
+                    code="no-effect",
                 )
 
         if self.best_checkpoints_to_keep > 1 and not self.best_checkpoint_export_subdir:
-            yield no_effect(
+            yield Problem(
                 "best_checkpoints_to_keep",
                 f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
                 f"set {subdir} and {metric}",
+                code="no-effect",
             )
         if self.keep_checkpoint_interval and self.max_to_keep is None:
-            yield no_effect(
+            yield Problem(
                 "keep_checkpoint_interval",
                 f"got {self.keep_checkpoint_interval}, which has no effect, because max_to_keep is "
                 "null, which keeps all checkpoints",
+                code="no-effect",
             )
 
     @property
@@ -385,7 +397,9 @@ class TrainerConfig(Config):
     def length_problems(self) -> Iterator[Problem]:
         """Yields (dotted path, message) if a run could not train, because it has no steps."""
         if not self.has_length:
-            yield not_set("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
+            yield Problem(
+                "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
+            )
 
     @property
     def rolls_back(self) -> bool:
@@ -420,9 +434,10 @@ class TrainerConfig(Config):
         kept = self.keep_checkpoint_interval
         steps = self.checkpoint_steps
         if kept and not steps:
-            yield conflict(
+            yield Problem(
                 "keep_checkpoint_interval",
                 f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
+                code="conflict",
             )
         elif kept and kept % steps:
             yield Problem(
@@ -432,12 +447,13 @@ class TrainerConfig(Config):
                 code="not-divisible",
             )
         if self.checkpoint_time_interval is not None and self.rolls_back:
-            yield conflict(
+            yield Problem(
                 "checkpoint_time_interval",
                 f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
                 f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
                 "weights, would depend on the time\n"
                 "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
+                code="conflict",
             )
 
     def _export_problems(self) -> Iterator[Problem]:
@@ -446,11 +462,15 @@ class TrainerConfig(Config):
         if not self.export_subdir:
             for name in ("export_checkpoint", "export_weights", "export_formats"):
                 if getattr(self, name):
-                    yield not_set("export_subdir", f"must be set, because {name} is set")
+                    yield Problem(
+                        "export_subdir", f"must be set, because {name} is set", code="not-set"
+                    )
             return
         if _is_same_directory(self.export_subdir, "checkpoints", best):
-            yield conflict(
-                "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
+            yield Problem(
+                "export_subdir",
+                f"got {self.export_subdir!r}, which contains checkpoints",
+                code="conflict",
             )
         for name in self.export_formats:
             if name not in EXPORT_FORMATS:
@@ -460,14 +480,22 @@ class TrainerConfig(Config):
                     code="not-allowed",
                 )
         if self.export_checkpoint == "best" and not best:
-            yield not_set(
-                "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
+            yield Problem(
+                "export_checkpoint",
+                "got 'best', but best_checkpoint_export_subdir is not set",
+                code="not-set",
             )
         if self.export_weights == "average" and ema is None:
-            yield not_set("export_weights", "got 'average', but optimizer_config.ema is not set")
+            yield Problem(
+                "export_weights",
+                "got 'average', but optimizer_config.ema is not set",
+                code="not-set",
+            )
         if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
-            yield conflict(
-                "export_weights", "got 'plain', but the best checkpoint contains averaged weights"
+            yield Problem(
+                "export_weights",
+                "got 'plain', but the best checkpoint contains averaged weights",
+                code="conflict",
             )
 
     def _schedule_problems(self) -> Iterator[Problem]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.ratings.pipeline import eval_users, pair_chunks, train_pairs, user_chunks
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.order.sharding import replica_slices
+from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.recommendation.config import (
@@ -59,32 +59,36 @@ class RecommendationTask(Task):
         For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
         `({user, item}, mask, weight)`, each user once; see `Candidates` for the items of a user.
         """
-        self._check_ratings(params)
-        source, options = load_source(params), PipelineOptions.from_config(params)
+        slices = replica_slices(params.global_batch_size, input_context)
+        batches = self.chunks(params, slices.replicas_in_sync)
+        options = PipelineOptions.from_config(params)
         if isinstance(params, RatingTrainData):
-            return train_pairs(
-                source,
-                start_step=start_step,
-                input_context=input_context,
-                options=options,
-                **_train_settings(params, self.excluded_examples(params)),
-            )
-        return eval_users(
-            source,
-            input_context=input_context,
-            options=options,
-            cache=params.cache,
-            **_eval_settings(params),
-        )
+            return endless_dataset(batches, slices, start_step, options)
+        return one_pass_dataset(batches, slices, options, cache=params.cache)
 
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
         self._check_ratings(params)
         source = load_source(params)
+        size, seed = params.global_batch_size, params.seed or 0
         if isinstance(params, RatingTrainData):
-            settings = _train_settings(params, self.excluded_examples(params))
-            return pair_chunks(source, replicas=replicas, **settings)
-        return user_chunks(source, replicas=replicas, **_eval_settings(params))
+            return pair_chunks(
+                source,
+                num_negatives=params.num_negatives,
+                global_batch_size=size,
+                seed=seed,
+                replicas=replicas,
+                shuffle=params.shuffle_buffer_size > 1,
+                excluded=self.excluded_examples(params),
+            )
+        return user_chunks(
+            source,
+            num_negatives=params.num_eval_negatives,
+            global_batch_size=size,
+            seed=seed,
+            replicas=replicas,
+            drop_remainder=params.drop_remainder,
+        )
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
         """Returns the number of pairs for training, or of users for evaluation."""
@@ -151,22 +155,3 @@ class RecommendationTask(Task):
         `top_k` is the number of items per user; None for the task's `top_k`.
         """
         return UserPredictor(signatures["top_k"], top_k or self.task_config.top_k)
-
-
-def _eval_settings(params: RatingEvalData) -> dict[str, Any]:
-    return {
-        "num_negatives": params.num_eval_negatives,
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "drop_remainder": params.drop_remainder,
-    }
-
-
-def _train_settings(params: RatingTrainData, excluded: np.ndarray) -> dict[str, Any]:
-    return {
-        "num_negatives": params.num_negatives,
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "shuffle": params.shuffle_buffer_size > 1,
-        "excluded": excluded,
-    }

@@ -11,54 +11,9 @@ from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.run_directory.run_lock import RunDirectoryRemoved, RunLock
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.train.callbacks.best_checkpoint import Comparison
-from orbit_runner.train.callbacks.summaries import Summaries
-
-
-class DirectoryCheck(Callback):
-    """Raises `RunDirectoryRemoved` soon after the run directory was removed.
-
-    Otherwise, the next save would create it again, and the run would end as if nothing was lost.
-    """
-
-    def __init__(self, model_dir: Path) -> None:
-        self._model_dir = model_dir
-        self._lock = RunLock(model_dir)
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Checks the directory."""
-        self._check()
-
-    def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Checks the directory."""
-        self._check()
-
-    def _check(self) -> None:
-        if self._lock.is_removed():
-            raise RunDirectoryRemoved(self._model_dir)
-
-
-class RecordWriter(Callback):
-    """Writes the records that ended within a loop; Orbit writes the record at its end."""
-
-    def __init__(self, summaries: Summaries) -> None:
-        self._summaries = summaries
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Writes the records."""
-        assert run.trainer is not None
-        self._summaries.write(run.trainer.earlier_records)
-
-
-class SaveErrors(Callback):
-    """Raises the error of an asynchronous save at the end of the loop, not at the next save."""
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Raises the error if there is one."""
-        run.checkpoints.raise_failure()
 
 
 class Pruning(Callback):

@@ -161,6 +161,13 @@ class LoopPieces:
 
 
 def _expect_fewer_steps() -> None:
-    """Suppresses Orbit's warning that a loop ran fewer steps than requested."""
-    message = "did not update `global_step` by"
-    logging.getLogger("absl").addFilter(lambda record: message not in str(record.msg))
+    """Suppresses Orbit's next warning that a loop ran fewer steps than requested."""
+    log = logging.getLogger("absl")
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        is_expected = "did not update `global_step` by" in str(record.msg)
+        if is_expected:
+            log.removeFilter(is_shown)
+        return not is_expected
+
+    log.addFilter(is_shown)

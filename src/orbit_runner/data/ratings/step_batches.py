@@ -1,4 +1,4 @@
-"""Batches of users and items as functions of their steps, and tf.data pipelines of them."""
+"""Batches of users and items as functions of their steps."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.permutation import walk_cycles
-from orbit_runner.data.order.sharding import count_eval_steps, replica_slices
+from orbit_runner.data.order.sharding import count_eval_steps
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings.interactions import RatingSource
-from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
+from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.stored_tensor import SortedTable, Table, stored_tensor
 
 if TYPE_CHECKING:
@@ -135,7 +134,11 @@ def pair_chunks(
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> Chunks:
-    """Returns the infinite sequence of batches of `train_pairs`, indexed by step."""
+    """Returns the infinite sequence of training batches, indexed by step.
+
+    They are `({user, item}, label)`, with `num_negatives` negative examples per interaction.
+    `excluded`, int64 [k], are the examples to leave out, ascending.
+    """
     pairs = TrainingPairs(
         source, num_negatives=num_negatives, seed=seed, shuffle=shuffle, excluded=excluded
     )
@@ -212,8 +215,10 @@ def user_chunks(
     replicas: int = 1,
     drop_remainder: bool = False,
 ) -> Chunks:
-    """Returns the batches of `eval_users`, indexed by step.
+    """Returns the evaluation batches, indexed by step: each user once, in order.
 
+    They are `({user [b], item [b, width]}, valid [b, width], weights [b])`, as described in
+    `Candidates`. The last one is padded with user 0, whose weight is 0; all other weights are 1.
     Raises DataError if there is no step.
     """
     steps = count_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)
@@ -242,68 +247,3 @@ def _user_batches(
     shape = [-1, positions.shape[1], candidates.width]
     features = {"user": tf.cast(users, tf.int32), "item": tf.reshape(items, shape)}
     return features, tf.reshape(valid, shape), tf.cast(real, tf.float32)
-
-
-def train_pairs(
-    source: RatingSource,
-    *,
-    num_negatives: int,
-    global_batch_size: int,
-    seed: int,
-    start_step: int | tf.Tensor = 0,
-    shuffle: bool = True,
-    excluded: np.ndarray = NO_EXAMPLES,
-    input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),
-) -> tf.data.Dataset:
-    """Returns the infinite dataset of one worker's training batches.
-
-    An element is `({user, item}, label)` for one replica, [global_batch_size // replicas]. The
-    dataset has `num_negatives` negative examples per interaction. In a graph, `start_step` may be
-    an int64 scalar tensor. If `shuffle` is false, examples are in stored order. `excluded`,
-    int64 [k], are the examples to leave out, ascending. If `input_context` is None, an element is
-    the global batch. Raises DataError if the global batch size is not a multiple of the number of
-    replicas.
-    """
-    slices = replica_slices(global_batch_size, input_context)
-    chunks = pair_chunks(
-        source,
-        num_negatives=num_negatives,
-        global_batch_size=global_batch_size,
-        replicas=slices.replicas_in_sync,
-        seed=seed,
-        shuffle=shuffle,
-        excluded=excluded,
-    )
-    return endless_dataset(chunks, slices, start_step, options)
-
-
-def eval_users(
-    source: RatingSource,
-    *,
-    num_negatives: int,
-    global_batch_size: int,
-    seed: int,
-    drop_remainder: bool = False,
-    input_context: tf.distribute.InputContext | None = None,
-    options: PipelineOptions = PipelineOptions(),
-    cache: bool = False,
-) -> tf.data.Dataset:
-    """Returns the dataset of one worker's evaluation batches: each user once, in order.
-
-    An element is `({user [b], item [b, width]}, valid [b, width], weights [b])` for one replica, as
-    described in `Candidates`. The last batch is padded with user 0, whose weight is 0; all other
-    weights are 1. If `cache` is true, batches are kept in memory after the first pass. Raises
-    DataError if the global batch size is not a multiple of the number of replicas, or if there is
-    no step.
-    """
-    slices = replica_slices(global_batch_size, input_context)
-    chunks = user_chunks(
-        source,
-        num_negatives=num_negatives,
-        global_batch_size=global_batch_size,
-        replicas=slices.replicas_in_sync,
-        seed=seed,
-        drop_remainder=drop_remainder,
-    )
-    return one_pass_dataset(chunks, slices, options, cache=cache)
