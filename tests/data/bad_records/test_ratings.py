@@ -11,8 +11,7 @@ import pytest
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.datasets import movielens
-from orbit_runner.tasks.recommendation.examples import RatingExamples
-from orbit_runner.tasks.recommendation.sources import load_source
+from orbit_runner.tasks.recommendation.data import RatingExamples, load_source
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.problems import pairs, raises
 from tests.support.ratings import ratings_config, write_100k

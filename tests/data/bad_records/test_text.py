@@ -18,7 +18,7 @@ from orbit_runner.data.text import lines
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
-from orbit_runner.tasks.translation.sources import load_vocabulary, open_pairs
+from orbit_runner.tasks.translation.data import load_vocabulary, open_pairs
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.problems import pairs, raises
 from tests.support.texts import text_config, write_texts

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
@@ -227,16 +226,6 @@ def test_excluded_examples_are_in_no_batch(folder: Path) -> None:
     assert order.occurrences(3, 60) == []
     task = make_task(config, None)
     assert task.num_examples(config.task.train_data) == 128
-
-
-def test_fingerprint_has_the_mixture_only_if_it_is_set(folder: Path) -> None:
-    plain = table_config(folder / "a.csv", task__split=None)
-    again = table_config(folder / "a.csv", task__split=None, task__train_data__mixture=[])
-    assert config_fingerprint(plain) == config_fingerprint(again)
-    other = [{"weight": 1}, {"weight": 2}]
-    found = {config_fingerprint(_table(folder)), config_fingerprint(plain)}
-    found.add(config_fingerprint(_table(folder, task__train_data__mixture=other)))
-    assert len(found) == 3
 
 
 @pytest.mark.parametrize(

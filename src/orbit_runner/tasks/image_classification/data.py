@@ -18,6 +18,7 @@ from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
     ImageExamples,
+    TrainedImages,
     classes_of,
     image_notes,
     image_rows,
@@ -25,8 +26,8 @@ from orbit_runner.tasks.image_classification.sources import (
     section_source,
     setting_of_error,
     size_problems,
+    trained_images,
 )
-from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.utils.log import note_once
 

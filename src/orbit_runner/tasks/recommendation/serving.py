@@ -12,8 +12,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.tasks.recommendation.data import TrainedRatings
 from orbit_runner.tasks.recommendation.ranking import Score
-from orbit_runner.tasks.recommendation.sources import TrainedRatings
 from orbit_runner.tasks.serving import (
     Line,
     Prediction,
