@@ -59,12 +59,14 @@ class TrialProgress:
                 self._progress.note(f"already ended: {status_counts(results)}")
         for number in sorted(set(ended) - self._ended):
             self._ended.add(number)
-            self._report_trial(results, ended[number], f"{len(self._ended)} of {trained}")
+            self._report_trial(results, ended[number], len(self._ended), trained)
         trials = "; ".join(f"trial {number}: {text}" for number, text in running.items())
         fraction = len(ended) / trained if trained else 0.0
         self._progress.detail(f"{len(ended)} of {trained} ended; {trials}".rstrip("; "), fraction)
 
-    def _report_trial(self, results: SweepResults, trial: TrialResult, count: str) -> None:
+    def _report_trial(
+        self, results: SweepResults, trial: TrialResult, ended: int, trained: int
+    ) -> None:
         best = results.best
         is_best = best is not None and best.number == trial.number
         if isinstance(self._progress, JsonProgress):
@@ -76,11 +78,13 @@ class TrialProgress:
                 objective=objective_of(trial),
                 settings=dict(trial.settings),
                 best=is_best,
-                ended=count,
+                ended=ended,
+                trials=trained,
             )
             return
         values = settings_text(trial.settings, setting_names(results))
         self._progress.note(
             f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.objective_name} "
-            f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}  ({count})"
+            f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}  "
+            f"({ended} of {trained})"
         )
