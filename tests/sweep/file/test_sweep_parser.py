@@ -45,22 +45,6 @@ def test_shipped_sweep_is_valid() -> None:
     assert f"```yaml\n{_without_head()}```" in DOCS.read_text(encoding="utf-8")
 
 
-def test_plan_shows_the_trials_that_have_the_settings_of_earlier_ones() -> None:
-    text = TEXT.replace("{log_uniform: [1.0e-4, 1.0e-2]}", "[0.01]").replace(
-        "task.model.dropout_rate: [0.0, 0.3]", "task.model.dropout_rate: [0.3, 0.31]"
-    )
-    file = parsed(text)
-    plan = format_plan(file, resolve_base(file))
-
-    copies = [line for line in plan if "same as trial" in line]
-    assert len(copies) == 6
-    assert all(
-        line.endswith(("same as trial 0", "same as trial 1", "same as trial 2")) for line in copies
-    )
-    assert any("which are not trained again: 6 (" in line for line in plan)
-    assert any("8 trials (random), 2 runs of 60 steps" in line for line in plan)
-
-
 def _without_head() -> str:
     text = (shipped_root() / "configs" / "sweeps" / "digits_mlp.yaml").read_text(encoding="utf-8")
     return text[text.index("experiment:") :]
