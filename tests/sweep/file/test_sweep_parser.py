@@ -50,15 +50,6 @@ def _without_head() -> str:
     return text[text.index("experiment:") :]
 
 
-def test_space_may_be_nested() -> None:
-    nested = TEXT.replace(
-        "  task.model.dropout_rate: [", "  task:\n    model:\n      dropout_rate: ["
-    )
-
-    assert parsed(nested).space == parsed().space
-    assert parsed(nested).values["space"] == parsed().values["space"]
-
-
 def test_grid_has_all_combinations() -> None:
     text = TEXT.replace("type: random, trials: 8, seed: 1", "type: grid")
     text = text.replace("[1.0e-4, 1.0e-2]", "[1.0e-4, 1.0e-2], grid: 3")
@@ -91,7 +82,6 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("[0.0, 0.3]", "[]", ["s.yaml:7", "the choice is empty"]),
         ("[0.0, 0.3]", "{choice: []}", ["s.yaml:7", "the choice is empty"]),
         ("[0.0, 0.3]", "[0.1, 0.1]", ["lists 0.1 twice"]),
-        ("[0.0, 0.3]", "[0.0, 0.3]\n  task: {model: {dropout_rate: [0.1, 0.2]}}", ["is set twice"]),
         ("[0.0, 0.3]", "0.3", ["expected a list of values, or one of"]),
         ("[0.0, 0.3]", "{uniformly: [0, 1]}", ["did you mean 'uniform'?"]),
         ("[0.0, 0.3]", "{uniform: [1, 0]}", ["a < b"]),
@@ -101,7 +91,8 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("[0.0, 0.3]", "{choice: [0.0], when: {task.model.nam: [mlp]}}", ["not a setting of the space before this one"]),
         ("[0.0, 0.3]", "{choice: [0.0], when: {task.model.dropout_rate: [0.0]}}", ["s.yaml:7", "not a setting of the space before"]),
         ("task.model.dropout_rate", "runtime.seed", ["use the key `seeds`"]),
-        ("task.model.dropout_rate", "description", ["expected a setting of task, trainer, runtime"]),
+        ("task.model.dropout_rate", "description", ["expected a setting of task, trainer, runtime by its dotted path"]),
+        ("  task.model.dropout_rate: ", "  task: ", ["s.yaml:7", "by its dotted path"]),
         ("task.model.dropout_rate", "trainer.train_steps", ["cannot vary with search.halving"]),
         ("mode: max", "mode: biggest", ["unknown mode 'biggest'", "s.yaml:8"]),
         ("metric: accuracy, ", "", ["objective.metric", "is not set"]),
