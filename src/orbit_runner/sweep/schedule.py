@@ -45,7 +45,7 @@ class TrialTask:
         if state.failure or state.diverged:
             return True
         if self.stop_at is None:
-            return state.end(self.train_steps) is not None
+            return state.end is not None
         return state.has_reached(self.stop_at) or state.early_end(self.stop_at) is not None
 
 
@@ -183,7 +183,7 @@ class _Bracket:
         rung = self.stopped.get(number)
         if rung is not None:
             return TrialOutcome(self._objective(number, rung), rung)
-        steps = [self._state(number, s).end(self._sweep.train_steps) for s in self._seeds]
+        steps = [self._state(number, seed).end for seed in self._seeds]
         return TrialOutcome(self._mean(number, steps))
 
     def result(self, number: int, settings: Mapping[str, object]) -> TrialResult:
@@ -222,9 +222,10 @@ class _Bracket:
         if rung is not None:
             early = state.early_end(rung)
             return "stopped", rung if early is None else early
-        end = state.end(self._sweep.train_steps)
         has_all_rungs = all(self._has_reached(number, rung) for rung in self._sweep.rungs)
-        return ("pending", last) if end is None or not has_all_rungs else ("finished", end)
+        return (
+            ("pending", last) if state.end is None or not has_all_rungs else ("finished", state.end)
+        )
 
     def _add_tasks(self, numbers: Sequence[int], rung: int | None) -> None:
         """Adds the runs that have not reached a rung, or their end if it is None."""
