@@ -95,7 +95,7 @@ def _add_flags(parser: Parser) -> None:
         "--paired",
         action="store_true",
         help="compare the runs of each RUN with those of the first one, paired by runtime.seed: "
-        "mean, confidence interval, paired t-test and permutation test of each metric",
+        "mean, confidence interval, and paired t-test of each metric",
     )
     add("--html", type=OUTPUT_FILE, help="write an HTML page with charts instead")
     add("--json", action="store_true", help="print JSON")
@@ -227,7 +227,6 @@ def _metric_dict(metric: PairedMetric) -> JsonObject:
         "difference": _estimate_dict(test.difference),
         "t": test.t,
         "p": test.p,
-        "permutation_p": test.permutation_p,
         "effect_size": test.effect_size,
         "more_than_chance": test.is_significant,
         "verdict": verdict(test),

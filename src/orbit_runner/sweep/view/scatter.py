@@ -66,7 +66,7 @@ def _end(path: str) -> str:
 def _points(results: SweepResults, x_of: Callable[[TrialResult], float | None]) -> Iterator[Series]:
     """Yields a point for each trial; the best one is the last, above the others."""
     names = setting_names(results)
-    drawn = [trial for trial in results.trials if trial.status not in ("pending", "repeated")]
+    drawn = [trial for trial in results.trials if trial.status != "pending"]
     for trial in sorted(drawn, key=lambda trial: trial is results.best):
         value = objective_of(trial)
         x = x_of(trial)
