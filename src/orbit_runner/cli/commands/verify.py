@@ -40,7 +40,8 @@ def main(flags: argparse.Namespace) -> int:
     else:
         lines = [
             *format_verdicts(verification.verdicts),
-            *_summary_lines(verification, flags.run),
+            *filter(None, [verification.config_problem]),
+            _summary_line(verification, flags.run),
             *_data_lines(data),
         ]
         print("\n".join(lines))
@@ -135,32 +136,19 @@ def describe_verdict(verdict: Verdict) -> str:
     return "intact" if verdict.recorded else "no fingerprint"
 
 
-def _summary_lines(verification: Verification, run: str) -> Iterator[str]:
-    if verification.config_problem:
-        yield verification.config_problem
-    yield _summary_line(verification, run)
-
-
 def _summary_line(verification: Verification, run: str) -> str:
     count = len(verification.verdicts)
     if verification.is_intact:
         bare = sum(not verdict.recorded for verdict in verification.verdicts)
         foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
         return f"{run}: intact, {format_count(count, 'checkpoint')} read{foreign}"
-    damaged = sum(bool(verdict.damage) for verdict in verification.verdicts)
-    with_other_config = sum(
-        verdict.other_config and not verdict.damage for verdict in verification.verdicts
-    )
-    parts = [f"{damaged} of {count} damaged"] if damaged else []
-    non_finite = sum(
-        bool(verdict.non_finite) and not verdict.damage for verdict in verification.verdicts
-    )
-    if non_finite:
-        parts.append(f"{non_finite} of {count} not finite")
-    if with_other_config:
-        parts.append(
-            f"{with_other_config} of {count} made with a different config than config.yaml"
-        )
+    intact = [verdict for verdict in verification.verdicts if not verdict.damage]
+    counts = {
+        "damaged": count - len(intact),
+        "not finite": sum(bool(verdict.non_finite) for verdict in intact),
+        "made with a different config than config.yaml": sum(v.other_config for v in intact),
+    }
+    parts = [f"{number} of {count} {what}" for what, number in counts.items() if number]
     if verification.config_problem:
         parts.append("config.yaml does not load")
     return f"{run}: {', '.join(parts)}"
