@@ -202,7 +202,8 @@ def test_validate_applies_flags_before_checking_the_file(
 ) -> None:
     (tmp_path / "a.yaml").write_text("task: {name: image_classification}\n")
     error_of(["validate", "a.yaml"])
-    settings = ["--params_override=task.model.name=cnn,task.train_data.source=digits,"
+    settings = ["--train_steps=5",
+                "--params_override=task.model.name=cnn,task.train_data.source=digits,"
                 "task.train_data.global_batch_size=8,task.validation_data.source=digits",
                 "--task.validation_data.global_batch_size=8",
                 "--params_override=trainer.optimizer_config.optimizer.type=sgd,"
