@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from orbit_runner.cli.flags.values import (
@@ -19,6 +20,7 @@ from orbit_runner.cli.flags.values import (
 )
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
+from orbit_runner.utils.streams import use_utf8
 
 SECTIONS = ("task", "trainer", "runtime")
 _SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[\w.\[\]]+")
@@ -188,6 +190,15 @@ def _unknown_message(word: str, parser: Parser) -> str:
         return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
     hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""
     return f"unknown argument {shorten(name)}{hint}"
+
+
+def emit(flags: argparse.Namespace, values: object, lines: Iterable[str]) -> None:
+    """Prints the result of a command: `values` as JSON with `--json`, otherwise lines of text."""
+    if flags.json:
+        use_utf8()
+        print(json.dumps(values, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(lines))
 
 
 @dataclasses.dataclass(frozen=True)

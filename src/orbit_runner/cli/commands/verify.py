@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -35,16 +34,13 @@ def main(flags: argparse.Namespace) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
     with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
         verification, data = _verify(run, flags)
-    if flags.json:
-        print(json.dumps(_as_dict(verification, flags.run) | _data_as_dict(data), indent=2))
-    else:
-        lines = [
-            *format_verdicts(verification.verdicts),
-            *filter(None, [verification.config_problem]),
-            _summary_line(verification, flags.run),
-            *_data_lines(data),
-        ]
-        print("\n".join(lines))
+    lines = [
+        *format_verdicts(verification.verdicts),
+        *filter(None, [verification.config_problem]),
+        _summary_line(verification, flags.run),
+        *_data_lines(data),
+    ]
+    emit(flags, _as_dict(verification, flags.run) | _data_as_dict(data), lines)
     return (
         0 if verification.is_intact and (data is None or data.is_intact) else exit_codes.DIFFERENT
     )
