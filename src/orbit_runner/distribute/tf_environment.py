@@ -9,7 +9,6 @@ from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
-from orbit_runner.errors import RunnerError
 from orbit_runner.utils import xla_cache
 from orbit_runner.utils.deferred_imports import defer_imports
 from orbit_runner.utils.streams import open_tolerant_stream
@@ -53,7 +52,6 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     Raises `ImportedTooEarly` in a process that was forked after the import, if it needs others, and
     `RunnerError` if Python runs without docstrings.
     """
-    check_docstrings()
     # The messages of TensorFlow's C++ code at startup bury the runner's own, even at the error
     # level: on a CPU it reports that there is no CUDA driver. Errors in ops are raised as Python
     # exceptions in any case.
@@ -68,16 +66,6 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
         if late:
             raise ImportedTooEarly(f"{', '.join(late)} must be set before TensorFlow is imported")
     os.environ.update(required)
-
-
-def check_docstrings() -> None:
-    """Raises `RunnerError` if Python runs without docstrings, which TensorFlow needs."""
-    if sys.flags.optimize > 1:
-        raise RunnerError(
-            "TensorFlow cannot be imported without docstrings: Python runs with -OO or "
-            "PYTHONOPTIMIZE=2; unset it, or use -O or PYTHONOPTIMIZE=1",
-            code="not-supported",
-        )
 
 
 def redirect_native_output(path: Path | None) -> None:
