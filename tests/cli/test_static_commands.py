@@ -224,17 +224,3 @@ def test_diff_shows_the_differing_settings(accepted: Accepted, tmp_path: Path) -
     ]
     assert differences["runtime.seed"] == ["17", "4"]
     assert accepted("show", "--experiment=digits", "--diff=digits") == "no differences\n"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["validate", "digits"], ["run", "--experiment=digits", "--model_dir={tmp_path}/a"]],
-)
-def test_removed_current_directory_is_an_error(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-
-    fails([text.format(tmp_path=tmp_path) for text in arguments], "missing-file")
