@@ -138,23 +138,15 @@ def _check_setting(parser: Parser, path: str) -> None:
 def _check_accepted(parser: Parser, path: str) -> None:
     if any(path == taken or path.startswith(f"{taken}.") for taken in parser.settings):
         return
-    if parser.settings:
-        allowed = ", ".join(
-            f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in parser.settings
-        )
-        by_name = {taken.rpartition(".")[2]: taken for taken in parser.settings if "." in taken}
-        near = nearest_name_hint(path.rpartition(".")[2], by_name)
-        raise RunnerError(
-            f"`{parser.prog}` does not accept this setting{near}\n"
-            f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`",
-            path=f"--{path}",
-            code="unknown-flag",
-        )
-    taken = ", ".join(name for action in parser.arguments if (name := _flag_name(action)))
+    taken = [f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in parser.settings]
+    by_name = {name.rpartition(".")[2]: name for name in parser.settings if "." in name}
+    near = nearest_name_hint(path.rpartition(".")[2], by_name)
+    what = f"this setting{near}" if taken else "settings"
     rule = f"{parser.settings_rule}\n" if parser.settings_rule else ""
+    allowed = ", ".join(taken or filter(None, map(_flag_name, parser.arguments)))
     raise RunnerError(
-        f"`{parser.prog}` does not accept settings\n"
-        f"{rule}allowed: {taken}\nsee `{parser.prog} --help`",
+        f"`{parser.prog}` does not accept {what}\n{rule}allowed: {allowed}\n"
+        f"see `{parser.prog} --help`",
         path=f"--{path}",
         code="unknown-flag",
     )
