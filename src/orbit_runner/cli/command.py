@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from orbit_runner.cli.flags.values import (
@@ -19,6 +20,7 @@ from orbit_runner.cli.flags.values import (
 )
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
+from orbit_runner.utils.streams import use_utf8
 
 SECTIONS = ("task", "trainer", "runtime")
 _SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[\w.\[\]]+")
@@ -136,23 +138,15 @@ def _check_setting(parser: Parser, path: str) -> None:
 def _check_accepted(parser: Parser, path: str) -> None:
     if any(path == taken or path.startswith(f"{taken}.") for taken in parser.settings):
         return
-    if parser.settings:
-        allowed = ", ".join(
-            f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in parser.settings
-        )
-        by_name = {taken.rpartition(".")[2]: taken for taken in parser.settings if "." in taken}
-        near = nearest_name_hint(path.rpartition(".")[2], by_name)
-        raise RunnerError(
-            f"`{parser.prog}` does not accept this setting{near}\n"
-            f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`",
-            path=f"--{path}",
-            code="unknown-flag",
-        )
-    taken = ", ".join(name for action in parser.arguments if (name := _flag_name(action)))
+    taken = [f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in parser.settings]
+    by_name = {name.rpartition(".")[2]: name for name in parser.settings if "." in name}
+    near = nearest_name_hint(path.rpartition(".")[2], by_name)
+    what = f"this setting{near}" if taken else "settings"
     rule = f"{parser.settings_rule}\n" if parser.settings_rule else ""
+    allowed = ", ".join(taken or filter(None, map(_flag_name, parser.arguments)))
     raise RunnerError(
-        f"`{parser.prog}` does not accept settings\n"
-        f"{rule}allowed: {taken}\nsee `{parser.prog} --help`",
+        f"`{parser.prog}` does not accept {what}\n{rule}allowed: {allowed}\n"
+        f"see `{parser.prog} --help`",
         path=f"--{path}",
         code="unknown-flag",
     )
@@ -188,6 +182,15 @@ def _unknown_message(word: str, parser: Parser) -> str:
         return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
     hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""
     return f"unknown argument {shorten(name)}{hint}"
+
+
+def emit(flags: argparse.Namespace, values: object, lines: Iterable[str]) -> None:
+    """Prints the result of a command: `values` as JSON with `--json`, otherwise lines of text."""
+    if flags.json:
+        use_utf8()
+        print(json.dumps(values, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(lines))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
 from orbit_runner.jobs.gin_bindings import bind_gin
+from orbit_runner.jobs.reference_run import without_side_effects
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.code_version import read_code_version
@@ -113,24 +114,14 @@ class _Stage:
         callbacks: list[Callback],
     ) -> None:
         steps = self.step + 1 if self.stops_early else self.step
-        trainer = self.config.trainer.replace(
-            train_steps=steps,
-            train_epochs=0.0,
-            export_subdir="",
-            export_checkpoint=None,
-            export_weights=None,
-            export_formats=(),
-            # They depend on the time, so the repeated run would stop and save at other steps.
-            max_time=None,
-            checkpoint_time_interval=None,
-        )
+        config = without_side_effects(self.config)
+        trainer = config.trainer.replace(train_steps=steps, train_epochs=0.0)
         with contextlib.suppress(StoppedAtStep):
             train_lib.run_experiment(
                 strategy,
                 task,
                 mode,
-                # A repeated run must not continue the tracked run of the original.
-                self.config.replace(trainer=trainer, trackers=()),
+                config.replace(trainer=trainer),
                 str(directory),
                 enable_async_checkpointing=True,
                 callbacks=callbacks,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import time
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.commands.run import start_run
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
@@ -205,12 +204,12 @@ def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig, started: 
 
 
 def _print_branch(flags: argparse.Namespace, branch: Branch) -> int:
-    if flags.json:
-        print(json.dumps({"run": flags.model_dir, **branch.as_dict()}, indent=1))
-    else:
-        print(f"{flags.model_dir}: a branch of {branch.parent} at step {branch.step}")
-        print(f"  weights  sha256 {branch.weights}")
-        print(f"  train    runner run --experiment={flags.model_dir} --model_dir={flags.model_dir}")
+    lines = [
+        f"{flags.model_dir}: a branch of {branch.parent} at step {branch.step}",
+        f"  weights  sha256 {branch.weights}",
+        f"  train    runner run --experiment={flags.model_dir} --model_dir={flags.model_dir}",
+    ]
+    emit(flags, {"run": flags.model_dir, **branch.as_dict()}, lines)
     return 0
 
 

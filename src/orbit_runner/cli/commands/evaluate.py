@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import math
 import shlex
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.model_selection import (
@@ -76,14 +75,7 @@ def main(flags: argparse.Namespace) -> int:
         data = evaluated_data(run, selected.resolved.config)
         values = _describe(selected, data) | _evaluate(selected, flags)
         values["file"] = _write(flags.run, selected, values)
-    if flags.json:
-        print(json.dumps(to_jsonable(values), indent=2, allow_nan=False))
-    else:
-        print("\n".join(_lines(values)))
-        if values["details"]:
-            sections = evaluation_sections(parse_evaluation(values["details"]))
-            lines = [*section_lines(sections, shutil.get_terminal_size((120, 24)).columns)]
-            print("\n".join(["", *lines] if lines else []))
+    emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
     return 0 if is_finite else exit_codes.DIVERGED
 
@@ -216,6 +208,9 @@ def _lines(values: JsonObject) -> Iterator[str]:
         rows.append((name, f"{text}{mark}"))
     rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
     yield from table_lines(rows)
+    if values["details"]:
+        sections = evaluation_sections(parse_evaluation(values["details"]))
+        yield from ["", *section_lines(sections, shutil.get_terminal_size((120, 24)).columns)]
 
 
 COMMAND = Command("evaluate", _DESCRIPTION, _add_flags, ["runs/a --split=test"], main)

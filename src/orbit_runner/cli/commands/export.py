@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
 from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, Count
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
@@ -50,10 +49,7 @@ def main(flags: argparse.Namespace) -> int:
         selected = select_model(run, flags)
         directory = Path(strip_file_scheme(flags.to)) if flags.to else run / "export"
         records = _export_formats(directory, selected, formats, flags)
-    if flags.json:
-        print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
-    else:
-        print("\n".join(_output_lines(records)))
+    emit(flags, records[0] if len(records) == 1 else records, _output_lines(records))
     return 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
     add_progress_flags,
@@ -104,10 +104,7 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
-        if flags.json:
-            print(json.dumps(result.as_dict(), indent=2))
-        else:
-            _print_published(result)
+        emit(flags, result.as_dict(), _published_lines(result))
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
@@ -160,13 +157,13 @@ def _require_new_directory(directory: Path, run: Path) -> Path:
     return directory
 
 
-def _print_published(result: PublishedReproduction) -> None:
-    """Prints the verdict and its details on standard output."""
+def _published_lines(result: PublishedReproduction) -> Iterator[str]:
+    """Yields the verdict and its details."""
     has = "has the published weights" if result.equal else "does not have the published weights"
     verdict = "equal" if result.equal else "differs"
-    print(f"{verdict}: `{result.experiment}` {has} at step {result.step}")
+    yield f"{verdict}: `{result.experiment}` {has} at step {result.step}"
     for name, value in _published_rows(result):
-        print(f"  {name:<12} {value}")
+        yield f"  {name:<12} {value}"
 
 
 def _published_rows(result: PublishedReproduction) -> Iterator[tuple[str, str]]:
