@@ -27,7 +27,7 @@ from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.code_version import diffs_by_file
 from orbit_runner.run_directory.config import read_settings
-from orbit_runner.run_directory.data_record import read_record
+from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
@@ -395,10 +395,8 @@ def _records(history: RunHistory) -> Iterator[CheckpointRecord]:
 
 
 def _recorded_data(path: Path) -> Fingerprint | None:
-    try:
-        return read_record(path)[0]
-    except (OSError, ValueError):
-        return None
+    record = find_record(path)
+    return None if record is None else record[0]
 
 
 def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:
