@@ -361,7 +361,7 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
         settings=read_settings(path),
         resolved=resolved,
         problem=problem,
-        record=next(_records(history), None),
+        record=next((record for _, record in history.checkpoints.records()), None),
         data=_recorded_data(path),
         recoveries=read_recoveries(directory.metrics),
         edits=dict(_find_edits(history)),
@@ -381,17 +381,6 @@ def _resolve(
             return None, first_line(error)
         message = problem.message.partition("\n")[0]
         return None, f"{problem.path}: {message}" if problem.path else message
-
-
-def _records(history: RunHistory) -> Iterator[CheckpointRecord]:
-    """Yields the records that can be read, the newest first."""
-    for step in reversed(history.checkpoints.steps()):
-        try:
-            record = history.checkpoints.record(step)
-        except (OSError, ValueError):
-            continue
-        if record is not None:
-            yield record
 
 
 def _recorded_data(path: Path) -> Fingerprint | None:
