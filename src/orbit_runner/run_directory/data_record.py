@@ -111,7 +111,9 @@ class DataRecord(Callback):
             date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             lines = list(self.difference.changes[:100])
             changes.append({"step": run.step, "date": date, "changes": lines})
-        write_atomically(self._path, _format_record(self._now, changes))
+        sections = {name: [row.as_dict() for row in rows] for name, rows in self._now.items()}
+        values = {"format": _FORMAT, "sections": sections, "changes": changes}
+        write_atomically(self._path, json.dumps(values, indent=1) + "\n")
         self._written = True
 
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
@@ -170,18 +172,6 @@ def difference_from_record(task: Config, model_dir: Path) -> DataDifference:
     """
     record = find_record(model_dir)
     return DataDifference() if record is None else compare(record[0], fingerprint_of(task))
-
-
-def _format_record(sections: Fingerprint, changes: list[JsonObject]) -> str:
-    """Returns the record as text, with one file per line."""
-    parts = []
-    for name, rows in sections.items():
-        lines = ",".join(f"\n  {json.dumps(row.as_dict())}" for row in rows)
-        parts.append(f"\n {json.dumps(name)}: [{lines}]")
-    return (
-        f'{{"format": {_FORMAT},\n"sections": {{{",".join(parts)}}},\n'
-        f'"changes": {json.dumps(changes, indent=1)}}}\n'
-    )
 
 
 def _parse_row(row: JsonObject) -> DataFile:
