@@ -23,7 +23,7 @@ from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.config import read_settings
-from orbit_runner.run_directory.data_record import read_record
+from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
@@ -381,7 +381,7 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
         settings=read_settings(path),
         resolved=resolved,
         problem=problem,
-        record=next(_records(history), None),
+        record=next((record for _, record in history.checkpoints.records()), None),
         data=_recorded_data(path),
         recoveries=read_recoveries(directory.metrics),
         edits=dict(_find_edits(history)),
@@ -403,22 +403,9 @@ def _resolve(
         return None, f"{problem.path}: {message}" if problem.path else message
 
 
-def _records(history: RunHistory) -> Iterator[CheckpointRecord]:
-    """Yields the records that can be read, the newest first."""
-    for step in reversed(history.checkpoints.steps()):
-        try:
-            record = history.checkpoints.record(step)
-        except (OSError, ValueError):
-            continue
-        if record is not None:
-            yield record
-
-
 def _recorded_data(path: Path) -> Fingerprint | None:
-    try:
-        return read_record(path)[0]
-    except (OSError, ValueError):
-        return None
+    record = find_record(path)
+    return None if record is None else record[0]
 
 
 def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:
