@@ -35,9 +35,8 @@ from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.dataset import FileLines, PairDataset
 from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.order import BucketOrder
-from orbit_runner.data.text.parallel_text import count_pairs
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, vocabulary_of_text
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
@@ -67,11 +66,9 @@ def check_files(config: TranslationConfig, section: str) -> None:
 
     Also raises it if the two languages have different numbers of lines.
     """
-    vocabulary = None
     if config.sentencepiece_model_path and needs_vocabulary(config):
-        vocabulary = _read_vocabulary(config.sentencepiece_model_path)
-    vocab_size = vocabulary.size if vocabulary else config.vocab_size
-    open_pairs(getattr(config, section)).check(vocab_size, vocabulary)
+        _read_vocabulary(config.sentencepiece_model_path)
+    open_pairs(getattr(config, section)).check()
 
 
 def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
@@ -107,15 +104,10 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
         return _read_vocabulary(config.sentencepiece_model_path)
     dataset = open_pairs(config.train_data)
     sources, targets = dataset.text_files()
-    bad_pairs = dataset.bad_pairs()
-    if bad_pairs:
-        lines, *_ = count_pairs(sources, targets, strict=False)
-        bad_pairs |= {lines + pair for pair in bad_pairs}
-    return load_or_build_vocabulary(
-        files=[*sources, *targets],
+    return vocabulary_of_text(
+        [*sources, *targets],
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
-        excluded=bad_pairs,
     )
 
 
@@ -201,8 +193,6 @@ class PairExamples:
         if kept is not None and not kept[rows[0]]:
             limit = self._data.max_seq_length
             reason = f"is not trained on: a side is empty or has more than {limit} tokens"
-            if self._data.max_bad_records:
-                reason += ", or is not valid UTF-8"
             raise unknown_id_error(text, self.id_help, reason)
         return int(np.searchsorted(self._rows, rows[0]))
 
