@@ -129,8 +129,8 @@ class ImageDataset(Dataset):
         """Returns the number of classes, or None if only reading all images would tell."""
         return None if self.labels is None else len(self.labels)
 
-    def headers(self, *, sampled: bool) -> Headers | None:
-        """Returns how the headers are read, of some images if `sampled`; None if there are none."""
+    def headers(self) -> Headers | None:
+        """Returns how the headers of the images are read; None if there are none."""
         return None
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
@@ -214,12 +214,6 @@ class EncodedImages(ImageDataset):
     @abc.abstractmethod
     def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the index of the file of each image, and its number there, int64 [n]."""
-
-
-def spread_numbers(size: int, most: int) -> list[int]:
-    """Returns at most `most` numbers below `size`, evenly spread, the first among them."""
-    count = min(size, most)
-    return [number * size // count for number in range(count)]
 
 
 def shape_tuple(shape: Sequence[int]) -> Shape:

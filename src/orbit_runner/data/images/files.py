@@ -27,7 +27,6 @@ from orbit_runner.data.images.dataset import (
     ImageDataset,
     joined_fields,
     place_arguments,
-    spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
@@ -42,8 +41,6 @@ _HINT = (
     "contain these"
 )
 _THREADS = 8
-# Where images are resized, the config sets the channels, and these many show the rest.
-_SAMPLED_FILES = 10_000
 _HASHED_AT_ONCE = 2**16
 # The column of all image files: the directory that they are in.
 DIRECTORY = "directory"
@@ -172,11 +169,9 @@ class FileSource(ImageDataset):
         """Where the names of images start in their paths, which do not begin with `./`."""
         return 0 if self.root == "." else len(os.path.join(self.root, ""))
 
-    def headers(self, *, sampled: bool) -> Headers:
+    def headers(self) -> Headers:
         """Returns how the headers of the images are read."""
-        numbers = spread_numbers(self.size, _SAMPLED_FILES if sampled else self.size)
-        paths = [self.paths[number] for number in numbers]
-        return Headers(paths, ["survey", str(self.size)], image_headers(paths))
+        return Headers(self.paths, ["survey"], image_headers(self.paths))
 
 
 def _hash_names(names: Iterable[str]) -> np.ndarray:
