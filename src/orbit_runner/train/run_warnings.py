@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from orbit_runner.config.schedule_length import describe_early_end
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.tables.cell_texts import describe_equal_but_case, equal_but_case
 from orbit_runner.run_directory.metric_records import better_values
 from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.train.schedule import Plan
@@ -27,12 +26,6 @@ def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
         _describe_many_shapes(config),
     ]
     return [text for text in texts if text]
-
-
-def class_warnings(names: Sequence[str]) -> list[str]:
-    """Returns the warnings about the names of a task's classes."""
-    same = equal_but_case(names)
-    return [f"the classes have {describe_equal_but_case(same)}"] if same else []
 
 
 def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:

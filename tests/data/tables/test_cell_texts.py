@@ -7,7 +7,6 @@ import re
 import pytest
 
 from orbit_runner.data.tables.cell_texts import (
-    equal_but_case,
     equal_numbers,
     odd_among_numbers,
     parse_number,
@@ -68,8 +67,3 @@ def test_numbers_are_those_of_arrow() -> None:
 def test_equal_numbers_are_found() -> None:
     assert equal_numbers(["0", "1", "1.0"]) == ("1", "1.0")
     assert equal_numbers(["7", "07", "a"]) is None
-
-
-def test_texts_that_differ_only_in_case_are_found() -> None:
-    assert equal_but_case(["Cat", "dog", "cat", "CAT"]) == ["Cat", "cat", "CAT"]
-    assert equal_but_case(["cat", "cats", "", "A", "a"]) == []

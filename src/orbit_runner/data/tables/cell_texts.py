@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 # A column is meant as numbers if more of its cells, or of its different texts, are numbers.
 _MOST = 0.9
@@ -116,21 +116,3 @@ def equal_numbers(texts: Iterable[str]) -> tuple[str, str] | None:
         if first != text:
             return first, text
     return None
-
-
-def equal_but_case(texts: Iterable[str]) -> list[str]:
-    """Returns texts that differ only in case, such as `Red` and `red`; [] if there are none.
-
-    Single letters are left out, because upper and lower case may be different classes.
-    """
-    by_letters: dict[str, list[str]] = {}
-    for text in texts:
-        if len(text) > 1:
-            by_letters.setdefault(text.casefold(), []).append(text)
-    return next((same for same in by_letters.values() if same[1:]), [])
-
-
-def describe_equal_but_case(texts: Sequence[str]) -> str:
-    """Returns what is odd about the texts of `equal_but_case`, and what to do."""
-    pair = " and ".join(repr(text) for text in texts[:2])
-    return f"{pair}, which differ only in case; if they mean the same, write them in one way"
