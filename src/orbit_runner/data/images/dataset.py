@@ -98,7 +98,6 @@ class ImageDataset(Dataset):
         std: Standard deviation, likewise.
         image_shape: Height, width and channels of the first image; 0 if they are not known.
         survey: What the headers of all images tell; None if there are none.
-        left_out: What the directories contain besides the images, one line each.
     """
 
     labels: tuple[str, ...] | None
@@ -107,7 +106,6 @@ class ImageDataset(Dataset):
     std: tuple[float, ...] | None = (127.5,)
     image_shape: Shape
     survey: ImageSurvey | None = None
-    left_out: tuple[str, ...] = ()
 
     stored: ClassVar[str]  # Where the images are, for messages.
     is_in_memory: ClassVar[bool] = False

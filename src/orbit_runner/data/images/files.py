@@ -65,7 +65,6 @@ class FileSource(ImageDataset):
     # The source of a mixture that each image comes from, integers [n]; None if there is only one.
     origins: np.ndarray | None = None
     survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
-    left_out: tuple[str, ...] = ()  # What the directories contain besides, one line each.
 
     stored = "in separate files"
     graph_reader = "orbit_runner.data.images.readers:FileReader"
@@ -122,12 +121,10 @@ class FileSource(ImageDataset):
 
     def join(self, datasets: Sequence[FileSource]) -> FileSource:
         """Returns the image files of several datasets."""
-        left_out = dict.fromkeys(line for dataset in datasets for line in dataset.left_out)
         return FileSource(
             **joined_fields(datasets),
             paths=tuple(path for dataset in datasets for path in dataset.paths),
             label=np.concatenate([dataset.label for dataset in datasets]),
-            left_out=tuple(left_out),
             directories=tuple(pair for dataset in datasets for pair in dataset.directories),
             label_files=tuple(path for dataset in datasets for path in dataset.label_files),
         )
@@ -226,8 +223,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
             part = _list_images(above / name, skipped)
             class_images.append((numbers[name], str(above / name), part))
             progress(f"{len(class_images):,} directories")
-    left_out = tuple(_skipped_notes(chosen, skipped))
-    for line in (*_class_notes(classes, labels), *left_out):
+    for line in (*_class_notes(classes, labels), *_skipped_notes(chosen, skipped)):
         note_once(f"note: image_folder: {line}")
     paths = tuple(path for *_, part in class_images for path in part)
     label = np.repeat(
@@ -241,7 +237,6 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         first_image_shape(paths[0]),
         root=str(chosen[0] if len(chosen) == 1 else root),
         directories=tuple((directory, len(part)) for _, directory, part in class_images),
-        left_out=left_out,
     )
 
 

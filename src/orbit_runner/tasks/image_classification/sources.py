@@ -212,14 +212,16 @@ def image_notes(sources: Mapping[str, ImageDataset]) -> dict[str, str]:
 
 
 def image_rows(sources: Mapping[str, ImageDataset]) -> dict[str, list[tuple[str, str]]]:
-    """Returns by section what the headers of the images tell, and what is left out."""
+    """Returns by section what the headers of the images tell."""
     notes = image_notes(sources)
-    rows = {}
-    for section, source in sources.items():
-        found = [] if source.survey is None else survey_rows(source.survey)
-        found += [("note", notes[section])] if section in notes else []
-        rows[section] = [*found, *(("not used", line) for line in source.left_out)]
-    return {section: found for section, found in rows.items() if found}
+    return {
+        section: [
+            *survey_rows(source.survey),
+            *([("note", notes[section])] if section in notes else []),
+        ]
+        for section, source in sources.items()
+        if source.survey is not None
+    }
 
 
 def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
