@@ -106,11 +106,6 @@ class FileSource(ImageDataset):
         if self.listed is not None and place_of(text) is not None and not numbers:
             yield from self.listed.find(text)
 
-    def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the ends of all paths, with as many directories as the text has."""
-        parts = text.count("/") + 1
-        return ("/".join(path.split("/")[-parts:]) for path in self.paths)
-
     @functools.cached_property
     def _numbers_by_name(self) -> dict[str, list[int]]:
         """The numbers of the image files by their names without directories."""

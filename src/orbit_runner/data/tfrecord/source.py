@@ -125,11 +125,6 @@ class RecordDataset(EncodedImages):
         file, record = self.location(number)
         return f"{self.files[file]}: record {record}"
 
-    def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the same number in each file."""
-        place = place_of(text)
-        return (f"{path.name}:{place[1]}" for path in (self.files if place else ()) if place)
-
     def find(self, text: str) -> Iterator[int]:
         """Yields the image that a file and the number of a record name."""
         place = place_of(text)
