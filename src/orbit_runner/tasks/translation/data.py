@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from orbit_runner.data.example_ids import (
     find_row,
     index_of,
     locate,
-    place_of,
     unknown_id_error,
 )
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
@@ -188,20 +186,13 @@ class PairExamples:
             return index
         rows = [row for files in self._places if (row := _find_row(files, text)) is not None]
         if not rows:
-            raise unknown_id_error(text, self.id_help, known=self._candidate_names(text))
+            raise unknown_id_error(text, self.id_help)
         kept = self._pairs.kept
         if kept is not None and not kept[rows[0]]:
             limit = self._data.max_seq_length
             reason = f"is not trained on: a side is empty or has more than {limit} tokens"
             raise unknown_id_error(text, self.id_help, reason)
         return int(np.searchsorted(self._rows, rows[0]))
-
-    def _candidate_names(self, text: str) -> Iterator[str]:
-        """Yields the names that an unknown ID may be a misspelling of."""
-        place = place_of(text)
-        for path, count in itertools.chain(*self._places) if place else ():
-            if place and 1 <= place[1] <= count:
-                yield f"{path.name}:{place[1]}"
 
     def _describe(self, pair: int, text: bool) -> JsonObject:
         if pair < 0:
