@@ -22,6 +22,7 @@ _RESIZE_METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
 )  # fmt: skip
 _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagenet")
+_SPLITS = ("", "train", "test", "all")
 
 
 @config_class
@@ -283,9 +284,6 @@ class ImageDataConfig(MixedDataConfig):
                     "augments training images; remove it, because is_training is false",
                     code="no-effect",
                 )
-
-
-_SPLITS = ("", "train", "test", "all")
 
 
 def part_problems(
