@@ -111,7 +111,7 @@ def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
 
 def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> FileSource:
     return csv_labels.load(
-        part="train", data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
+        data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
         split_columns=columns,
     )  # fmt: skip
 

@@ -40,6 +40,9 @@ from orbit_runner.tasks.imbalance.config import setting_of_source
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
+# The asset of a run.
+IMAGES_FILE = "images.json"
+
 
 @cache_source(maxsize=8)
 def _load_cached(load: Callable[..., Any], **arguments: Any) -> ImageDataset:
@@ -322,10 +325,6 @@ class ImageExamples(DatasetExamples):
         if names is not None and isinstance(label, int) and 0 <= label < len(names):
             described["class"] = str(names[label])
         return described
-
-
-# The asset of a run.
-IMAGES_FILE = "images.json"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,6 +37,18 @@ if TYPE_CHECKING:
 PREDICT = "predict"
 OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "label"
 _X = "x"
+_EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
+_JSON_WORDS = ("true", "false", "null")
+# Ops that select values by index, and their attributes with the type of the values.
+_LOOKUPS = {
+    "ResourceGather": "dtype",
+    "ResourceGatherNd": "dtype",
+    "Gather": "Tparams",
+    "GatherV2": "Tparams",
+    "GatherNd": "Tparams",
+}
+_LIMIT = 80  # of values in messages, in characters
+_Value = TypeVar("_Value")
 
 
 def make_serving(
@@ -111,20 +123,6 @@ def _class_number(results: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
     if probabilities.shape.rank != 2 or probabilities.shape[1] != 1:
         return None
     return tf.cast(probabilities[:, 0] > 0.5, tf.int32)
-
-
-_EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
-_JSON_WORDS = ("true", "false", "null")
-# Ops that select values by index, and their attributes with the type of the values.
-_LOOKUPS = {
-    "ResourceGather": "dtype",
-    "ResourceGatherNd": "dtype",
-    "Gather": "Tparams",
-    "GatherV2": "Tparams",
-    "GatherNd": "Tparams",
-}
-_LIMIT = 80  # of values in messages, in characters
-_Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(frozen=True)

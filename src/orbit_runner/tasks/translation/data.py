@@ -51,6 +51,13 @@ VOCABULARY_FILE = "vocabulary.model"
 _SECTIONS = ("train_data", "validation_data")
 # Larger texts are compared by their files, because reading them would delay the start.
 _MOST_COMPARED_BYTES = 2**26
+_SIDES = ("inputs", "targets")
+# The settings that errors of datasets name, below `task`.
+_TASK_SETTINGS = {
+    "vocabulary": "sentencepiece_model_path",
+    "vocab_size": "vocab_size",
+    "vocab_character_coverage": "vocab_character_coverage",
+}
 
 
 def open_pairs(section: TranslationDataConfig) -> PairDataset:
@@ -153,9 +160,6 @@ def _read_vocabulary(path: str) -> Vocabulary:
     return Vocabulary.load(path)
 
 
-_SIDES = ("inputs", "targets")
-
-
 class PairExamples:
     """Pairs of sentences, numbered without those that exceed the limits of training."""
 
@@ -250,14 +254,6 @@ def _find_row(files: Sequence[FileLines], text: str) -> int | None:
     with contextlib.suppress(UnknownExample):
         return find_row(text, _parts(files), None, first=1, id_help="")
     return None
-
-
-# The settings that errors of datasets name, below `task`.
-_TASK_SETTINGS = {
-    "vocabulary": "sentencepiece_model_path",
-    "vocab_size": "vocab_size",
-    "vocab_character_coverage": "vocab_character_coverage",
-}
 
 
 class TranslationData(TaskData):
