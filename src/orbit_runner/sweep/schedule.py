@@ -76,9 +76,7 @@ class Schedule:
         self._grid = grid_settings(sweep.file.space) if search.type == "grid" else []
         self._learner: OptunaSearch | None = None
         if search.learns:
-            self._learner = OptunaSearch(
-                search.type, sweep.file.space, search.seed, sweep.file.mode
-            )
+            self._learner = OptunaSearch(sweep.file.space, search.seed, sweep.file.mode)
         self._reported_batches = 0
 
     def progress(self, states: States) -> SweepProgress:
