@@ -164,19 +164,18 @@ def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tupl
     digests = [[row.digest for row in rows] for rows in (left, right)]
     if all(digests[0]) and digests[0] == digests[1]:
         return  # Only the names of the files can differ.
+    rows = [{row.name: row for row in rows} for rows in (left, right)]
     if len(left) == len(right) == 1:
         name = " and ".join(dict.fromkeys([left[0].name, right[0].name]))
-        pairs: dict[str, list[DataFile | None]] = {name: [left[0], right[0]]}
-    else:
-        rows = [{row.name: row for row in rows} for rows in (left, right)]
-        pairs = {name: [side.get(name) for side in rows] for name in {**rows[0], **rows[1]}}
+        rows = [{name: left[0]}, {name: right[0]}]
     differing = False
-    for name, (a, b) in pairs.items():
+    for name in {**rows[0], **rows[1]}:
+        a, b = (side.get(name) for side in rows)
         if a is None or b is None or not _is_same(a, b):
             differing = True
             yield name, [_describe(row, a, b) for row in (a, b)]
-    if not differing and [*pairs] and [row.name for row in left] != [row.name for row in right]:
-        yield "order of the files", [_names(left), _names(right)]
+    if not differing and [*rows[0]] != [*rows[1]]:
+        yield "order of the files", [", ".join([*side][:3]) for side in rows]
 
 
 def _is_same(left: DataFile, right: DataFile) -> bool:
@@ -191,10 +190,6 @@ def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
     if len({other.bytes for other in pair if other}) > 1:
         return f"{row.bytes:,} bytes"
     return row.digest[: row.digest.find(":") + 13] or "unknown contents"
-
-
-def _names(rows: Sequence[DataFile]) -> str:
-    return ", ".join(row.name for row in rows[:3]) + (", …" if rows[3:] else "")
 
 
 def _code(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
