@@ -34,6 +34,7 @@ FILES = {
     "macro.gin": "A = %A\ntrainer.train_steps = %A\n",
     "code.gin": "trainer.train_steps = __import__('os').getpid()\n",
     "plain.txt": "a\n",
+    "empty.txt": "\n",
     "run/config.yaml": "base: digits\nnot: a config\n",
 }
 LONG = "a" * 300
@@ -160,6 +161,11 @@ CASES = [
     ("run --experiment=digits --distribution_strategy=miror", "not-allowed", "runtime.distribution_strategy"),
     ("validate transformer_multi30k --task.model.encoder.activation=foo", "not-allowed", "task.model.encoder.activation"),
     ("validate digits --distribution_strategy=mirrored --runtime.num_virtual_devices=3 --task.validation_data.global_batch_size=129", "not-divisible", "task.train_data.global_batch_size"),
+    ("run --experiment=digits '--task.train_data.exclude=[3, 1500]'", "unknown-example", "task.train_data.exclude"),
+    ("run --experiment=digits --task.train_data.exclude=ids.txt", "unreadable-file", "task.train_data.exclude"),
+    ("run --experiment=digits --task.train_data.exclude=empty.txt", "empty-data", "task.train_data.exclude"),
+    ("run --experiment=digits --task.train_data.exclude=[1.5]", "wrong-type", "task.train_data.exclude"),
+    ("run --experiment=digits --task.validation_data.exclude=[3]", "not-allowed", "task.validation_data.exclude"),
     # Files of settings.
     ("show --experiment=digits --config_file=x.yaml", "missing-file", ""),
     ("show --experiment=digits --config_file=text.yaml", "wrong-type", "trainer"),
