@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,17 +186,6 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keeps what a test caches apart from other tests, and returns the directory."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def no_check_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns off the check for values that are not finite once a second.
-
-    On a slow machine, it finds a step that otherwise the end of a loop reports, in other words.
-    """
-    from orbit_runner.train.nonfinite import finite_check
-
-    monkeypatch.setattr(finite_check, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture(scope="session")

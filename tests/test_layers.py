@@ -26,7 +26,7 @@ USES_MODEL_GARDEN = {
     "tasks/multitask.py": "the base class of its tasks is that of ours",
     "train/multitask.py": "its samplers of tasks",
     "train/callbacks/own_callbacks.py": "its pruning action",
-    "data/images/augment_policies.py": "its operations on images",
+    "data/images/train_image.py": "its operations on images",
     "tf_internals.py": "its private parts",
 }
 # Read before tensorflow is imported: the configs of tasks, commands and jobs.
@@ -37,10 +37,7 @@ LIGHT = sorted(
         *ROOT.glob("cli/**/*.py"),
         # This one is the main module of a process that trains.
         *{*ROOT.glob("jobs/*.py")} - {ROOT / "jobs" / "why_process.py"},
-        *(
-            ROOT / "checkpoint" / f"{name}.py"
-            for name in ("directory", "latest_checkpoint", "ranking")
-        ),
+        *(ROOT / "checkpoint" / f"{name}.py" for name in ("directory", "latest_checkpoint")),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
         *ROOT.glob("compare/*.py"),
@@ -49,7 +46,7 @@ LIGHT = sorted(
         ROOT / "step" / "examples.py",
         ROOT / "step" / "results.py",
         ROOT / "tf_internals.py",
-        *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),
+        *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading")),
     ]
 )
 

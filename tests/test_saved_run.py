@@ -145,17 +145,6 @@ def test_plot_has_a_learning_rate_that_changes() -> None:
     assert "learning rate" in History(curves).plot().svg
 
 
-def test_notebook_aligns_texts_to_the_left_and_numbers_to_the_right(
-    root: Path, result: RunResult
-) -> None:
-    for html in (result._repr_html_(), orbit_runner.runs(root)._repr_html_()):
-        assert re.search(r"<t[hd]\b(?![^>]* style=)", html) is None
-        assert re.search(r'<th scope=row[^>]* style="text-align:left', html)
-    status, step = re.findall(r"<td[^>]*>", orbit_runner.runs(root)._repr_html_())[:2]
-    assert "text-align:left" in status
-    assert "text-align:right" in step
-
-
 def test_run_without_records_is_shown(root: Path) -> None:
     history = History({})
     assert (len(history), list(history)) == (0, [])

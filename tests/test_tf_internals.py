@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import tensorflow as tf
-import tf_keras
 
 import orbit_runner
 from orbit_runner import tf_internals
@@ -193,103 +192,26 @@ def test_versions_are_those_of_the_package() -> None:
 
 
 class Bare:
-    """An object, optimizer, model or strategy without any private attribute."""
+    """An object without any private attribute."""
 
     @property
     def extended(self) -> Bare:
         return self
 
 
-ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
-    "_async_checkpointer_impl": tf_internals.take_async_save_error,
-    "_async_error": lambda bare: tf_internals.take_async_save_error(
-        SimpleNamespace(_async_checkpointer_impl=bare)
-    ),
-    "_track_trackable": lambda bare: tf_internals.track(bare, bare, "part"),
-    "_update_uid": tf_internals.restore_id,
-    "_resource": tf_internals.summary_resource,
-    "_get_function": lambda bare: tf_internals.function_graph(bare, "f"),
-    "_num_workers": tf_internals.worker_count,
-    "_cluster_resolver": tf_internals.cluster_of,
-    "_create_variable": lambda bare: tf_internals.wrap_variable_creation(bare, lambda f: f),
-    "_variable_partitioner": tf_internals.variable_partitioner,
-    "_cluster": tf_internals.coordinator_workers,
-    "_type_spec": lambda bare: tf_internals.set_type_spec(bare, None),
-    "_aggregation": tf_internals.read_first_replica,
-    "_flatten_layers": tf_internals.all_layers,
-    "_trainable_weights": tf_internals.own_trainable_weights,
-    "_non_trainable_weights": tf_internals.own_other_weights,
-    "_is_graph_network": tf_internals.is_functional,
-    "_is_compiled": tf_internals.is_compiled,
-    "_clear_losses": tf_internals.clear_losses,
-    "_create_all_weights": lambda bare: tf_internals.build_slots(bare, ()),
-    "_get_annotations": lambda bare: tf_internals.remember_annotations(),
-    "_locked": tf_internals.unlock,
-    "_get_subconfig_type": lambda bare: tf_internals.section_class(bare, "task"),
-    "_restrictions": lambda bare: next(tf_internals.restrictions(bare)),
-    "_optimizer": tf_internals.averaged_optimizer,
-    "_average_decay": lambda bare: tf_internals.averaged_optimizer(
-        SimpleNamespace(_optimizer=bare)
-    ),
-    "_norm3": lambda bare: tf_internals.last_norms([bare]),
-    "_stochastic_depth": lambda bare: tf_internals.set_block_drop_rates([bare], 0.1),
-    "_padded_decode": lambda bare: tf_internals.unpadded_decoding_scope(bare).__enter__(),
-    "_actions": tf_internals.declared_arguments,
-    "_collective_key_base": lambda bare: tf_internals.collective_keys_scope(1).__enter__(),
-    "_log": lambda bare: tf_internals.orbit_log_scope(print).__enter__(),
-    "_initialized": lambda bare: tf_internals.has_tensorflow_started(),
-    "_seed": lambda bare: tf_internals.eager_generator(),
-}
-
-
-@pytest.mark.parametrize("name", ATTRIBUTES)
-def test_missing_attribute_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    import official.modeling.hyperparams.base_config as base_config
-    import orbit
-    from official.vision.modeling.layers import nn_blocks
-
-    monkeypatch.setattr(tf_keras, "Model", Bare)
-    monkeypatch.setattr(nn_blocks, "BottleneckBlock", Bare)
-    monkeypatch.setattr(nn_blocks, "InvertedBottleneckBlock", Bare)
-    monkeypatch.setattr(base_config, "Config", Bare)
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", Bare)
-    monkeypatch.delattr(orbit.controller, "_log")
-    if name in ("_initialized", "_seed"):
-        monkeypatch.setattr(f"{__name__}.Bare.__call__", lambda bare: bare, raising=False)
-        for context in ("eager_context", "existing_eager_context"):
-            monkeypatch.setitem(NAMES, context, f"{__name__}:BARE")
-
-    with pytest.raises(MissingInternal, match=rf"{name}\b"):
-        ATTRIBUTES[name](Bare())
-
-
-BARE = Bare()
-
-
-@pytest.mark.parametrize("optimizer", ["SGD", "legacy.SGD"])
-def test_optimizer_without_its_private_settings_is_an_error(optimizer: str) -> None:
-    cls = tf_keras.optimizers
-    for part in optimizer.split("."):
-        cls = getattr(cls, part)
-    made, name = cls(), "_hyper" if "." in optimizer else "_learning_rate"
-    assert [*tf_internals.optimizer_settings(made)] != []
-
-    vars(made).pop(name)
-
-    with pytest.raises(MissingInternal, match=name):
-        tf_internals.optimizer_settings(made)
-
-
 @pytest.mark.parametrize(
-    "assign",
+    ("name", "use"),
     [
-        lambda bare: tf_internals.name_sharded_variable(bare, "kernel"),
-        lambda bare: tf_internals.set_own_other_weights(bare, ()),
+        ("_async_checkpointer_impl", tf_internals.take_async_save_error),
+        ("_num_workers", tf_internals.worker_count),
+        ("_flatten_layers", tf_internals.all_layers),
+        ("_locked", tf_internals.unlock),
+        ("_non_trainable_weights", lambda bare: tf_internals.set_own_other_weights(bare, ())),
     ],
 )
-def test_attribute_that_nothing_reads_is_not_set(assign: Callable[[Any], None]) -> None:
-    with pytest.raises(MissingInternal):
-        assign(Bare())
+def test_missing_attribute_is_an_error(name: str, use: Callable[[Any], Any]) -> None:
+    with pytest.raises(MissingInternal, match=rf"{name}\b"):
+        use(Bare())
 
 
 @pytest.mark.parametrize(
@@ -304,11 +226,6 @@ def test_attribute_that_nothing_reads_is_not_set(assign: Callable[[Any], None]) 
             "tf_keras.src.utils.tf_utils:set_random_seed",
             "generator",
             lambda: tf_internals.set_keras_generator(None),
-        ),
-        (
-            "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__",
-            "_sharded_container",
-            lambda: tf_internals.container_of_shard(tf.Variable(1.0)),
         ),
         (
             "tensorflow.python.checkpoint.restore:CheckpointPosition.create_slot_variable_position",

@@ -78,11 +78,8 @@ def test_all_strategies_learn_the_digits(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_eager_steps_give_the_same_weights(tmp_path: Path) -> None:
     graph, _ = run(toy_config(), tmp_path / "a")
-    for index, changes in enumerate(
-        [{"runtime__run_eagerly": True}, {"trainer__train_tf_while_loop": False}]
-    ):
-        other, _ = run(toy_config(**changes), tmp_path / str(index))
-        np.testing.assert_allclose(other.get_weights()[0], graph.get_weights()[0], rtol=1e-6)
+    other, _ = run(toy_config(runtime__run_eagerly=True), tmp_path / "b")
+    np.testing.assert_allclose(other.get_weights()[0], graph.get_weights()[0], rtol=1e-6)
 
 
 def test_actions_are_called_after_each_loop_and_evaluation(tmp_path: Path) -> None:
@@ -153,7 +150,6 @@ def test_weights_do_not_depend_on_loop_and_save_intervals(
         {"checkpoint_interval": 4},
         {"summary_interval": 3},
         {"validation_interval": 8},
-        {"train_tf_while_loop": False},
     ]
     for index, look in enumerate(looks):
         other = config.replace(trainer=config.trainer.replace(**look))

@@ -20,7 +20,7 @@ from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
-from orbit_runner.determinism.published_fingerprints import (
+from orbit_runner.determinism.portable import (
     Published,
     PublishedRun,
     read_published,

@@ -14,8 +14,7 @@ CODES: dict[str, dict[str, str]] = {
     "Settings and flags": {
         "unknown-setting": "No setting or section has this name. The message names a similar one.",
         "unknown-flag": "The command has no such flag, or accepts no such setting.",
-        "unknown-name": "Nothing of this name exists: an experiment, task, dataset, metric, loss, "
-        "layer or macro. The message lists the names.",
+        "unknown-name": "No experiment, task, dataset, metric, loss, layer or macro has this name.",
         "wrong-type": "The value is of another type or form than the setting or flag expects.",
         "out-of-range": "The number is below the smallest or above the largest allowed value.",
         "not-allowed": "The value is not one of those that are allowed here.",
@@ -23,40 +22,33 @@ CODES: dict[str, dict[str, str]] = {
         "no-effect": "The setting or flag has no effect with the others. Remove it.",
         "conflict": "Two settings or flags exclude each other. Set one of them.",
         "not-supported": "The combination of settings, data or devices is not supported.",
-        "not-divisible": "The number has to be a multiple of another one, such as the number of "
-        "replicas.",
+        "not-divisible": "The number has to be a multiple of another, such as that of replicas.",
         "set-twice": "The name is set or listed twice, or another thing already has it.",
         "bad-syntax": "The file or text cannot be parsed.",
         "bad-reference": "A `base` names nothing, itself, or what cannot be used here.",
         "bad-arguments": "The arguments do not fit the signature of the function or class.",
-        "import-failed": "A module, function or class cannot be imported, or is not of the "
-        "expected kind.",
+        "import-failed": "A module, function or class cannot be imported, or is of another kind.",
         "missing-package": "A Python package that is needed is not installed.",
     },
     "Files and paths": {
         "missing-file": "The file or directory does not exist.",
-        "wrong-file-type": "There is a directory instead of a file, or the reverse, or the file "
-        "has another suffix than expected.",
+        "wrong-file-type": "A directory instead of a file, the reverse, or another suffix.",
         "unreadable-file": "The file exists, but the operating system cannot read it.",
         "damaged-file": "The contents of the file are truncated, corrupt or of another format.",
         "not-writable": "The file or directory cannot be written.",
         "already-exists": "The command would overwrite files. Use a new directory.",
-        "bad-path": "The path or URL is empty, too long, leads outside its directory, or is of a "
-        "kind that cannot be used here.",
+        "bad-path": "The path or URL is empty, too long, or cannot be used here.",
     },
     "Data": {
-        "bad-record": "A record, row, line, image or cell cannot be read, or has a wrong value. "
-        "The message names the file and the place in it.",
+        "bad-record": "A record, row, line, image or cell cannot be read, or has a wrong value.",
         "too-many-bad-records": "More records cannot be read than `max_bad_records` allows.",
         "empty-data": "There are no examples, or none is left.",
         "bad-data": "The arrays, columns or files of a dataset are not as the task expects them.",
         "unknown-column": "The data has no such column, array or feature.",
-        "unknown-class": "The data has a class that the training data or the list of classes does "
-        "not have, or the reverse.",
+        "unknown-class": "The training data and other data or a list do not have the same classes.",
         "unknown-part": "The dataset has no such split or part.",
         "unknown-example": "The dataset has no example with this ID.",
-        "data-mismatch": "Two sources differ in shape, type, columns or classes, or differ from "
-        "the data of the training.",
+        "data-mismatch": "Two sources, or data and training, differ in their columns or arrays.",
         "data-changed": "The data is not what the run was trained on. Restore it.",
         "download-failed": "A dataset or weights could not be downloaded, copied or unpacked.",
         "wrong-checksum": "The file differs from the published one.",
@@ -64,12 +56,9 @@ CODES: dict[str, dict[str, str]] = {
     "Runs and checkpoints": {
         "not-a-run": "The directory is not a run directory, or lacks its `config.yaml`.",
         "no-checkpoint": "There is no checkpoint, or none that can be used.",
-        "damaged-checkpoint": "A checkpoint cannot be read, or differs from what was saved. "
-        "`runner verify RUN` shows how.",
-        "checkpoint-mismatch": "The variables of the checkpoint are not those of the model or the "
-        "optimizer.",
-        "other-config": "The directory has a run or sweep with another config. Use another "
-        "directory.",
+        "damaged-checkpoint": "It cannot be read, or has changed: see `runner verify RUN`.",
+        "checkpoint-mismatch": "It has other variables than the model or the optimizer.",
+        "other-config": "The directory has a run or sweep with another config. Use another one.",
         "other-code": "A function is not the one that the run was trained with. Restore it.",
         "other-assets": "What the run learned from its data differs from what is there now.",
         "run-locked": "Another process uses the directory.",
@@ -81,16 +70,14 @@ CODES: dict[str, dict[str, str]] = {
         "failed-trial": "A trial of a sweep cannot be started, or failed.",
     },
     "Models and training": {
-        "model-mismatch": "The inputs, outputs, losses or metrics of the model do not fit the data "
-        "or each other.",
+        "model-mismatch": "The model, its losses or its metrics do not fit the data or each other.",
         "bad-model": "The model, layer, loss, metric or optimizer cannot be built or used.",
         "missing-method": "The task or class does not define a method that is needed.",
         "diverged": "The loss or the weights are NaN, infinite or above the bound.",
         "out-of-memory": "The model or the data does not fit into memory.",
         "interrupted": "A signal ended the run. Start it again to continue.",
         "save-failed": "A checkpoint or other file of the run could not be saved.",
-        "export-failed": "The model cannot be exported in this format, or the export cannot be "
-        "loaded.",
+        "export-failed": "The model cannot be exported in this format, or its export not loaded.",
         "export-mismatch": "The exported model returns other values than the run.",
         "bad-item": "The item to predict is not of the kind that the model accepts.",
         "too-late": "TensorFlow has already started in this process with another setting.",
@@ -101,8 +88,7 @@ CODES: dict[str, dict[str, str]] = {
         "member-lost": "Another member of the cluster does not respond or has ended.",
         "unreachable": "An address, service or object store does not answer.",
         "server-failed": "A server or process cannot be started, or has failed.",
-        "unsupported-version": "The installed TensorFlow or Keras lacks something internal that is "
-        "needed.",
+        "unsupported-version": "TensorFlow or Keras lacks something internal that is needed.",
     },
     "Commands": {
         "unknown-command": "There is no such command.",

@@ -12,10 +12,6 @@ from orbit_runner.error_codes import UNSPECIFIC
 
 # In characters. Longer than any valid name, and short enough for a terminal.
 _MAX_NAME_LENGTH = 200
-_DIVERGENCE_ADVICE = (
-    "lower the learning rate, check the data, or set trainer.recovery_max_trials to roll back to "
-    "the last checkpoint"
-)
 
 
 class RunnerError(Exception):
@@ -81,40 +77,22 @@ class Diverged(RunnerError, RuntimeError):
     """Training diverged. It is a RuntimeError, like the error that Model Garden raises.
 
     Attributes:
-        reason: What was detected, and at which step.
-        non_finite: Whether the loss or a weight is NaN or infinite.
-        step: The first step that is not finite, or None if it is not known.
+        reason: What was detected.
+        step: The step at which it was detected; an earlier one may be the cause.
+        first_above: The first step of the mean loss that was above its bound; None if something is
+            NaN or infinite.
     """
 
     code = "diverged"
     exit_code = exit_codes.DIVERGED
 
     def __init__(
-        self,
-        reason: str,
-        *,
-        non_finite: bool = False,
-        step: int | None = None,
-        advice: str = _DIVERGENCE_ADVICE,
+        self, reason: str, *, step: int = 0, first_above: int | None = None, advice: str = ""
     ) -> None:
-        super().__init__(f"training diverged: {reason}\n{advice}")
+        super().__init__("\n".join(filter(None, (f"training diverged: {reason}", advice))))
         self.reason = reason
-        self.non_finite = non_finite
         self.step = step
-
-    def explain(self, text: str = "", *, recoveries: int = 0) -> Diverged:
-        """Returns a copy of the error with a line below the reason, and with advice.
-
-        `recoveries` is `trainer.recovery_max_trials` if the run has used all of them.
-        """
-        advice = _DIVERGENCE_ADVICE
-        if recoveries > 0:
-            advice = (
-                "lower the learning rate, or check the data: the run has returned to its last "
-                f"checkpoint as often as trainer.recovery_max_trials allows, {recoveries}"
-            )
-        lines = f"{text}\n{advice}" if text else advice
-        return Diverged(self.reason, non_finite=self.non_finite, advice=lines)
+        self.first_above = first_above
 
 
 class Interrupted(RunnerError):

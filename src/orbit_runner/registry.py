@@ -14,27 +14,7 @@ without importing TensorFlow. A task has a third part between them, what it read
 
 from __future__ import annotations
 
-from orbit_runner.registration import Entry, Registry, SourceTraits
-
-__all__ = [
-    "ARRAY_SOURCES",
-    "EXPORT_FORMATS",
-    "IMAGE_MODELS",
-    "PROVIDERS",
-    "RATING_MODELS",
-    "RATING_SOURCES",
-    "SOURCES",
-    "TABLE_MODELS",
-    "TABLE_SOURCES",
-    "TASKS",
-    "TEXT_CLASSIFIERS",
-    "TEXT_MODELS",
-    "TEXT_SOURCES",
-    "TRACKERS",
-    "Entry",
-    "Registry",
-    "register_task",
-]
+from orbit_runner.registration import Registry, SourceTraits
 
 # Providers of experiments. A provider's name is the prefix of its experiments: `official/NAME`.
 PROVIDERS = Registry("experiment provider")
@@ -81,92 +61,54 @@ def register_task(
     TASKS.register(name, config=config, target=task, data=data, help=help)
 
 
-PROVIDERS.register("official", target="orbit_runner.model_garden.provider:Experiments")
-TASKS.register(
-    "image_classification",
-    config="orbit_runner.tasks.image_classification.config:ImageClassificationConfig",
-    data="orbit_runner.tasks.image_classification.data:ImageData",
-    target="orbit_runner.tasks.image_classification.task:ImageClassificationTask",
-    help="image classification with one label per image",
-)
-TASKS.register(
-    "translation",
-    config="orbit_runner.tasks.translation.config:TranslationConfig",
-    data="orbit_runner.tasks.translation.data:TranslationData",
-    target="orbit_runner.tasks.translation.task:TranslationTask",
-    help="translation of sentences from one language to another",
-)
-TASKS.register(
-    "recommendation",
-    config="orbit_runner.tasks.recommendation.config:RecommendationConfig",
-    data="orbit_runner.tasks.recommendation.data:RecommendationData",
-    target="orbit_runner.tasks.recommendation.task:RecommendationTask",
-    help="recommendation of items to users, based on their past choices",
-)
-TASKS.register(
-    "keras",
-    config="orbit_runner.tasks.keras.config:KerasConfig",
-    data="orbit_runner.tasks.keras.data:KerasData",
-    target="orbit_runner.tasks.keras.task:KerasTask",
-    help="any Keras model on arrays, with losses and metrics of Keras",
-)
-TASKS.register(
-    "tabular",
-    config="orbit_runner.tasks.tabular.config:TabularConfig",
-    data="orbit_runner.tasks.tabular.data:TabularData",
-    target="orbit_runner.tasks.tabular.task:TabularTask",
-    help="classification and regression of the rows of a table",
-)
-TASKS.register(
-    "text_classification",
-    config="orbit_runner.tasks.text_classification.config:TextClassificationConfig",
-    data="orbit_runner.tasks.text_classification.data:TextClassificationData",
-    target="orbit_runner.tasks.text_classification.task:TextClassificationTask",
-    help="classification of texts",
-)
+PROVIDERS.register("official", target="orbit_runner.model_garden.loading:Experiments")
+for _name, _classes, _data, _help in (
+    ("image_classification", "ImageClassification", "ImageData", "one label per image"),
+    ("translation", "Translation", "TranslationData", "sentences from one language to another"),
+    ("recommendation", "Recommendation", "RecommendationData", "items for users, by past choices"),
+    ("keras", "Keras", "KerasData", "any Keras model on arrays, with losses and metrics of Keras"),
+    ("tabular", "Tabular", "TabularData", "classification and regression of rows of a table"),
+    ("text_classification", "TextClassification", "TextClassificationData", "classes of texts"),
+):
+    _package = f"orbit_runner.tasks.{_name}"
+    register_task(
+        _name,
+        config=f"{_package}.config:{_classes}Config",
+        data=f"{_package}.data:{_data}",
+        task=f"{_package}.task:{_classes}Task",
+        help=_help,
+    )
 _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
-IMAGE_MODELS.register(
-    "cnn",
-    config=f"{_IMAGE_CONFIGS}:CnnConfig",
-    target="orbit_runner.models.cnn:cnn",
-    help="small convolutional network for MNIST: two convolutions and a dense layer",
-)
-IMAGE_MODELS.register(
-    "mlp",
-    config=f"{_IMAGE_CONFIGS}:MlpConfig",
-    target="orbit_runner.models.mlp:mlp",
-    help="multilayer perceptron (dense layers)",
-)
-IMAGE_MODELS.register(
-    "resnet_cifar",
-    config=f"{_IMAGE_CONFIGS}:ResNetCifarConfig",
-    target="orbit_runner.models.resnet_cifar:resnet_cifar",
-    help="residual networks for 32×32 images, v1 (He et al. 2015) and v2 (2016)",
-)
-IMAGE_MODELS.register(
-    "resnet",
-    config=f"{_IMAGE_CONFIGS}:ResNetConfig",
-    target="orbit_runner.models.resnet:resnet",
-    help="residual networks of 18 to 200 layers for large images, versions 1, 1.5 and 2",
-)
-IMAGE_MODELS.register(
-    "vit",
-    config=f"{_IMAGE_CONFIGS}:VitConfig",
-    target="orbit_runner.models.vit:vit",
-    help="vision transformers (ViT), sizes Ti to L",
-)
-IMAGE_MODELS.register(
-    "efficientnet",
-    config=f"{_IMAGE_CONFIGS}:EfficientNetConfig",
-    target="orbit_runner.models.efficientnet:efficientnet",
-    help="EfficientNet b0 to b7",
-)
-IMAGE_MODELS.register(
-    "application",
-    config=f"{_IMAGE_CONFIGS}:ApplicationConfig",
-    target="orbit_runner.models.keras_applications:keras_application",
-    help="networks of Keras applications, with published weights and a new classifier",
-)
+for _name, _config, _target, _help in (
+    ("cnn", "CnnConfig", "simple:cnn", "small convolutional network for MNIST"),
+    ("mlp", "MlpConfig", "simple:mlp", "multilayer perceptron (dense layers)"),
+    (
+        "resnet_cifar",
+        "ResNetCifarConfig",
+        "resnet_cifar:resnet_cifar",
+        "residual networks for 32×32 images, v1 (He et al. 2015) and v2 (2016)",
+    ),
+    (
+        "resnet",
+        "ResNetConfig",
+        "imagenet:resnet",
+        "residual networks of 18 to 200 layers for large images, version 1.5",
+    ),
+    ("vit", "VitConfig", "imagenet:vit", "vision transformers (ViT), sizes Ti to L"),
+    ("efficientnet", "EfficientNetConfig", "imagenet:efficientnet", "EfficientNet b0 to b7"),
+    (
+        "application",
+        "ApplicationConfig",
+        "imagenet:keras_application",
+        "networks of Keras applications, with published weights and a new classifier",
+    ),
+):
+    IMAGE_MODELS.register(
+        _name,
+        config=f"{_IMAGE_CONFIGS}:{_config}",
+        target=f"orbit_runner.models.{_target}",
+        help=_help,
+    )
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
 _OF_RECORDS = ("image_field_key", "label_field_key", "label_offset", "max_bad_images")
 _OF_TFDS = ("tfds_name", "tfds_split", "tfds_data_dir")
@@ -235,7 +177,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face.images:IMAGES",
+        "data.hugging_face:IMAGES",
         "images in datasets that Hugging Face's `datasets` saved on disk, read by index",
         SourceTraits(
             settings=("hugging_face_split", "image_column", "label_column", "max_bad_images"),
@@ -245,7 +187,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds.images:IMAGES",
+        "data.tfds:IMAGES",
         "images prepared by TensorFlow Datasets, streamed from its files",
         SourceTraits(
             settings=(*_OF_TFDS, "max_bad_images"),
@@ -277,12 +219,6 @@ for _name, _target, _help, _traits in (
         f"{_PAIR_READERS}.parallel_text:ParallelText",
         "text files whose lines are translations of each other, plain or gzip",
         SourceTraits(settings=("max_bad_records",)),
-    ),
-    (
-        "token_records",
-        f"{_PAIR_READERS}.token_records:TokenRecords",
-        "TFRecord files of token ids",
-        SourceTraits(),
     ),
     (
         "synthetic",
@@ -361,37 +297,35 @@ ARRAY_SOURCES.register(
     ),
 )
 _NETWORKS = "orbit_runner.tasks.tabular"
-TABLE_MODELS.register(
-    "mlp",
-    config=f"{_NETWORKS}.config:TabularModelConfig",
-    target=f"{_NETWORKS}.networks:mlp",
-    help="multilayer perceptron (dense layers); without hidden layers a linear model",
-)
-TABLE_MODELS.register(
-    "wide_deep",
-    config=f"{_NETWORKS}.config:TabularModelConfig",
-    target=f"{_NETWORKS}.networks:wide_deep",
-    help="a linear model and a multilayer perceptron, added (Cheng et al. 2016)",
-)
 _TEXTS = "orbit_runner.tasks.text_classification"
-TEXT_CLASSIFIERS.register(
-    "bag_of_words",
-    config=f"{_TEXTS}.models:BagOfWordsConfig",
-    target=f"{_TEXTS}.networks:bag_of_words",
-    help="the mean of the embeddings of all words, and dense layers",
-)
-TEXT_CLASSIFIERS.register(
-    "transformer",
-    config=f"{_TEXTS}.models:TextTransformerConfig",
-    target=f"{_TEXTS}.networks:transformer",
-    help="the encoder of a Transformer, and the mean of its outputs",
-)
-TEXT_CLASSIFIERS.register(
-    "bert",
-    config=f"{_TEXTS}.models:BertConfig",
-    target=f"{_TEXTS}.networks:bert",
-    help="Model Garden's BERT encoder, and the mean of its outputs",
-)
+for _registry, _name, _config, _help in (
+    (TABLE_MODELS, "mlp", "config:TabularModelConfig", "dense layers; without any, a linear model"),
+    (
+        TABLE_MODELS,
+        "wide_deep",
+        "config:TabularModelConfig",
+        "a linear model and a multilayer perceptron, added (Cheng et al. 2016)",
+    ),
+    (
+        TEXT_CLASSIFIERS,
+        "bag_of_words",
+        "config:BagOfWordsConfig",
+        "the mean of the embeddings of all words, and dense layers",
+    ),
+    (
+        TEXT_CLASSIFIERS,
+        "transformer",
+        "config:TextTransformerConfig",
+        "the encoder of a Transformer, and the mean of its outputs",
+    ),
+):
+    _package = _NETWORKS if _registry is TABLE_MODELS else _TEXTS
+    _registry.register(
+        _name,
+        config=f"{_package}.{_config}",
+        target=f"{_package}.networks:{_name}",
+        help=_help,
+    )
 _TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
 _OF_ROWS = ("missing_values", "max_bad_records")
 for _name, _target, _help, _traits in (
@@ -415,7 +349,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "hugging_face",
-        "data.hugging_face.tables:HuggingFaceTable",
+        "data.hugging_face:HuggingFaceTable",
         "datasets that Hugging Face's `datasets` saved on disk, and Arrow files",
         SourceTraits(
             settings=("hugging_face_split", *_OF_ROWS), split_setting="hugging_face_split"
@@ -438,7 +372,7 @@ for _name, _target, _help, _traits in (
     ),
     (
         "tfds",
-        "data.tfds.tables:TfdsTable",
+        "data.tfds:TfdsTable",
         "tables prepared by TensorFlow Datasets",
         SourceTraits(
             settings=("missing_values", *_OF_TFDS),

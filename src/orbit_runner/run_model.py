@@ -44,7 +44,7 @@ from orbit_runner.jobs.train_job import (
     prepare_process,
     run_job,
 )
-from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.run_directory.metric_records import read_curves
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock

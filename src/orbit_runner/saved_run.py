@@ -14,8 +14,12 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from orbit_runner.checkpoint.latest_checkpoint import BEST
-from orbit_runner.checkpoint.selection import AVERAGE, choose_checkpoint, choose_weights
+from orbit_runner.checkpoint.latest_checkpoint import (
+    AVERAGE,
+    BEST,
+    choose_checkpoint,
+    choose_weights,
+)
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.source_cache import source_cache_scope
@@ -31,8 +35,8 @@ from orbit_runner.reporting.report_writer import write_report
 from orbit_runner.reporting.svg import draw_charts
 from orbit_runner.run_directory.metric_records import SPEED, SYSTEM, Curves, is_result, read_curves
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_data import NON_METRICS
 from orbit_runner.run_directory.run_summary import (
+    NON_METRICS,
     RunSummary,
     find_runs,
     read_summaries,

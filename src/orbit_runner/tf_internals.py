@@ -44,103 +44,83 @@ REQUIREMENTS = {
     "argparse": "python>=3.10,<3.14",
 }
 
-NAMES = {
+# The private parts by the module that has them: names, or `ours=theirs` if ours is another one.
+_PARTS = {
     # The eager context, and what only it can do.
-    "eager_context": "tensorflow.python.eager.context:context",
-    "existing_eager_context": "tensorflow.python.eager.context:context_safe",
-    "is_op_determinism_enabled": "tensorflow.python.framework.config:is_op_determinism_enabled",
-    "disable_op_determinism": "tensorflow.python.framework.config:disable_op_determinism",
+    "tensorflow.python.eager.context": "eager_context=context",
+    "tensorflow.python.framework.config": "is_op_determinism_enabled disable_op_determinism",
     # Functions that see each op and each gradient of an eager step.
-    "add_op_callback": "tensorflow.python.framework.op_callbacks:add_op_callback",
-    "remove_op_callback": "tensorflow.python.framework.op_callbacks:remove_op_callback",
-    "set_gradient_function": "tensorflow.python.pywrap_tfe:TFE_Py_RegisterGradientFunction",
-    "gradient_function": "tensorflow.python.eager.backprop:_gradient_function",
+    "tensorflow.python.framework.op_callbacks": "add_op_callback remove_op_callback",
+    "tensorflow.python.pywrap_tfe": "set_gradient_function=TFE_Py_RegisterGradientFunction",
+    "tensorflow.python.eager.backprop": "gradient_function=_gradient_function",
     # Graphs: op type -> {"type": gradient function}.
-    "gradients_by_op": "tensorflow.python.framework.ops:gradient_registry._registry",
-    "FuncGraph": "tensorflow:__internal__.FuncGraph",
-    "WhileBodyFuncGraph": "tensorflow.python.ops.control_flow_v2_func_graphs:WhileBodyFuncGraph",
-    "WhileCondFuncGraph": "tensorflow.python.ops.control_flow_v2_func_graphs:WhileCondFuncGraph",
-    "takes_pfor_config": (
-        "tensorflow.python.ops.parallel_for.control_flow_ops:_loop_fn_has_config"
+    "tensorflow.python.framework.ops": "gradients_by_op=gradient_registry._registry",
+    "tensorflow.python.ops.control_flow_v2_func_graphs": "WhileBodyFuncGraph WhileCondFuncGraph",
+    "tensorflow.python.ops.parallel_for.control_flow_ops": (
+        "takes_pfor_config=_loop_fn_has_config vectorized_loop=_pfor_impl"
     ),
     # The functions that create ops. Public functions, and so Keras and Model Garden, look them up
     # in their modules at each call.
-    "random_uniform": "tensorflow.python.ops.gen_random_ops:random_uniform",
-    "random_uniform_int": "tensorflow.python.ops.gen_random_ops:random_uniform_int",
-    "random_standard_normal": "tensorflow.python.ops.gen_random_ops:random_standard_normal",
-    "truncated_normal": "tensorflow.python.ops.gen_random_ops:truncated_normal",
-    "parameterized_truncated_normal": (
-        "tensorflow.python.ops.gen_random_ops:parameterized_truncated_normal"
+    "tensorflow.python.ops.gen_random_ops": (
+        "random_uniform random_uniform_int random_standard_normal truncated_normal "
+        "parameterized_truncated_normal multinomial random_gamma random_poisson=random_poisson_v2 "
+        "random_shuffle"
     ),
-    "multinomial": "tensorflow.python.ops.gen_random_ops:multinomial",
-    "random_gamma": "tensorflow.python.ops.gen_random_ops:random_gamma",
-    "random_poisson": "tensorflow.python.ops.gen_random_ops:random_poisson_v2",
-    "random_shuffle": "tensorflow.python.ops.gen_random_ops:random_shuffle",
-    "generator_binomial": (
-        "tensorflow.python.ops.gen_stateful_random_ops:stateful_random_binomial"
-    ),
-    "generator_skip": "tensorflow.python.ops.stateful_random_ops:Generator.skip",
-    "vectorized_loop": "tensorflow.python.ops.parallel_for.control_flow_ops:_pfor_impl",
-    "rsqrt": "tensorflow.python.ops.gen_math_ops:rsqrt",
-    "reciprocal": "tensorflow:math.reciprocal",
-    "reciprocal_of_gradients": "tensorflow.python.ops.math_ops:reciprocal",
-    "softmax": "tensorflow.python.ops.gen_nn_ops:softmax",
-    "fused_batch_norm": "tensorflow.python.ops.gen_nn_ops:fused_batch_norm_v3",
-    "variable_sparse_read": (
-        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable.sparse_read"
-    ),
-    "variable_gather_nd": (
-        "tensorflow.python.ops.resource_variable_ops:BaseResourceVariable.gather_nd"
+    "tensorflow.python.ops.gen_stateful_random_ops": "generator_binomial=stateful_random_binomial",
+    "tensorflow.python.ops.stateful_random_ops": "generator_skip=Generator.skip",
+    "tensorflow.python.ops.gen_math_ops": "rsqrt",
+    "tensorflow.python.ops.math_ops": "reciprocal_of_gradients=reciprocal",
+    "tensorflow.python.ops.gen_nn_ops": "softmax fused_batch_norm=fused_batch_norm_v3",
+    "tensorflow.python.ops.resource_variable_ops": (
+        "variable_sparse_read=BaseResourceVariable.sparse_read "
+        "variable_gather_nd=BaseResourceVariable.gather_nd"
     ),
     # AutoGraph.
-    "autograph_convert": "tensorflow:__internal__.autograph.tf_convert",
-    "autograph_status": "tensorflow:__internal__.autograph.control_status_ctx",
-    "AutographControl": "tensorflow.python.autograph.core.ag_ctx:ControlStatusCtx",
-    "AutographStatus": "tensorflow.python.autograph.core.ag_ctx:Status",
+    "tensorflow.python.autograph.core.ag_ctx": (
+        "AutographControl=ControlStatusCtx AutographStatus=Status"
+    ),
+    # What TensorFlow exports for Keras, besides an op.
+    "tensorflow": (
+        "FuncGraph=__internal__.FuncGraph reciprocal=math.reciprocal "
+        "autograph_convert=__internal__.autograph.tf_convert "
+        "autograph_status=__internal__.autograph.control_status_ctx "
+        "supports_no_merge_call=__internal__.distribute.strategy_supports_no_merge_call "
+        "Trackable=__internal__.tracking.Trackable "
+        "CheckpointInitialValueCallable=__internal__.tracking.CheckpointInitialValueCallable"
+    ),
     # Distribution.
-    "ShardedVariable": "tensorflow:__internal__.distribute.ShardedVariable",
-    "supports_no_merge_call": (
-        "tensorflow:__internal__.distribute.strategy_supports_no_merge_call"
-    ),
-    "default_strategy": "tensorflow.python.distribute.distribute_lib:_get_default_strategy",
-    "normalize_cluster_spec": (
-        "tensorflow.python.distribute.multi_worker_util:normalize_cluster_spec"
-    ),
-    "coordination_leader": "tensorflow.python.distribute.multi_worker_util:coordination_leader",
-    "CoordinatedJob": (
-        "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2:CoordinatedJob"
-    ),
-    "PerWorkerDistributedIterator": (
-        "tensorflow.python.distribute.coordinator.values:PerWorkerDistributedIterator"
-    ),
-    # The files of the profiler.
-    "XSpace": "tensorflow.tsl.profiler.protobuf.xplane_pb2:XSpace",
-    # Checkpoints and event files.
-    "Trackable": "tensorflow:__internal__.tracking.Trackable",
-    "CheckpointInitialValueCallable": (
-        "tensorflow:__internal__.tracking.CheckpointInitialValueCallable"
-    ),
-    "TrackableObjectGraph": (
-        "tensorflow.core.protobuf.trackable_object_graph_pb2:TrackableObjectGraph"
-    ),
-    "DATA_CLASS_SCALAR": "tensorflow.core.framework.summary_pb2:DATA_CLASS_SCALAR",
+    "tensorflow.python.distribute.distribute_lib": "default_strategy=_get_default_strategy",
+    "tensorflow.python.distribute.multi_worker_util": "normalize_cluster_spec coordination_leader",
+    "tensorflow.compiler.xla.tsl.protobuf.coordination_config_pb2": "CoordinatedJob",
+    "tensorflow.python.distribute.coordinator.values": "PerWorkerDistributedIterator",
+    # The files of the profiler, checkpoints and event files.
+    "tensorflow.tsl.profiler.protobuf.xplane_pb2": "XSpace",
+    "tensorflow.core.protobuf.trackable_object_graph_pb2": "TrackableObjectGraph",
+    "tensorflow.core.framework.summary_pb2": "DATA_CLASS_SCALAR",
     # Keras: the mask of a tensor (None if it has none), as Keras' own losses get it.
-    "keras_mask": "tf_keras.src.utils.losses_utils:get_mask",
+    "tf_keras.src.utils.losses_utils": "keras_mask=get_mask",
     # Keras 3: how it draws seeds, creates variables and names layers.
-    "keras_3_seed": "keras.src.random.seed_generator:SeedGenerator.next",
-    "keras_3_generator": "keras.src.random.seed_generator:global_seed_generator",
-    "keras_3_create_variable": "keras.src.backend.tensorflow.core:Variable._initialize",
-    "keras_3_reset_names": "keras.src.utils.naming:reset_uids",
-    "keras_3_set_global": "keras.src.backend.common.global_state:set_global_attribute",
-    "keras_3_get_global": "keras.src.backend.common.global_state:get_global_attribute",
+    "keras.src.random.seed_generator": (
+        "keras_3_seed=SeedGenerator.next keras_3_generator=global_seed_generator"
+    ),
+    "keras.src.backend.tensorflow.core": "keras_3_create_variable=Variable._initialize",
+    "keras.src.utils.naming": "keras_3_reset_names=reset_uids",
+    "keras.src.backend.common.global_state": (
+        "keras_3_set_global=set_global_attribute keras_3_get_global=get_global_attribute"
+    ),
     # Model Garden: experiments by name, nested by "/"; classes of tasks by those of their configs.
-    "registered_experiments": "official.core.exp_factory:_REGISTERED_CONFIGS",
-    "registered_tasks": "official.core.task_factory:_REGISTERED_TASK_CLS",
-    # Gin.
-    "gin_bindings": "gin.config:_CONFIG",
-    "gin_operative_bindings": "gin.config:_OPERATIVE_CONFIG",
-    "gin_constants": "gin.config:_CONSTANTS",
-    "gin_registry": "gin.config:_REGISTRY",
+    "official.core.exp_factory": "registered_experiments=_REGISTERED_CONFIGS",
+    "official.core.task_factory": "registered_tasks=_REGISTERED_TASK_CLS",
+    "gin.config": (
+        "gin_bindings=_CONFIG gin_operative_bindings=_OPERATIVE_CONFIG gin_constants=_CONSTANTS "
+        "gin_registry=_REGISTRY"
+    ),
+}
+# Where each part is, as `module:name`.
+NAMES = {
+    part.partition("=")[0]: f"{module}:{part.rpartition('=')[2]}"
+    for module, parts in _PARTS.items()
+    for part in parts.split()
 }
 
 
@@ -308,12 +288,6 @@ def set_monitor_operator(callback: Any) -> None:
 # Eager execution and graphs
 
 
-def has_tensorflow_started() -> bool:
-    """Returns whether TensorFlow has created its devices and threads in this process."""
-    context = _find(NAMES["existing_eager_context"])()
-    return context is not None and bool(_get(context, "_initialized"))
-
-
 def function_graph(graph: tf.Graph, name: str) -> tf.Graph | None:
     """Returns the graph of a function that an op of `graph` calls; None if it is not known."""
     return getattr(_get(graph, "_get_function")(name), "graph", None)
@@ -377,22 +351,6 @@ def cluster_of(strategy: tf.distribute.ParameterServerStrategy) -> Any:
     return _get(strategy, "_cluster_resolver").cluster_spec().as_dict()
 
 
-def wrap_variable_creation(
-    strategy: tf.distribute.Strategy,
-    wrap: Callable[[Callable[..., tf.Variable]], Callable[..., tf.Variable]],
-) -> None:
-    """Replaces the method of a strategy that creates a variable from (next creator, **kwargs)."""
-    extended = strategy.extended
-    _set(extended, "_create_variable", wrap(_get(extended, "_create_variable")))
-
-
-def variable_partitioner(
-    strategy: tf.distribute.ParameterServerStrategy,
-) -> Callable[..., Sequence[int]] | None:
-    """Returns the partitioner of a `ParameterServerStrategy`, None if it has none."""
-    return _get(strategy.extended, "_variable_partitioner")
-
-
 def coordinator_workers(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> Sequence[Any]:
     """Returns the workers of a `ClusterCoordinator`."""
     workers: Sequence[Any] = _get(_get(coordinator, "_cluster"), "workers")
@@ -402,19 +360,6 @@ def coordinator_workers(coordinator: tf.distribute.coordinator.ClusterCoordinato
 def set_type_spec(value: object, spec: tf.TypeSpec) -> None:
     """Sets the type of a value on a worker."""
     _set(value, "_type_spec", spec)
-
-
-def container_of_shard(variable: tf.Variable) -> Any:
-    """Returns the `ShardedVariable` that a variable is a shard of, None if it is not a shard."""
-    path = "tensorflow.python.distribute.sharded_variable:ShardedVariableMixin.__init__"
-    _require_use(path, "_sharded_container")
-    container = getattr(variable, "_sharded_container", None)
-    return None if container is None else container()
-
-
-def name_sharded_variable(variable: object, name: str) -> None:
-    """Sets the name of a `ShardedVariable`."""
-    _set(variable, "_name", name)
 
 
 def read_first_replica(variable: tf.Variable) -> None:

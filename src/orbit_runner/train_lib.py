@@ -25,21 +25,19 @@ from orbit_runner.determinism.numerics import (
 )
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import common_purpose
-from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
-from orbit_runner.distribute.process_group import Workers
+from orbit_runner.distribute.process_group import Workers, is_asynchronous, local_strategy
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.remote_runs import training_scope
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote, local_run_directory
-from orbit_runner.tasks.build import build_task
+from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit_scope
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run_builder import build_run
-from orbit_runner.train.run_scope import run_scope
+from orbit_runner.train.run_scope import run_scope, tracking_scope
 
 if TYPE_CHECKING:
     from official.core import base_task
@@ -172,8 +170,6 @@ def run_experiment(
             model_dir = str(held_scopes.enter_context(training_scope(model_dir)))
         exports = exports_at_end(config, task, mode)
         held_scopes.enter_context(run_scope(config, strategy, mode, model_dir))
-        if mode == "continuous_eval":
-            loop.wait_for_run(Path(model_dir), config.trainer.continuous_eval_timeout)
         run = build_run(
             config,
             task,
@@ -181,6 +177,7 @@ def run_experiment(
             Path(model_dir),
             trains=mode in TRAINING,
             evaluates=mode in EVALUATING or run_post_eval,
+            follows=mode == "continuous_eval",
             asynchronous=enable_async_checkpointing,
             callbacks=callbacks,
             save_summary=save_summary,
@@ -203,7 +200,7 @@ def run_experiment(
             with (
                 quiet_orbit_scope(),
                 local_strategy(strategy).scope(),
-                error_message_scope(run.config, step=lambda: run.step),
+                error_message_scope(run.config),
             ):
                 logs = loop.run_mode(run, controller, mode)
                 if run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
@@ -261,7 +258,7 @@ def _to_runner_config(params: ExperimentConfig | base_config.Config) -> Experime
     """
     if isinstance(params, ExperimentConfig):
         return params
-    from orbit_runner.model_garden.provider import from_model_garden
+    from orbit_runner.model_garden.loading import from_model_garden
 
     config = from_model_garden(params)
     seed, _ = tf.compat.v1.get_seed(None)

@@ -107,7 +107,7 @@ def test_evaluation_ignores_a_checkpoint_that_has_no_index_yet(tmp_path: Path) -
 def test_checkpoint_whose_weights_do_not_match_its_record_is_rejected(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=5), tmp_path)
     path = tmp_path / "checkpoints" / "ckpt-5.json"
-    weights = CheckpointContent(path.with_suffix("")).weights_fingerprint()
+    weights = CheckpointContent(path.with_suffix("")).summary().weights
     assert change_record(path, weights="0" * 64)["weights"] == weights
     with raises("damaged-checkpoint"):
         run(toy_config(), tmp_path)

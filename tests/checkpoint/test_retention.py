@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.checkpoint.directory import CheckpointFolder, Retention, retention_of
-from orbit_runner.checkpoint.ranking import (
+from orbit_runner.checkpoint.directory import (
+    CheckpointFolder,
     Entry,
     KeepRanked,
+    Retention,
     insert_entry,
     ranking_on_disk,
+    retention_of,
     steps_by_rank,
 )
+from orbit_runner.checkpoint.latest_checkpoint import choose_checkpoint
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.checkpoint.selection import choose_checkpoint
 from tests.support.damage import DATA, flip
 from tests.support.toy import toy_config
 

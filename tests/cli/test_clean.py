@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.ranking import Entry, KeepRanked, steps_by_rank
+from orbit_runner.checkpoint.directory import CheckpointFolder, Entry, KeepRanked, steps_by_rank
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.cli.main import main
 from orbit_runner.jobs.clean import Rules, delete_items, make_plan

@@ -76,10 +76,6 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
             "bad-cluster", "runtime.worker_hosts",
         ),
         (
-            {}, [MIRRORED, "--runtime.cluster_source=slurm"],
-            "not-allowed", "runtime.cluster_source",
-        ),
-        (
             {}, ["--runtime.worker_hosts=a:1,b:1"],
             "no-effect", "runtime.worker_hosts",
         ),

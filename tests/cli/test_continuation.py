@@ -114,24 +114,7 @@ def test_command_after_the_time_limit_is_in_the_results(
 
 
 @pytest.mark.slow
-def test_command_after_divergence_leaves_the_step_out(
-    start: Callable[..., tuple[int, str, str]],
-) -> None:
-    rate = "trainer.optimizer_config.learning_rate.constant.learning_rate"
-    flags = [*_FLAGS, "--trainer.optimizer_config.optimizer.type=sgd", f"--{rate}=1.0e+30"]
-    code, _, said = start(*flags, "--trainer.loss_upper_bound=.inf")
-    place, arguments = _continuation(said)
-
-    assert code == 3
-    assert arguments[-3] == f"--model_dir={place}"
-    assert arguments[-2] == "--resume=override"
-    step = re.search(r"step (\d+) is not finite", said)
-    assert step is not None
-    assert arguments[-1] == f"--trainer.skip_steps=[{step[1]}]"
-
-
-@pytest.mark.slow
-def test_command_after_a_finite_divergence_asks_for_a_change(
+def test_command_after_divergence_asks_for_a_change(
     start: Callable[..., tuple[int, str, str]],
 ) -> None:
     bound = ["--trainer.loss_upper_bound=1e-9", "--trainer.recovery_begin_steps=10"]

@@ -154,7 +154,7 @@ def test_download_shows_a_progress_bar_on_a_terminal(tmp_path: Path) -> None:
         "import time\n"
         "from pathlib import Path\n"
         "from orbit_runner.datasets.download import fetch\n"
-        "from orbit_runner.reporting.progress.factory import make_progress\n"
+        "from orbit_runner.reporting.progress.lines import make_progress\n"
         "from orbit_runner.utils.log import note, phase\n"
         "with make_progress(title='data get toy').shown_scope():\n"
         "    phase('downloading toy.bin (500 kB)')\n"

@@ -77,4 +77,4 @@ def test_rejected_optimizer_is_not_among_allowed_values(name: str) -> None:
         message = caught.value.problems[0].message
         allowed = message.partition("\nallowed: ")[2].split(", ")
         assert name not in allowed
-        assert {*allowed} == {*OptimizerChoice.available()}
+        assert {*allowed} == {*OptimizerChoice.choices()}

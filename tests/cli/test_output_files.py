@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.utils import files
 from orbit_runner.utils.files import write_output
 from tests.support.problems import error_of, fails
 
@@ -79,16 +78,6 @@ def test_named_pipe_is_written_to(run: Path, received: tuple[Path, list[bytes]])
     assert content[0].rstrip().endswith(b"</html>")
 
 
-def test_pipe_that_nobody_reads_is_an_error(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "_PIPE_SECONDS", 0.2)
-    os.mkfifo(tmp_path / "pipe")
-
-    fails(["report", str(run), f"--html={tmp_path / 'pipe'}"], "not-writable")
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
-
-
 @pytest.mark.parametrize("there", [True, False])
 def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
     target, link = tmp_path / "pages" / "page.html", tmp_path / "link.html"
@@ -121,7 +110,6 @@ def test_cycle_of_links_and_socket_are_refused(
         ["inspect", "digits", "--html={}"],
         ["inspect", "digits", "--images={}"],
         ["batch", "digits", "--step=1", "--images={}"],
-        ["replay", "run", "--step=1", "--out={}"],
         ["compare", "run", "run", "--html={}"],
         ["report", "run", "--html={}"],
     ],

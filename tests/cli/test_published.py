@@ -11,8 +11,8 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.parsing.search_path import shipped_root
-from orbit_runner.determinism.published_fingerprints import Published, PublishedRun, read_published
-from orbit_runner.determinism.published_fingerprints import write_published as write
+from orbit_runner.determinism.portable import Published, PublishedRun, read_published
+from orbit_runner.determinism.portable import write_published as write
 from orbit_runner.utils.log import note_once
 from tools.published_fingerprints import NAMES
 

@@ -3,12 +3,12 @@
 import json
 import re
 import time
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.cli.main import main
+from tests.support.pages import Page
 from tests.support.problems import fails
 from tests.support.run_directories import write_best, write_run
 
@@ -34,41 +34,18 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-class _Page(HTMLParser):
-    """The text, headings and charts of a page, and what it would load from elsewhere."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.text, self.headings, self.charts, self.loads = "", [""], [""], [""]
-        self._inside = ""
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
-        assert tag != "script"
-
-    def handle_data(self, data: str) -> None:
-        self.text += f"{data} "
-        if self._inside == "h2":
-            self.headings.append(data)
-        if self._inside == "figcaption":
-            self.charts.append(data)
-        self._inside = ""
-
-
 def test_report_is_one_file_with_all_sections(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", "runs/a"]) == 0
     assert capsys.readouterr().out == "runs/a/report.html\n"
-    page = _Page(run / "report.html")
-    assert page.loads == [""]
-    assert page.headings[1:] == [
+    page = Page(run / "report.html")
+    assert page.loads == []
+    assert page.headings == [
         "Curves", "Settings that override the experiment file", "Config", "Starts", "Time",
         "Weights", "Environment",
     ]  # fmt: skip
-    assert page.charts[1:] == ["loss", "accuracy", "speed, steps/s"]
+    assert page.charts == ["loss", "accuracy", "speed, steps/s"]
     assert re.search(r"accuracy\s+0\.8\s+best, at step 200", page.text)
     assert "ab" * 32 in page.text
     assert "The config reproduces these weights bit for bit." in page.text
@@ -83,7 +60,7 @@ def test_report_is_written_to_the_file_of_a_flag(
     assert main(["report", "runs/a", "--html=pages/a.html"]) == 0
     assert capsys.readouterr().out == "pages/a.html\n"
     assert not (run / "report.html").exists()
-    assert "digits" in _Page(Path("pages/a.html")).text
+    assert "digits" in Page(Path("pages/a.html")).text
 
 
 def test_reasons_why_weights_are_not_reproducible_are_listed(run: Path) -> None:
@@ -91,7 +68,7 @@ def test_reasons_why_weights_are_not_reproducible_are_listed(run: Path) -> None:
     record["attempts"][-1]["inexact"] = ["runtime.deterministic is false"]
     (run / "run.json").write_text(json.dumps(record))
     assert main(["report", "runs/a"]) == 0
-    text = _Page(run / "report.html").text
+    text = Page(run / "report.html").text
     assert "The config may not reproduce these weights:" in text
     assert "runtime.deterministic is false" in text
 
@@ -101,10 +78,10 @@ def test_damaged_or_missing_file_leaves_the_rest_of_the_report(run: Path, name: 
     text = (run / name).read_bytes()
     (run / name).write_bytes(text[: len(text) // 2])
     assert main(["report", "runs/a"]) == 0
-    assert "digits" in _Page(run / "report.html").text
+    assert "digits" in Page(run / "report.html").text
     (run / name).unlink()
     assert main(["report", "runs/a"]) == 0
-    assert "Config" in _Page(run / "report.html").headings
+    assert "Config" in Page(run / "report.html").headings
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def test_show_with_origins_prints_the_source_of_each_setting(
     lines = {line.split(":")[0].strip(): line for line in text.splitlines()}
     assert lines["seed"].endswith("  # --seed")
     assert lines["max_to_keep"].endswith("  # --params_override[0]")
-    assert lines["num_packs"].endswith("  # default")
+    assert lines["num_virtual_devices"].endswith("  # default")
     assert "  # experiments/digits.yaml:" in lines["filters"]
     (tmp_path / "o.yaml").write_text(text)
     plain = accepted("show", *flags)

@@ -76,7 +76,6 @@ CASES = [
     ("run --experiment=digits --progress_interval=nan", "wrong-usage", ""),
     ("replay run --step=1 --verify --no_verify", "wrong-usage", ""),
     ("runs . --json --csv", "wrong-usage", ""),
-    ("compare run --json --csv", "wrong-usage", ""),
     ("clean run --keep_last=x", "wrong-usage", ""),
     (f"batch digits --step={'9' * 25}", "wrong-usage", ""),
     (f"replay run --step={'9' * 5000}", "wrong-usage", ""),
@@ -95,7 +94,6 @@ CASES = [
     (f"launch --workers=-1 -- {WORKERS}", "out-of-range", "--workers"),
     (f"launch --workers=2 --restarts=-1 -- {WORKERS}", "out-of-range", "--restarts"),
     (f"launch --workers=2 -- {WORKERS} --mode=trian", "not-allowed", "--mode"),
-    (f"launch --workers=2 -- {WORKERS} --runtime.cluster_source=none", "not-supported", "runtime.cluster_source"),
     (f"launch --workers=3 -- {WORKERS} --task.validation_data.global_batch_size=129", "not-divisible", "task.train_data.global_batch_size"),
     (f"launch --workers=2 --evaluator -- {WORKERS} '--trainer.early_stopping={{metric: accuracy, patience: 2}}'", "not-supported", "trainer.early_stopping"),
     (f"launch --workers=2 -- {WORKERS} --model_dir=plain.txt/a", "not-writable", "--model_dir"),
@@ -205,7 +203,6 @@ CASES = [
     ("inspect digits --images=.", "bad-path", "--images"),
     ("inspect digits --html=", "bad-path", "--html"),
     ("batch digits --step=1 --images=", "bad-path", "--images"),
-    ("replay run --step=1 --layer=a --out=run", "bad-path", "--out"),
     ("export run --to=plain.txt/a", "bad-path", "--to"),
     # Object stores.
     ("--experiment=digits --model_dir=hdfs://b/x", "bad-path", "--model_dir"),

@@ -18,11 +18,7 @@ END = (
     "--trainer.optimizer_config.ema.average_decay=0.9",
     "--config_file=no_best.yaml",
 )
-CUT = (
-    "--runtime.distribution_strategy=parameter_server",
-    "--runtime.variable_partitioner=fixed",
-    "--runtime.variable_shards=2",
-)
+SERVED = ("--runtime.distribution_strategy=parameter_server",)
 
 
 def _record(export: Path) -> dict[str, Any]:
@@ -46,7 +42,9 @@ def later(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], dict[str, Any]
     ("flags", "counts"),
     [
         pytest.param((MULTI_WORKER,), {"worker": 2}, id="workers"),
-        pytest.param(CUT, {"chief": 1, "worker": 1, "ps": 2}, id="cut", marks=pytest.mark.matrix),
+        pytest.param(
+            SERVED, {"chief": 1, "worker": 1, "ps": 2}, id="served", marks=pytest.mark.matrix
+        ),
     ],
 )
 def test_export_by_the_chief_equals_an_export_by_one_process(

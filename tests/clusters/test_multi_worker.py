@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from orbit_runner.cli.main import main
 from tests.clusters.members import (
     EXPERIMENT,
     MULTI_WORKER,
@@ -209,7 +210,9 @@ def test_workers_roll_back_and_exit_when_weights_are_not_finite(
 
 
 @pytest.mark.slow
-def test_workers_find_the_first_step_that_is_not_finite(tmp_path: Path) -> None:
+def test_step_at_which_workers_diverged_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = (
         "--trainer.optimizer_config.learning_rate.type=constant",
         "--trainer.optimizer_config.learning_rate.constant.learning_rate=1e30",
@@ -219,10 +222,12 @@ def test_workers_find_the_first_step_that_is_not_finite(tmp_path: Path) -> None:
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, *flags, worker=2) as members:
         assert finish(members) == {"worker0": 3, "worker1": 3}, members["worker0"].text
     for name in ("worker0", "worker1"):
-        assert "training diverged: step 2 is not finite: the loss is " in members[name].text
-    assert [path.name for path in (tmp_path / "run/checkpoints").glob("*.index")] == [
-        "ckpt-1.index"
-    ]
+        assert " --find` finds the step, its layer and its examples" in members[name].text
+    assert [*(tmp_path / "run/checkpoints").glob("*.index")] == []
+    assert main(["replay", str(tmp_path / "run"), "--find", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["step"] == 2
+    assert found["first_bad"] is not None
 
 
 @pytest.mark.slow

@@ -139,15 +139,3 @@ def test_removed_setting_counts_as_a_difference() -> None:
     before: dict[str, Any] = json.loads(json.dumps(identity_settings(_config())))
     _version(Before)
     assert not has_same_settings(before, _config())
-
-
-def test_number_of_batch_shapes_changes_the_identity_only_if_it_is_limited() -> None:
-    path = "task.train_data.batch_shapes"
-
-    def settings(shapes: int) -> dict[str, Any]:
-        flags = ((f"--{path}", path, str(shapes)),)
-        return identity_settings(
-            resolve(Request(experiment="transformer_multi30k", flags=flags)).config
-        )
-
-    assert settings(4) == {**settings(0), path: 4} != settings(0)

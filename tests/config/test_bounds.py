@@ -33,7 +33,7 @@ TASKS = (
 LARGE = (2**31, 2**32, 2**63, 10**26)
 NOT_FINITE = (math.inf, -math.inf, math.nan)
 # Integers above INT_MAX, and why.
-MORE_THAN_32_BITS = {"seed": "unsigned 32 bits", "variable_shard_bytes": "bytes of a variable"}
+MORE_THAN_32_BITS = {"seed": "unsigned 32 bits"}
 INFINITE = {"loss_upper_bound": "no bound"}
 _OFF, _NONE, _SHIFT, _ANY = "turns it off", "none of it", "shifts either way", "any number"
 _LEFT = "another setting, TensorFlow or the machine decides"
@@ -62,11 +62,11 @@ MINUS_ONE = {
 ZERO = {
     **dict.fromkeys(MINUS_ONE, _ANY),
     **dict.fromkeys(
-        ("intra_op_threads", "inter_op_threads", "per_gpu_thread_count", "num_workers",
-         "num_parameter_servers", "variable_shards", "train_steps", "train_epochs",
+        ("intra_op_threads", "inter_op_threads", "num_workers",
+         "num_parameter_servers", "train_steps", "train_epochs",
          "validation_epochs", "global_batch_size", "batch_tokens"), _LEFT),
     **dict.fromkeys(
-        ("num_packs", "num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
+        ("num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
          "prefetch_buffer_size", "max_bad_images", "max_bad_records", "color_jitter", "se_ratio", "mixup_alpha",
          "cutmix_alpha", "noise_multiplier", "gradient_clip_norm", "decay", "alpha",
          "bleu_examples", "num_eval_negatives", "validation_split", "test_split", "start_step", "report_interval",
@@ -92,7 +92,6 @@ ZERO = {
     "validation_interval": "only at the end",
     "checkpoint_interval": "only at the end",
     "continuous_eval_timeout": "no limit",
-    "batch_shapes": "no limit",
 }  # fmt: skip
 # Known but rejected classes: Model Garden does not ship SLIDE and Adafactor.
 _NOT_SHIPPED = ("Slide", "Adafactor")

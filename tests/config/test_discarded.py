@@ -22,8 +22,7 @@ def test_another_network_names_the_settings_of_the_one_before() -> None:
 
     assert note == (
         "note: task.model.name is 'mlp' (--params_override[0]); settings for the one before are "
-        "not used: filters=[32, 64], kernel_size=3, dense_units=128; 'mlp' has its own defaults: "
-        "dropout_rate 0.4 → 0.0; to keep a value, set it: --task.model.dropout_rate=0.4"
+        "not used: filters=[32, 64], kernel_size=3, dense_units=128, dropout_rate=0.4"
     )
 
 

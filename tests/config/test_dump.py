@@ -85,7 +85,7 @@ def awkward(write: Callable[..., str]) -> ResolvedConfig:
             "optimizer_config": {
                 "ema": {"average_decay": 1e-7},
                 "optimizer": {"type": "lamb", "lamb": {"exclude_from_weight_decay": ["~", "[", "a\\b"]}},
-                "warmup": {"type": "linear", "linear": {"warmup_steps": 3, "name": ""}},
+                "warmup": {"type": "linear", "linear": {"warmup_steps": 3}},
             },
         },
         "runtime": {"distribution_strategy": "off"},

@@ -1,4 +1,4 @@
-"""Durations in configs: what is accepted, what errors suggest, and that they are shown as given."""
+"""Durations in configs: what is accepted, and that they are shown as given."""
 
 import re
 from pathlib import Path
@@ -37,36 +37,13 @@ def test_text_with_units_is_a_duration(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "near"),
-    [
-        ("3 hours", "3h"),
-        ("3H", "3h"),
-        ("90", "90s"),
-        ("1h30", "1h30m"),
-        ("30m 1h", "1h30m"),
-        ("1 hour and 30 minutes", "1h30m"),
-        ("03:00:00", "3h"),
-        ("1-12:00:30", "1d12h30s"),
-        ("2 sec", "2s"),
-    ],
+    "text",
+    ["", "h", "3 hours", "3H", "90", "1h30", "30m 1h", "-3h", "1e3s", "03:00:00", "9" * 200, "٣h"],
 )
-def test_error_suggests_the_nearest_duration(text: str, near: str) -> None:
-    with pytest.raises(DurationError, match=rf"got {text!r}; did you mean '{near}'\?\nallowed: "):
+def test_other_text_is_an_error(text: str) -> None:
+    with pytest.raises(DurationError, match="such as 90s, 3h or 1h30m"):
         duration_seconds(text)
     assert not re.search(PATTERN, text)
-    assert duration_seconds(near) > 0
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "h", "soon", "3 weeks", "-3h", "3h-", "1e3s", "1h1h", "00:00:00", "9" * 200, "٣h"],
-)
-def test_other_text_is_an_error_without_a_suggestion(text: str) -> None:
-    with pytest.raises(DurationError) as caught:
-        duration_seconds(text)
-    said = str(caught.value)
-    assert "did you mean" not in said
-    assert "such as 90s, 3h or 1h30m" in said
 
 
 @pytest.mark.parametrize(

@@ -370,3 +370,19 @@ def test_reading_gin_imports_neither_tensorflow_nor_named_modules(tmp_path: Path
     )
 
     assert done.stdout == "('import heavy',) False\n"
+
+
+def test_origin_of_each_gin_statement_is_recorded(write: Callable[..., str]) -> None:
+    write("a.gin", "import own_module\nM = 1\nf.x = %M\n")
+
+    resolved = resolve(Request(experiment="digits", gin_files=("a.gin",), gin_params=("f.y = 2",)))
+
+    bindings = resolved.config.gin_bindings
+    assert {
+        text: str(resolved.origin(f"gin_bindings[{i}]")) for i, text in enumerate(bindings)
+    } == {
+        "import own_module": "a.gin:1",
+        "M = 1": "a.gin:2",
+        "f.x = %M": "a.gin:3",
+        "f.y = 2": "--gin_param[0]",
+    }

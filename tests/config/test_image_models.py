@@ -26,13 +26,6 @@ def _refused(refused: Refused, experiment: str, **settings: Any) -> list[Problem
     ("experiment", "settings", "blamed", "code"),
     [
         ("resnet50_imagenet", {"depth": 51}, "depth", "not-allowed"),
-        ("resnet50_imagenet", {"version": 1.6}, "version", "not-allowed"),
-        (
-            "resnet50_imagenet",
-            {"version": 2, "zero_init_last_bn": True},
-            "zero_init_last_bn",
-            "not-supported",
-        ),
         ("resnet50_imagenet", {"input_size": [224, 224]}, "input_size", "wrong-type"),
         ("resnet_cifar", {"input_size": [32]}, "input_size", "wrong-type"),
         ("vit_base_imagenet", {"model_name": "vit-b"}, "model_name", "not-allowed"),
@@ -47,12 +40,3 @@ def test_invalid_image_model_setting_is_rejected(
     problems = _refused(refused, experiment, **settings)
     path = f"task.model.{blamed}"
     check((problem for problem in problems if problem.path == path), (code, path))
-
-
-def test_resnet_version_accepts_an_integer(over_digits: Callable[..., Any]) -> None:
-    flags = (
-        ("--task.model.name", "task.model.name", "resnet"),
-        ("--task.model.version", "task.model.version", "1"),
-    )
-    model = over_digits(experiment="resnet50_imagenet", config_files=SMOKE, flags=flags).task.model
-    assert model.version == 1

@@ -118,7 +118,7 @@ def test_schema_and_reader_agree_about_every_setting(validator: Any) -> None:
         ("trainer: {train_steps: -1}", ["$.trainer.train_steps"]),
         ("trainer: {train_steps: '100'}", ["$.trainer.train_steps"]),
         ("trainer: {train_steps: '${task.x}'}", ["$.trainer.train_steps"]),
-        ("trainer: {train_tf_function: 'true'}", ["$.trainer.train_tf_function"]),
+        ("trainer: {system_metrics: 'true'}", ["$.trainer.system_metrics"]),
         ("task: {name: image_classification, model: {name: cnn, filters: [0, 8]}}",
          ["$.task.model.filters[0]"]),
         ("task: {name: image_classification, model: {name: cnn, input_size: [0, 8, 3]}}",
@@ -146,7 +146,7 @@ def test_mistakes_are_errors_at_their_place(validator: Any, text: str, paths: li
         "base: [a.yaml, b.yaml]",
         "runtime: {distribution_strategy: Mirrored, all_reduce_alg: ~}",
         "trainer: {train_steps: 1_000, optimizer_config: {learning_rate: {type: constant, constant: {learning_rate: 1e-3}}}}",  # noqa: E501
-        "task: {model: {depth: 50}, train_data: {source: token_records}}",
+        "task: {model: {depth: 50}, train_data: {source: synthetic}}",
         "task: {model: {name: transformer, preset: big}}",
         "task: {name: image_classification, model: {name: cnn, filters: [4, 8]}}",
         "trainer: {optimizer_config: {optimizer: {type: adam, sgd: {momentum: 0.9}}}}",
@@ -178,7 +178,7 @@ def test_a_setting_without_effect_is_deprecated(schema: dict[str, Any]) -> None:
     sharding = schema["definitions"]["ImageDataConfig"]["properties"]["sharding"]
     assert sharding["deprecated"] is True
     assert sharding["enum"] == [True]
-    assert "each pipeline computes its own slice of a batch" in sharding["description"]
+    assert "each pipeline computes its own slice of a batch" in sharding["deprecationMessage"]
 
 
 def test_only_the_chosen_block_is_suggested(schema: dict[str, Any]) -> None:

@@ -34,8 +34,6 @@ _MIRRORED = "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=
          [("not-divisible", "task.validation_data.global_batch_size")]),
         ("trainer.gradient_accumulation_steps=32", 2,
          [("not-divisible", "task.train_data.global_batch_size")]),
-        ("trainer.eval_tf_function=false", 1,
-         [("conflict", "trainer.eval_tf_function")]),
     ],
 )  # fmt: skip
 def test_devices_and_batches_must_be_divided_equally(

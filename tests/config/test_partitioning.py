@@ -24,7 +24,7 @@ from orbit_runner.config.schema.partitioning import (
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.jobs.preflight import check_before_start
-from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.distribute import Partition
 from tests.support.problems import check, raises
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"
@@ -120,21 +120,6 @@ def test_effective_runtime_has_the_dims_of_the_mode(
         (f"{TRAIN}=[1,0,2,1]", TRAIN, "out-of-range"),
         (f"{TRAIN}=[1,-2,-2,1]", TRAIN, "out-of-range"),
         (f"{TRAIN}=[1,2.5,2,1]", TRAIN, "wrong-type"),
-        (
-            "runtime.num_cores_per_replica=2",
-            "runtime.num_cores_per_replica",
-            "conflict",
-        ),
-        (
-            f"runtime.num_cores_per_replica=2,{TRAIN}=[1,2,2,1]",
-            "runtime.num_cores_per_replica",
-            "conflict",
-        ),
-        (
-            f"{TPU},runtime.tpu_platform=v3-9",
-            "runtime.tpu_platform",
-            "not-allowed",
-        ),
     ],
 )
 def test_partition_settings_invalid_in_every_mode_are_rejected(
@@ -144,13 +129,6 @@ def test_partition_settings_invalid_in_every_mode_are_rejected(
 
     check([problem], (code, path))
     assert str(problem.origin) == "--params_override[0]"
-
-
-@pytest.mark.parametrize("cores", [1, 4])
-def test_matching_cores_per_replica_are_accepted(over_digits: Over, cores: int) -> None:
-    said = f"{TPU},runtime.tpu_platform=v3-8,{BOTH},runtime.num_cores_per_replica={cores}"
-
-    assert found(over_digits, "train_and_eval", said) == []
 
 
 # The override of digits, the mode, the path, and the code.
@@ -183,42 +161,7 @@ CASES = [
         "task.train_data.global_batch_size",
         "not-divisible",
     ),
-    (
-        f"{TPU},{TRAIN}=[1,2,4,1],runtime.tpu_platform=v4-8",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TPU},{TRAIN}=[1,4,4,1],runtime.tpu_platform=v3-8",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TPU},{TRAIN}=[1,2,1,1],runtime.tpu_platform=v5litepod-1",
-        "train",
-        TRAIN,
-        "not-supported",
-    ),
-    (
-        f"{TPU},{TRAIN}=[1,1,1,2],runtime.tpu_platform=v3-8",
-        "train",
-        TRAIN,
-        "not-divisible",
-    ),
-    (
-        f"{TPU},runtime.tpu_platform=v3-32,task.train_data.global_batch_size=48",
-        "train",
-        "task.train_data.global_batch_size",
-        "not-divisible",
-    ),
-    (
-        f"{TPU},{TRAIN}=[1,2,2,1],runtime.tpu_platform=v3-32,task.train_data.global_batch_size=60",
-        "train",
-        "task.train_data.global_batch_size",
-        "not-divisible",
-    ),
+    (f"{TPU},{TRAIN}=[1,1,1,2]", "train", TRAIN, "not-divisible"),
     (
         f"{TPU},{TRAIN}=[5,1,1,1]",
         "train",
@@ -239,7 +182,7 @@ def test_channels_can_be_split(over_digits: Over) -> None:
     wide = "{features: {image: {shape: [8, 8, 4], dtype: uint8, low: 0, high: 9}, label: {shape: [], dtype: int32, low: 0, high: 9}}}"
     said = f"{TRAIN}=[1,1,1,4],{SYNTHETIC},task.train_data.synthetic={wide}"
 
-    assert found(over_digits, "train", f"{said},{TPU},runtime.tpu_platform=v3-8") == []
+    assert found(over_digits, "train", f"{said},{TPU}") == []
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -251,8 +194,7 @@ def test_channels_can_be_split(over_digits: Over) -> None:
         f"{TRAIN}=[1,1,1,1],{EVAL}=[1,1,1,1],{MIRRORED}",
         f"{TRAIN}=[1,4,1,1],{EVAL}=[4,1,1,1],{TPU}",
         f"{BOTH},{TPU}",
-        f"{BOTH},{TPU},runtime.tpu_platform=v3-32",
-        f"{TASK_TRAIN}=[1,2,2,1],{EVAL}=[1,4,1,1],{TPU},runtime.tpu_platform=v5p-8",
+        f"{TASK_TRAIN}=[1,2,2,1],{EVAL}=[1,4,1,1],{TPU}",
     ],
 )
 def test_valid_partition_dims_are_accepted(over_digits: Over, said: str, mode: str) -> None:

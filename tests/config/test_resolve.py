@@ -9,7 +9,8 @@ import pytest
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.registry import TASKS, Entry
+from orbit_runner.registration import Entry
+from orbit_runner.registry import TASKS
 from tests.support.problems import check, raises
 
 # Every layer, lowest first: how it sets runtime.seed to a value, and the resulting origin.

@@ -46,7 +46,6 @@ CASES = [
     *((s, {"worker_hosts": "a:1,b:1"}, "worker_hosts", "runs in one process\nset runtime.distribution_strategy: multi_worker") for s in ONE_PROCESS),
     *((s, {"num_workers": 2}, "num_workers", f"got 2 under `{s}`, which runs in one process") for s in ONE_PROCESS),
     *((s, {"num_parameter_servers": 1}, "num_parameter_servers", f"`{s}` has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
-    *((s, {"variable_partitioner": "fixed"}, "variable_partitioner", "has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
     *((s, {"remote_cluster": "worker=a:1;ps=b:1"}, "remote_cluster", f"is not supported under `{s}`") for s in (*ONE_PROCESS, MIRRORED)),
     (SERVED, {"mixed_precision_dtype": "float16"}, "mixed_precision_dtype", "allowed: null, 'float32', 'bfloat16'"),
     (SERVED, {"enable_xla": True}, "enable_xla", "XLA cannot compile"),
@@ -55,8 +54,6 @@ CASES = [
     (MIRRORED, {"tf_data_service": "a:1"}, "tf_data_service", "got 'a:1', expected grpc://host:port"),
     (MIRRORED, {"tf_data_service": "grpc://a:1,b"}, "tf_data_service", "got 'b', expected grpc://host:port"),
     *((s, {"tpu": "local"}, "tpu", f"has no effect under `{s}`\nset runtime.distribution_strategy: tpu") for s in STRATEGIES if s != "tpu"),
-    *(("mirrored", {f: v}, f, "has no effect under `mirrored`") for f, v in (("tpu_zone", "x"), ("tpu_project", "x"), ("tpu_platform", "v3-8"))),
-    ("mirrored", {"tpu_enable_xla_dynamic_padder": False}, "tpu_enable_xla_dynamic_padder", "has no effect under `mirrored`"),
     ("mirrored", {"loss_scale": 2.0}, "loss_scale", "only float16 needs a loss scale"),
 ]  # fmt: skip
 
@@ -84,13 +81,13 @@ def test_contradictory_runtime_settings_are_reported_once(
         (MIRRORED, {"num_workers": 4, "num_evaluators": 1, "all_reduce_alg": "ring"}),
         (MIRRORED, {"worker_hosts": "a:1,b:1", "task_index": 1}),
         (SERVED, {"num_workers": 2, "num_parameter_servers": 2, "num_gpus": 1}),
-        (SERVED, {"variable_partitioner": "min_size", "mixed_precision_dtype": "bfloat16"}),
+        (SERVED, {"mixed_precision_dtype": "bfloat16"}),
         (SERVED, {"remote_cluster": "worker=a:1;ps=b:1"}),
         ("mirrored", {"num_workers": 1, "num_virtual_devices": 2}),
         ("mirrored", {"num_gpus": 1, "num_virtual_devices": 2}),
         ("mirrored", {"num_gpus": 1, "all_reduce_alg": "nccl"}),
         ("one_device", {"num_evaluators": 1}),
-        ("tpu", {"tpu": "local", "tpu_platform": "v3-8", "tpu_enable_xla_dynamic_padder": True}),
+        ("tpu", {"tpu": "local"}),
     ],
 )
 def test_compatible_runtime_settings_are_accepted(

@@ -31,7 +31,6 @@ CASES = [
     ("CallbackConfig", "callbacks=[{arguments: {a: 1}}]", "callbacks[0].class_name", "import-failed"),
     ("TrackerConfig", "trackers=[mlfow]", "trackers[0].class_name", "unknown-name"),
     ("MixedDataConfig", "task.train_data.class_sampling=balancd", "task.train_data.class_sampling", "not-allowed"),
-    ("BertConfig", "task.model={name: bert, embedding_width: 64, num_attention_heads: 5}", "task.model.num_attention_heads", "not-divisible"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "not-supported"),
     ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "not-supported"),
     ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "not-supported"),
@@ -43,8 +42,6 @@ CASES = [
     ("TrainerConfig", "trainer.steps_per_loop=always", "trainer.steps_per_loop", "wrong-type"),
     ("Schedule", f"{LR}.cosine.decay_steps=always", f"{LR}.cosine.decay_steps", "wrong-type"),
     ("TrainerConfig", "trainer.train_steps=5,trainer.train_epochs=2", "trainer.train_epochs", "conflict"),
-    ("TrainerConfig", "trainer.train_tf_function=false", "trainer.train_tf_function", "conflict"),
-    ("TrainerConfig", "trainer.eval_tf_function=false,trainer.eval_tf_while_loop=true", "trainer.eval_tf_function", "conflict"),
     ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_eval_metric", "no-effect"),
     ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_export_subdir", "no-effect"),
     ("FineTuning", "trainer.fine_tuning={unfreeze: [{step: 3, layers: [dense]}]}", "trainer.fine_tuning.unfreeze", "not-set"),
@@ -73,9 +70,7 @@ CASES = [
     ("TaskConfig", "task.train_data.is_training=null", "task.train_data.is_training", "not-allowed"),
     ("TaskConfig", "task.validation_data.is_training=true", "task.validation_data.is_training", "not-allowed"),
     ("ImageModelConfig", "task.model.input_size=[8, 8]", "task.model.input_size", "wrong-type"),
-    ("ResNetConfig", "task.model={name: resnet, version: 2.0, zero_init_last_bn: true}", "task.model.zero_init_last_bn", "not-supported"),
     ("ResNetConfig", "task.model={name: resnet, depth: 18, weights: imagenet}", "task.model.weights", "not-allowed"),
-    ("ResNetConfig", "task.model={name: resnet, version: 2.0, weights: imagenet}", "task.model.weights", "not-allowed"),
     ("ResNetConfig", "task.model={name: resnet, weights: a.h5}", "task.model.weights", "not-allowed"),
     ("ResNetConfig", "task.model={name: resnet, weights: imagenet, zero_init_last_bn: true}", "task.model.zero_init_last_bn", "no-effect"),
     ("ResNetConfig", "task.model={name: resnet, weights: imagenet, input_size: [32, 32, 1]}", "task.model.input_size", "not-supported"),
@@ -90,11 +85,7 @@ CASES = [
     ("ImageClassificationConfig", "task.validation_data.source=''", "task.validation_data.source", "not-allowed"),
     ("TranslationDataConfig", "task.train_data={batch_tokens: 100, global_batch_size: 8}", "task.train_data.batch_tokens", "conflict"),
     ("TranslationDataConfig", "task.validation_data.batch_tokens=100", "task.validation_data.batch_tokens", "not-supported"),
-    ("TranslationDataConfig", "task.train_data={batch_shapes: 4, static_batch: true}", "task.train_data.batch_shapes", "conflict"),
-    ("TranslationDataConfig", "task.train_data={batch_shapes: 4, batch_tokens: 0, global_batch_size: 8}", "task.train_data.batch_shapes", "conflict"),
-    ("TranslationDataConfig", "task.validation_data.batch_shapes=4", "task.validation_data.batch_shapes", "not-supported"),
     ("TranslationDataConfig", "task.train_data.synthetic.features={}", "task.train_data.synthetic.features", "not-supported"),
-    ("TranslationDataConfig", "task.train_data={source: token_records, max_bad_records: 1}", "task.train_data.max_bad_records", "no-effect"),
     ("TranslationConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("TranslationConfig", "task.train_data.source=txt", "task.train_data.source", "not-allowed"),
     ("TranslationConfig", "task.model={padded_decode: true, decode_max_length: 8},task.validation_data.static_batch=false", "task.validation_data.static_batch", "conflict"),
@@ -130,8 +121,7 @@ EXPERIMENTS = {
         ("TabularConfig", "FeaturesConfig", "TableDataConfig", "TableSplitConfig"), "diabetes"
     ),
     **dict.fromkeys(
-        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig", "BertConfig"),
-        "text_language",
+        ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig"), "text_language"
     ),
 }
 
@@ -253,12 +243,6 @@ def test_only_the_batches_of_the_mode_are_checked(
             "task.train_data.enable_tf_data_service=true",
             "task.train_data.enable_tf_data_service",
             "no-effect",
-        ),
-        (
-            "runtime.distribution_strategy=parameter_server,trainer.train_tf_function=false,"
-            "trainer.train_tf_while_loop=false",
-            "trainer.train_tf_function",
-            "not-supported",
         ),
         (
             "runtime.distribution_strategy=parameter_server,task.train_data.source=image_folder,"

@@ -144,19 +144,15 @@ def test_arguments_are_checked(arguments: dict[str, Any], wrong: list[str]) -> N
 @pytest.mark.parametrize(
     ("annotation", "fits", "does_not"),
     [
-        ("int | None", [1, None], ["a", 1.5]),
-        ("Optional[float]", [1, 1.5, None], ["a", True]),
-        ("typing.Union[int, str]", [1, "a"], [1.5, None]),
-        ("list[int]", [[1, 2], ()], ["ab", [1, "a"]]),
-        ("Sequence[Sequence[int]]", [[[1]]], [[1]]),
-        ("Literal['a', 'b']", ["a"], ["c"]),
-        ("dict[str, int]", [{"a": 1}], [[1]]),
-        ("'int'", [1], ["a"]),
+        ("int", [1], ["a", 1.5, True, None]),
+        ("float", [1, 1.5], ["a", True]),
+        ("str", ["a"], [1]),
+        ("bool", [True], [1]),
+        ("int | None", ["anything"], []),
         ("tf_keras.layers.Layer", ["anything", 3], []),
-        ("not python (", [1], []),
     ],
 )
-def test_values_are_compared_with_annotations(
+def test_values_are_compared_with_annotations_of_one_type(
     annotation: str, fits: list[Any], does_not: list[Any]
 ) -> None:
     def function(value): ...  # type: ignore

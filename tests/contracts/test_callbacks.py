@@ -64,7 +64,7 @@ def run_callbacks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Callback, .
 
 @pytest.mark.slow
 def test_state_is_json_and_the_same_after_a_restart(run_callbacks: tuple[Callback, ...]) -> None:
-    assert len(run_callbacks) > 3
+    assert len(run_callbacks) >= 2
     for callback in run_callbacks:
         state = callback.get_state()
         keeps_state = type(callback).get_state is not Callback.get_state

@@ -10,9 +10,8 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.data import resolve_data_config
-from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.tasks.base import drop_padding
-from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import own_batches
 from tests.support.batches import batches_of
 from tests.support.samples import Member, is_stored, members, sample_config

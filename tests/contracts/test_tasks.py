@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
+from orbit_runner.checkpoint.latest_checkpoint import PLAIN, choose_checkpoint
 from orbit_runner.cli.main import main
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import task_data
@@ -29,9 +29,9 @@ from orbit_runner.serving.evaluation import CheckpointEvaluation
 from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.formats.base import network_formats
 from orbit_runner.serving.loader import load_export, make_task
+from orbit_runner.tasks.adapter import build_task
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.base import EXAMPLES, drop_padding, split_counts
-from orbit_runner.tasks.build import build_task
 from orbit_runner.train.evaluator import value_of
 from orbit_runner.train.inputs.distribute import own_batches
 from tests.support.exported import Question, ask_elsewhere

@@ -15,8 +15,8 @@ import pytest
 from orbit_runner.config.schema.plugins import TrackerConfig
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TRACKERS
-from orbit_runner.trackers.background import BackgroundTracker
 from orbit_runner.trackers.base import NamedTracker, RunInfo, Tracker
+from orbit_runner.trackers.tracking import BackgroundTracker
 from orbit_runner.utils.log import PlainMessages, log_scope
 
 _ROOT = Path(__file__).parents[2]

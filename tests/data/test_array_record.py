@@ -18,7 +18,7 @@ from orbit_runner.data.array_record.source import ArrayRecordSource, load
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.tfds.images import load as load_tfds
+from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.errors import DataError
 from tests.support.array_records import write_array_file
 from tests.support.batches import global_batches

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_batches import train_chunks
-from orbit_runner.data.array_pipeline import train_dataset
+from orbit_runner.data.array_pipeline import train_chunks, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tfrecord.pipeline import train_records
 from orbit_runner.data.tfrecord.source import load
-from tests.support.tfrecords import write_set
+from tests.support.tfrecords import train_records, write_set
 
 SIZE, BATCH, SEED = 37, 8, 5
 

@@ -18,7 +18,7 @@ from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.images.train_image import Preprocessing
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tfds.images import load as load_tfds
+from orbit_runner.data.tfds import load as load_tfds
 from orbit_runner.data.tfrecord import source as records
 from tests.support.batches import assert_equal_batches, contexts, global_batches
 from tests.support.images import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +10,16 @@ import tensorflow as tf
 from official.vision.dataloaders import classification_input
 from official.vision.ops import preprocess_ops
 
-from orbit_runner.data.images.augment_policies import auto_augment, rand_augment
-from orbit_runner.data.images.crops import inception_window
-from orbit_runner.data.images.decode import decode_window
-from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.eval_image import decode_for_evaluation, preprocess_for_evaluation
-from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.images.train_image import Preprocessing, augment, jitter
+from orbit_runner.data.images.decode import decode_for_evaluation, decode_window, inception_window
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.train_image import (
+    Erasing,
+    Preprocessing,
+    augment,
+    auto_augment,
+    jitter,
+    rand_augment,
+)
 from tests.support.images import jpeg, photo, png
 from tests.support.problems import raises
 
@@ -61,12 +63,13 @@ def test_normalization_constants_match_model_garden() -> None:
 def test_image_formats_and_channel_counts_decode_alike() -> None:
     image = photo(5, 30, 40)
     encoded = tf.constant(png(5, 30, 40))
-    expected = preprocess_for_evaluation(tf.constant(image), _SHAPE)
+    options: dict[str, Any] = {"shape": _SHAPE, "seed": 0, "preprocessing": Preprocessing()}
+    expected = augment(tf.constant(image), *_key(0), **options)
     np.testing.assert_array_equal(decode_for_evaluation(encoded, _SHAPE), expected)
     bitmap = tf.constant(_bmp(image))
     np.testing.assert_array_equal(decode_for_evaluation(bitmap, _SHAPE), expected)
     grey = tf.image.rgb_to_grayscale(image)
-    three = preprocess_for_evaluation(grey, _SHAPE)
+    three = augment(grey, *_key(0), **options)
     assert three.shape == _SHAPE
     np.testing.assert_array_equal(three[..., 0], three[..., 2])
     assert decode_for_evaluation(encoded, (24, 20, 1)).shape == (24, 20, 1)
@@ -196,16 +199,3 @@ def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy: str
 def test_unknown_excluded_operation_is_rejected() -> None:
     with raises("unknown-name"):
         rand_augment(**_RANDAUG | {"exclude_ops": ["Cutoff"]})
-
-
-def test_exported_decoding_gives_the_same_pixels(tmp_path: Path) -> None:
-    class Module(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
-        def __call__(self, encoded: tf.Tensor) -> tf.Tensor:
-            return decode_for_evaluation(encoded, _SHAPE)
-
-    tf.saved_model.save(Module(), str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    for encoded in (jpeg(3, 40, 50), png(4, 50, 30)):
-        expected = decode_for_evaluation(tf.constant(encoded), _SHAPE)
-        np.testing.assert_array_equal(loaded(tf.constant(encoded)), expected)

@@ -11,20 +11,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.data import hugging_face
 from orbit_runner.data.array_record import source as array_record
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.example_ids import UnknownExample
-from orbit_runner.data.hugging_face import images as hugging_face
 from orbit_runner.data.images import csv_labels, files
-from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_images
+from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_images, part_of_images
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.pipeline import eval_images
-from orbit_runner.data.images.split import part_of_images
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.split import RowSplit, ranks
-from orbit_runner.data.tfrecord import source as tfrecord
 from tests.support.array_records import write_array_file
 from tests.support.hugging_face import class_label, image_table, save_to_disk
 from tests.support.images import png, write_folder, write_listed
@@ -170,7 +168,7 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
         source, shape=SHAPE, resize=False, global_batch_size=9, bad=BadImages("validation_data", 0)
     )
     np.testing.assert_array_equal(batch["image"], [pixels(number) for number in rows])
-    joined = join_images((source, whole.select(np.array([5]))), resized=False)
+    joined = join_images((source, whole.select(np.array([5]))))
     assert isinstance(joined, ArrayRecordSource)
     assert joined.read([6, 9]) == whole.read([200, 5])
 
@@ -186,14 +184,6 @@ def test_the_parts_of_records_are_surveyed_and_named_separately(tmp_path: Path) 
     with raises("not-supported") as caught:
         parts_of(open_arrays(tmp_path), is_stratified=True)
     assert caught.value.field == "split.stratified"
-
-
-def test_tfrecord_files_are_not_split(tmp_path: Path) -> None:
-    write_set(tmp_path)
-    source = tfrecord.load(data_dir=str(tmp_path), input_path=["train-*"])
-    with raises("not-supported") as caught:
-        parts_of(source)
-    assert caught.value.field == "source"
 
 
 def test_equal_images_in_memory_are_in_the_same_part() -> None:
@@ -222,7 +212,7 @@ def test_saved_datasets_are_split_by_their_columns(tmp_path: Path) -> None:
         fold=["train" if n % 3 else "test" for n in range(60)],
     )
     save_to_disk(tmp_path / "set", table, {"label": class_label("a", "b")}, sizes=[25, 35])
-    source = hugging_face.load(data_dir=str(tmp_path / "set"))
+    source = hugging_face.load(data_dir=str(tmp_path / "set"), image_column="image")
     parts = parts_of(source, hash_of=("patient",))
     patients = [{row // 4 for row in part.rows.tolist()} for part in parts.values()]
     assert sum(map(len, patients)) == 15

@@ -12,9 +12,8 @@ from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import load
-from tests.support.tfrecords import write_set
+from tests.support.tfrecords import eval_records, train_records, write_set
 
 service = tf.data.experimental.service
 

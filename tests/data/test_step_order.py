@@ -134,26 +134,23 @@ def test_steps_of_image_files(first: int, shards: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tokens", "shapes", "shuffle", "shards", "first"),
+    ("tokens", "shuffle", "shards", "first"),
     [
-        (256, 0, True, (2, 2), 7_777),
-        (0, 0, True, (2, 2), 0),
-        (1000, 0, True, (4, 2), 0),
-        (256, 4, True, (2, 2), 7_777),
-        (256, 0, True, (1, 1), 0),
-        (256, 0, False, (1, 1), 0),
-        (256, 2, False, (1, 1), 0),
+        (256, True, (2, 2), 7_777),
+        (0, True, (2, 2), 0),
+        (1000, True, (4, 2), 0),
+        (256, True, (1, 1), 0),
+        (256, False, (1, 1), 0),
     ],
 )
 def test_steps_of_sentence_pairs(
-    tokens: int, shapes: int, shuffle: bool, shards: tuple[int, int], first: int
+    tokens: int, shuffle: bool, shards: tuple[int, int], first: int
 ) -> None:
     pairs = token_pairs(201, longest=60)
     sequence = ShuffledOrder(pairs.size, SEED, shuffle)
     batching: dict[str, Any] = {"batch_tokens": tokens or None, "rows_multiple": 4}
     order: StepOrder = RowOrder(sequence, 12)
     if tokens:
-        batching["batch_shapes"] = shapes
         plan = plan_batches(pairs, **batching)
         order = BucketOrder(plan, SEED, shuffle=shuffle)
     else:
@@ -172,7 +169,6 @@ def test_steps_of_sentence_pairs(
 def _orders() -> dict[str, StepOrder]:
     pairs = token_pairs(201, longest=60)
     plan = plan_batches(pairs, batch_tokens=256, rows_multiple=4)
-    shapes = plan_batches(pairs, batch_tokens=256, rows_multiple=4, batch_shapes=3)
     return {
         "shuffled": RowOrder(ShuffledOrder(211, SEED), 12),
         "batches larger than the set": RowOrder(ShuffledOrder(5, SEED), 12),
@@ -183,8 +179,6 @@ def _orders() -> dict[str, StepOrder]:
         "one block": RowOrder(RecordOrder(_RECORDS[:1], SEED, 9), 7),
         "batches of tokens": BucketOrder(plan, SEED, shuffle=True),
         "tokens in stored order": BucketOrder(plan, SEED, shuffle=False),
-        "few shapes": BucketOrder(shapes, SEED, shuffle=True),
-        "few shapes in stored order": BucketOrder(shapes, SEED, shuffle=False),
     }
 
 

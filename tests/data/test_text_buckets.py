@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -64,64 +62,6 @@ def test_batches_fill_most_of_the_token_budget():
     plan = plan_batches(source, batch_tokens=3000)
     filled = source.lengths.sum() / (plan.steps_per_epoch * 3000)
     assert filled > 0.8
-
-
-@pytest.mark.parametrize("size", [1, 7, 500, 1003])
-@pytest.mark.parametrize(("tokens", "multiple"), [(480, 8), (2000, 8), (333, 1), (900, 3)])
-@pytest.mark.parametrize("shapes", [1, 3, 64])
-def test_limited_shapes_cover_all_pairs_within_the_token_budget(size, tokens, multiple, shapes):
-    source = token_pairs(size)
-    settings = {"batch_tokens": tokens, "rows_multiple": multiple, "batch_shapes": shapes}
-    plan = plan_batches(source, **settings)
-    assert sorted(plan.members) == list(range(size))
-    assert plan.batch_starts[0] == 0
-    assert plan.batch_ends[-1] == size
-    pairs = plan.batch_ends - plan.batch_starts
-    assert pairs.min() >= 1
-    assert (pairs <= plan.batch_rows).all()
-    assert not (plan.batch_rows % multiple).any()
-    assert (plan.batch_rows * plan.batch_widths <= tokens).all()
-    found = {*zip(plan.batch_rows.tolist(), plan.batch_widths.tolist(), strict=True)}
-    assert len(found) <= shapes
-    for start, end in itertools.pairwise(plan.bucket_offsets):
-        # Any pair of a bucket may be in any of its batches.
-        own = (plan.batch_starts >= start) & (plan.batch_starts < end)
-        assert plan.batch_ends[own].max() == end
-        assert source.lengths[plan.members[start:end]].max() <= plan.batch_widths[own].min()
-        assert len({*plan.batch_rows[own]}) == len({*plan.batch_widths[own]}) == 1
-        # No batch is much smaller than the others, and none has more empty rows than necessary.
-        assert np.ptp(pairs[own]) <= 1
-        assert pairs[own].max() > plan.batch_rows[own][0] - multiple
-    assert steps_per_epoch(source, max_length=60, **settings) == plan.steps_per_epoch
-
-
-def _tokens_with(widths, lengths, tokens, multiple):
-    """Returns the size of an epoch whose buckets have some widths, including padding."""
-    size = 0
-    for lower, width in zip([0, *widths], widths, strict=False):
-        pairs = sum(lower < length <= width for length in lengths)
-        if pairs:
-            batches = -(-pairs // (tokens // width // multiple * multiple))
-            size += batches * -(-pairs // (batches * multiple)) * multiple * width
-    return size
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("shapes", [1, 2, 3, 4])
-def test_limited_shapes_have_as_little_padding_as_possible(seed, shapes):
-    generator = np.random.default_rng(seed)
-    lengths = np.minimum(2 + generator.gamma(3, 5, [20, 300][seed % 2]).astype(int), 40)
-    tokens, multiple = [(400, 8), (1000, 1), (330, 2)][seed % 3]
-    plan = plan_batches(
-        _of_lengths(lengths), batch_tokens=tokens, rows_multiple=multiple, batch_shapes=shapes
-    )
-    *widths, longest = bucket_widths(int(lengths.max())).tolist()
-    best = min(
-        _tokens_with([*chosen, longest], lengths, tokens, multiple)
-        for number in range(shapes)
-        for chosen in itertools.combinations(widths, number)
-    )
-    assert (plan.batch_rows * plan.batch_widths).sum() == best
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import gzip
-import json
-import os
 
 import numpy as np
 import pytest
 
-from orbit_runner.data.text import lines, parallel_text, scan_cache, token_cache
+from orbit_runner.data import disk_cache
+from orbit_runner.data.text import lines, parallel_text
 from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.source import EOS
 from orbit_runner.data.text.tokenizer.vocabulary import build_vocabulary
@@ -218,40 +217,17 @@ def test_invalid_parallel_text_or_settings_are_rejected(
     assert "\n" not in str(caught.value)
 
 
-def test_line_counts_are_cached_until_a_file_changes(folder, text_cache, monkeypatch):
-    monkeypatch.setattr(scan_cache, "_KEPT_SECONDS", -1.0)
-    reads = []
-    count = lines._count
-    monkeypatch.setattr(lines, "_count", lambda path: reads.append(path) or count(path))
+def test_line_counts_are_cached(folder, monkeypatch):
+    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
     path = write_text(folder / "some.en", _EN)
     first = count_lines([path])
-    assert len(list(text_cache.glob("*.lines"))) == 1
-    scan_cache._load_or_count.cache_clear()
+    lines._scan_file.cache_clear()
+    monkeypatch.setattr(lines, "_read_whole", None)
     assert count_lines([path]) == first
-    assert len(reads) == 1
-    write_text(path, _EN[:-1])
-    os.utime(path, (1, 1))
-    assert count_lines([path]) != first
-    assert len(reads) == 2
-
-
-def test_corrupt_cache_is_ignored(vocabulary, folder, text_cache, monkeypatch):
-    monkeypatch.setattr(scan_cache, "_KEPT_SECONDS", -1.0)
-    monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
-    _write(folder)
-    expected = _load(vocabulary, folder)
-    entries = list(text_cache.iterdir())
-    assert sorted(path.suffix for path in entries) == [".lines"] * 2 + [".npz"] * 2
-    for content in (b"", b"mangled", json.dumps([1, 2, 3]).encode()):
-        for entry in entries:
-            entry.write_bytes(content)
-        scan_cache._load_or_count.cache_clear()
-        found = _load(vocabulary, folder)
-        np.testing.assert_array_equal(found.targets.values, expected.targets.values)
 
 
 def test_ids_are_cached_by_text_and_vocabulary(vocabulary, folder, monkeypatch):
-    monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
     _write(folder)
     first = _load(vocabulary, folder)
     other = build_vocabulary(_EN + _DE, size=180)

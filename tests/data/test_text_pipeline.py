@@ -21,7 +21,6 @@ _MODES = {
     "buckets": {"batch_tokens": _TOKENS},
     "rows": {"global_batch_size": 16},
     "static": {"batch_tokens": 960, "static_shapes": True},
-    "shapes": {"batch_tokens": _TOKENS, "batch_shapes": 3},
 }
 
 
@@ -90,29 +89,6 @@ def test_only_one_batch_per_epoch_ends_with_padding_rows():
     empty = [int((batch["targets"] == 0).all(axis=1).sum()) for batch in batches]
     assert sorted(empty) == [0] * (_steps() - 1) + [rest]
     assert not batches[int(np.argmax(empty))]["inputs"][-rest:].any()
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_limited_number_of_shapes_has_each_pair_once_per_epoch(shuffle):
-    plan = plan_batches(_source(), **_MODES["shapes"])
-    steps = plan.steps_per_epoch
-    batches = _batches(3 * steps, shuffle=shuffle, **_MODES["shapes"])
-    epochs = [batches[k * steps : (k + 1) * steps] for k in range(3)]
-    shapes = [{(*b["inputs"].shape, *b["targets"].shape) for b in epoch} for epoch in epochs]
-    assert shapes[0] == {
-        (r, w, r, w) for r, w in zip(plan.batch_rows, plan.batch_widths, strict=True)
-    }
-    assert len(shapes[0]) == 3
-    assert shapes[1:] == shapes[:1] * 2
-    for epoch in epochs:
-        assert sorted(np.concatenate([_numbers(batch) for batch in epoch])) == list(range(_SIZE))
-    for batch in batches:
-        rows = _numbers(batch)
-        assert max(_source().lengths[rows]) <= batch["inputs"].shape[1]
-        assert not batch["inputs"][len(rows) :].any()
-        assert not batch["targets"][len(rows) :].any()
-    first, second = ([frozenset(_numbers(b)) for b in epoch] for epoch in epochs[:2])
-    assert len(set(first) & set(second)) <= (2 if shuffle else steps)
 
 
 def test_epochs_and_seeds_give_different_batches():
@@ -251,13 +227,6 @@ def test_invalid_batch_settings_are_rejected(settings, replicas, field, code):
     with raises(code) as caught:
         _batches(1, replicas=replicas, **settings)
     assert caught.value.field == field
-
-
-def test_element_function_changes_the_batch_structure():
-    settings = {"seed": _SEED, "max_length": _LONGEST, "batch_tokens": _TOKENS}
-    dataset = train_pairs(_source(), element=lambda b: (b["inputs"], b["targets"]), **settings)
-    inputs, _ = next(iter(dataset))
-    np.testing.assert_array_equal(inputs, _alone("buckets")[0]["inputs"])
 
 
 def _grouped(rows, size):

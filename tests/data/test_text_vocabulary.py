@@ -11,9 +11,13 @@ import pytest
 import sentencepiece
 
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN
-from orbit_runner.data.text.tokenizer import vocabulary_files
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary, clean
-from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer import vocabulary as vocabularies
+from orbit_runner.data.text.tokenizer.vocabulary import (
+    Vocabulary,
+    build_vocabulary,
+    clean,
+    load_or_build_vocabulary,
+)
 from tests.support.problems import raises
 from tests.support.sentences import sentences, write_text
 
@@ -215,7 +219,7 @@ def test_vocabulary_without_file_or_text_is_rejected():
 _BUILD = """
 import sys
 from pathlib import Path
-from orbit_runner.data.text.tokenizer.vocabulary_files import load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import load_or_build_vocabulary
 print(len(load_or_build_vocabulary(files=[Path(sys.argv[1])], size=150).model))
 assert "tensorflow" not in sys.modules
 """
@@ -240,12 +244,12 @@ def test_second_process_uses_the_vocabulary_of_the_first(tmp_path, monkeypatch):
 
     def slow(*args, **settings):
         found = build_vocabulary(*args, **settings)
-        name = f"vocabulary-150-{vocabulary_files._digest(seen[0])}.model"
+        name = f"vocabulary-150-{vocabularies._digest(seen[0])}.model"
         (tmp_path / name).write_bytes(other.model)
         return found
 
     seen = []
-    digest = vocabulary_files._digest
-    monkeypatch.setattr(vocabulary_files, "_digest", lambda s: seen.append(s) or digest(s))
-    monkeypatch.setattr(vocabulary_files, "build_vocabulary", slow)
+    digest = vocabularies._digest
+    monkeypatch.setattr(vocabularies, "_digest", lambda s: seen.append(s) or digest(s))
+    monkeypatch.setattr(vocabularies, "build_vocabulary", slow)
     assert load_or_build_vocabulary(files=files, size=_SIZE).model == other.model

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from orbit_runner.data import tfds
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TableSource
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions, TableUse
-from orbit_runner.data.tfds import tables
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from tests.support.prepared_tables import CLASSES, make_row, write_table
@@ -36,7 +36,7 @@ def open_table(
     folder: Path, split: str = "train", name: str = "rows", input_path: Sequence[str] = ()
 ) -> TableDataset:
     options = TableOptions(tfds_name=name, tfds_split=split, tfds_data_dir=str(folder))
-    return tables.TfdsTable(data_dir="", input_path=input_path, options=options)
+    return tfds.TfdsTable(data_dir="", input_path=input_path, options=options)
 
 
 def check_rows(found: TableSource, numbers: range) -> None:
@@ -58,7 +58,7 @@ def check_rows(found: TableSource, numbers: range) -> None:
 def test_features_become_columns(
     file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_BLOCK_ROWS", 7)
+    monkeypatch.setattr(tfds, "_BLOCK_ROWS", 7)
     place = write_table(tmp_path, {"train": (20, 0, 13), "test": (9,)}, file_format)
 
     reader = open_table(tmp_path)
@@ -95,7 +95,7 @@ def test_section_reads_the_split_that_it_names_or_usually_has(
     section = TableDataConfig(source="tfds", is_training=is_training)
     options = TableOptions(tfds_name="rows", tfds_split=split, tfds_data_dir=str(tmp_path))
 
-    table = tables.TfdsTable.of_section(section, options, TableUse(is_split=is_split))
+    table = tfds.TfdsTable.of_section(section, options, TableUse(is_split=is_split))
 
     assert read_table(table, {"age": "number"}).size == expected
 
@@ -126,7 +126,7 @@ def test_invalid_values_are_reported_with_their_row(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tables, "_BLOCK_ROWS", 2)
+    monkeypatch.setattr(tfds, "_BLOCK_ROWS", 2)
     write_table(tmp_path, {"train": (2, 5)}, file_format, {5: change})
     with raises("bad-record"):
         read_table(open_table(tmp_path), KINDS)

@@ -8,11 +8,9 @@ from orbit_runner.data.array_pipeline import eval_dataset
 from orbit_runner.data.order.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
-from orbit_runner.data.tfrecord.pipeline import eval_records
 from orbit_runner.data.tfrecord.source import load
-from tests.support.batches import assert_equal_batches, contexts, global_batches
-from tests.support.problems import raises
-from tests.support.tfrecords import pixels, write_set
+from tests.support.batches import assert_equal_batches, global_batches
+from tests.support.tfrecords import eval_records, pixels, write_set
 
 
 @pytest.fixture
@@ -66,12 +64,6 @@ def test_record_batches_match_array_batches(
     assert_equal_batches(got, expected)
 
 
-def test_evaluation_without_a_full_batch_is_rejected(made):
-    with raises("out-of-range") as caught:
-        eval_records(made(10), global_batch_size=16, drop_remainder=True)
-    assert caught.value.field == "drop_remainder"
-
-
 @pytest.mark.slow
 def test_asynchronous_evaluation_workers_cover_each_record_once(made):
     source = made(30, 20)
@@ -83,47 +75,3 @@ def test_asynchronous_evaluation_workers_cover_each_record_once(made):
     pairs = [pair for row in rows for pair in row.as_numpy_iterator()]
     seen = np.concatenate([batch["label"][weight == 1] for batch, weight in pairs])
     np.testing.assert_array_equal(np.sort(seen), np.arange(50))
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
-@pytest.mark.parametrize(("drop_remainder", "steps"), [(False, 4), (True, 3)])
-def test_evaluation_dataset_is_finite(made, replicas, pipelines, drop_remainder, steps):
-    source = made(50)
-    for context in contexts(replicas, pipelines):
-        dataset = eval_records(
-            source,
-            global_batch_size=16,
-            drop_remainder=drop_remainder,
-            input_context=context,
-        )
-        assert len(list(dataset)) == steps * replicas // pipelines
-
-
-def test_cached_evaluation_repeats_without_its_files(made):
-    source = made(30, 20)
-    dataset = eval_records(source, global_batch_size=16, cache=True)
-    expected = list(dataset.as_numpy_iterator())
-    assert_equal_batches(list(dataset.as_numpy_iterator()), expected)
-    iterator = iter(dataset.repeat(2))
-    first = [next(iterator) for _ in range(4)]
-    for path in source.files:
-        path.unlink()
-    assert_equal_batches([next(iterator) for _ in range(4)], first)
-
-
-@pytest.mark.slow
-def test_element_function_changes_the_structure_and_labels_are_checked(made):
-    source = made(10)
-    dataset = eval_records(
-        source,
-        global_batch_size=4,
-        num_classes=10,
-        element=lambda batch, weight: (batch["label"], weight),
-    )
-    label, weight = list(dataset.as_numpy_iterator())[-1]
-    np.testing.assert_array_equal(label, [8, 9, 0, 0])
-    np.testing.assert_array_equal(weight, [1, 1, 0, 0])
-    assert dataset.element_spec[1] == tf.TensorSpec([4], tf.float32)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="got label 8, expected 0 to 7"):
-        list(eval_records(source, global_batch_size=5, num_classes=8))

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.tfrecord import framing, index_cache
-from orbit_runner.data.tfrecord.framing import masked_crc32c, scan
-from orbit_runner.data.tfrecord.index_cache import index_file, index_files
+from orbit_runner.data.tfrecord import framing
+from orbit_runner.data.tfrecord.framing import index_file, index_files, masked_crc32c, scan
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.utils.cache import cache_directory
 from orbit_runner.utils.log import PlainMessages, log_scope
@@ -97,9 +95,9 @@ def scans(monkeypatch):
 
     def counted(path, *, per_record):
         scanned.append(path.name)
-        return framing.scan(path, per_record=per_record)
+        return scan(path, per_record=per_record)
 
-    monkeypatch.setattr(index_cache, "scan", counted)
+    monkeypatch.setattr(framing, "scan", counted)
     return scanned
 
 
@@ -122,7 +120,7 @@ def test_offsets_of_records_are_cached_beside_those_of_blocks(tmp_path, scans):
     paths = [write_file(tmp_path / name, _some(size)) for name, size in (("a", 100), ("b", 0))]
     blocks = [index_file(path) for path in paths]
     for _ in range(2):
-        found = index_cache.record_offsets(paths)
+        found = framing.record_offsets(paths)
         assert [len(offsets) for offsets in found] == [101, 1]
         for offsets, index in zip(found, blocks, strict=True):
             # The offsets of the blocks are those of each 64th record, and the end.
@@ -131,53 +129,6 @@ def test_offsets_of_records_are_cached_beside_those_of_blocks(tmp_path, scans):
             )
     _same(index_file(paths[0]), blocks[0])
     assert sorted(scans) == ["a", "a", "b", "b"]
-
-
-@pytest.mark.parametrize("change", ["longer", "touched", "elsewhere"])
-def test_changed_file_is_scanned_again(tmp_path, scans, change):
-    path = write_file(tmp_path / "some", _some(100))
-    index_file(path)
-    if change == "longer":
-        write_file(path, _some(130))
-    elif change == "touched":
-        os.utime(path, ns=(1, 1))
-    else:
-        path = write_file(tmp_path / "other", _some(100))
-    _same(index_file(path), framing.scan(path))
-    assert len(scans) == 2
-
-
-@pytest.mark.parametrize(
-    "mangle",
-    [
-        lambda content: b"",
-        lambda content: content[:-8],
-        lambda content: content[:-1] + b"\7",
-        lambda content: content[: len(content) // 3],
-        lambda content: b"[1, 2]\n",
-        lambda content: b"null\n",
-        lambda content: b"{}\n",
-        lambda content: b"\xff\xfe" + content,
-    ],
-)
-def test_corrupt_cache_entry_is_rebuilt(tmp_path, cache_home, scans, mangle):
-    path = write_file(tmp_path / "some", _some(100))
-    first = index_file(path)
-    (entry,) = (cache_home / "orbit_runner" / "tfrecord").iterdir()
-    good = entry.read_bytes()
-    entry.write_bytes(mangle(good))
-    _same(index_file(path), first)
-    assert len(scans) == 2
-    assert entry.read_bytes() == good
-    assert list(entry.parent.iterdir()) == [entry]
-
-
-def test_unwritable_cache_is_ignored(tmp_path, cache_home, scans):
-    cache_home.write_text("a file where the folder should be")
-    path = write_file(tmp_path / "some", _some(100))
-    for _ in range(2):
-        assert index_file(path).records == 100
-    assert len(scans) == 2
 
 
 def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):
@@ -190,7 +141,7 @@ def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])
 def test_slow_counting_of_many_files_reports_progress(tmp_path, monkeypatch, patience, lines):
-    monkeypatch.setattr(index_cache, "_PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(framing, "_PATIENCE_SECONDS", patience)
     paths = [write_file(tmp_path / str(size), _some(size)) for size in (3, 0, 70)]
     told = []
     with log_scope(PlainMessages(told.append)):

@@ -1,24 +1,31 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.images.pipeline import decode_at_once
+from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.records import BlockOrder, WindowShuffle
 from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
-from orbit_runner.data.tfrecord.pipeline import Decoder, select_own_positions, train_records
+from orbit_runner.data.tfrecord.pipeline import select_own_positions
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from tests.support.batches import assert_equal_batches, global_batches
-from tests.support.problems import raises
-from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
+from tests.support.tfrecords import (
+    SHAPE,
+    SIZES,
+    example,
+    pixels,
+    train_records,
+    write_file,
+    write_set,
+)
 
 _SEED, _SIZE, _BATCH = 11, sum(SIZES), 16
 _BUFFERS = [1, 7, 100, 1000]
@@ -143,21 +150,6 @@ def test_replicas_split_the_single_replica_batch(
     assert_equal_batches(shared, alone)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("start_step", [0, 16])
-def test_asynchronous_workers_take_batches_in_turn(source, start_step):
-    settings = {"start_step": start_step, "shuffle_buffer_size": 100}
-    alone = _train(source, 20, **settings)
-    rows = [
-        train_records(
-            source, global_batch_size=_BATCH, seed=_SEED, input_context=context, **settings
-        )
-        for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
-    ]
-    turns = zip(*(row.as_numpy_iterator() for row in rows), strict=True)
-    assert_equal_batches(list(itertools.islice(itertools.chain.from_iterable(turns), 20)), alone)
-
-
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2), (4, 4), (1, 3), (2, 3)])
 @pytest.mark.parametrize("start_step", [0, 5])
 def test_select_own_matches_the_positions_of_the_slices(replicas, pipelines, start_step):
@@ -236,43 +228,15 @@ def test_training_pipeline_has_no_external_state(source):
     dataset._as_serialized_graph(external_state_policy=policy)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_deterministic_option_does_not_change_batch_contents(source, deterministic):
-    options = PipelineOptions(deterministic=deterministic)
-    batches = _train(source, 40, shuffle_buffer_size=100, options=options)
-    for got in batches:
-        np.testing.assert_array_equal(got["image"], [pixels(label) for label in got["label"]])
-    steps = {tuple(part) for part in _row(source, 100, 3)[:800].reshape(-1, 16)}
-    assert {tuple(got["label"]) for got in batches} <= steps
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("prefetch", [None, 0, 1, 50])
-def test_prefetching_does_not_change_batches(source, prefetch):
-    options = PipelineOptions(prefetch=prefetch)
-    assert_equal_batches(_train(source, 5, options=options), _train(source, 5))
-
-
-def test_pipeline_options_are_set_on_the_dataset(source):
-    options = PipelineOptions(ram_budget_gb=2, deterministic=True)
-    got = train_records(source, global_batch_size=2, seed=1, options=options).options()
-    assert got.autotune.ram_budget == 2 * 2**30
-    assert got.deterministic is True
-    off = tf.data.experimental.AutoShardPolicy.OFF
-    assert got.experimental_distribute.auto_shard_policy == off
-
-
-@pytest.mark.parametrize(("batch", "replicas"), [(6, 4), (0, 1)])
-def test_batch_size_not_divisible_by_replicas_is_rejected(source, batch, replicas):
-    context = tf.distribute.InputContext(1, 0, replicas)
-    with raises("not-divisible"):
-        train_records(source, global_batch_size=batch, seed=1, input_context=context)
-
-
 def test_decoding_graph_has_no_stateful_ops(source):
     # Op determinism would decode one batch at a time.
-    decode = tf.function(Decoder(source, 4)).get_concrete_function(
+    reader = make_reader(source)
+
+    def decode_batch(records, ids):
+        batch = reader.look_up({"record": records, "id": ids}, 4)
+        return decode_at_once(reader, batch, SHAPE)
+
+    decode = tf.function(decode_batch).get_concrete_function(
         tf.TensorSpec([3], tf.string), tf.TensorSpec([3], tf.int64)
     )
     types = {op.type for op in decode.graph.get_operations() if op.op_def.is_stateful}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from orbit_runner.datasets import cifar10
-from orbit_runner.errors import DataError
 from tests.support.problems import raises
 
 _TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
@@ -54,15 +53,6 @@ def test_all_missing_files_are_reported(folder, tmp_path):
     assert f"to download the dataset, run `runner data get cifar10 --dir={tmp_path}`" in str(
         caught.value
     )
-
-
-def test_suggested_input_path_loads_the_remaining_files(folder, tmp_path):
-    (folder / _TRAIN[0]).unlink()
-    with pytest.raises(DataError) as caught:
-        cifar10.load(split="train", data_dir=str(tmp_path))
-    paths = str(caught.value).split("input_path: [")[1].rstrip("]").split(", ")
-    source = cifar10.load(split="train", data_dir=str(tmp_path), input_path=paths)
-    np.testing.assert_array_equal(source.arrays["image"], _images(_TRAIN[1:]))
 
 
 @pytest.mark.parametrize(

@@ -169,8 +169,3 @@ def test_splits_with_different_image_sizes_are_rejected(folder):
     (folder / _NAMES["t10k"][0]).write_bytes(_idx(np.zeros((3, 8, 8))))
     with raises("data-mismatch"):
         mnist.load(split="all", data_dir=str(folder))
-
-
-def test_fashion_mnist_directory_suggests_its_download_command():
-    with raises("missing-file"):
-        mnist.load(split="train", data_dir="data/fashion_x")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.distribute import failure_detection, parameter_server
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute import failure_detection, parameter_servers
 from orbit_runner.distribute.cluster.addresses import Liveness
 from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.distribute.failure_detection import failure_detection_scope
@@ -43,7 +44,7 @@ def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _raised(strategy: Any, error: Exception) -> Exception:
-    with pytest.raises(Exception) as caught, failure_detection_scope(strategy):  # noqa: PT011
+    with pytest.raises(Exception) as caught, failure_detection_scope(strategy, RuntimeConfig()):  # noqa: PT011
         raise error
     return caught.value
 
@@ -94,8 +95,9 @@ def test_tensorflow_does_not_log_each_failed_call_to_a_worker(
     file: str, logged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    parameter_server._drop_coordinator_log()
     found, log = list[str](), tf.get_logger()
+    before = log.filters[:]
+    parameter_servers._drop_coordinator_log()
     handler = logging.Handler()
     handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
     log.addHandler(handler)
@@ -104,6 +106,6 @@ def test_tensorflow_does_not_log_each_failed_call_to_a_worker(
         exec(code, {"error": tf.compat.v1.logging.error})
     finally:
         log.removeHandler(handler)
-        log.removeFilter(parameter_server._is_not_of_coordinator)
+        log.filters[:] = before
 
     assert found == (["Worker w failed"] if logged else [])

@@ -80,14 +80,11 @@ def test_strategy_off_returns_the_current_strategy() -> None:
     ],
 )
 def test_all_reduce_algorithm_selects_the_cross_device_ops(name: str, kind: type) -> None:
-    operation = cross_device_ops(name, 3)
-    assert type(operation) is kind
-    if name != "reduction_to_one_device":
-        assert operation._num_packs == 3
+    assert type(cross_device_ops(name)) is kind
 
 
 def test_mirrored_strategy_uses_the_configured_cross_device_ops() -> None:
-    runtime = _runtime(num_virtual_devices=2, all_reduce_alg="hierarchical_copy", num_packs=3)
+    runtime = _runtime(num_virtual_devices=2, all_reduce_alg="hierarchical_copy")
     operation = build_strategy(runtime).extended._cross_device_ops
     assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
 
@@ -142,21 +139,10 @@ def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
 
 
 def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = (
-        "TF_GPU_THREAD_MODE",
-        "TF_GPU_THREAD_COUNT",
-        "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT",
-    )
-    for name in (*names, "TF_CPP_MIN_LOG_LEVEL"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     assert not dict(required_variables(_runtime()))
-    prepare_environment(
-        _runtime(
-            gpu_thread_mode="gpu_private", per_gpu_thread_count=2, batchnorm_spatial_persistent=True
-        )
-    )
-    assert [os.environ[name] for name in names] == ["gpu_private", "2", "1"]
+    prepare_environment(_runtime())
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     prepare_environment(_runtime())
@@ -167,7 +153,7 @@ def test_preparing_the_environment_does_not_import_tensorflow() -> None:
     assert (
         _elsewhere("""
 from orbit_runner.distribute.tf_environment import prepare_environment
-prepare_environment(RuntimeConfig(gpu_thread_mode="global"))
+prepare_environment(RuntimeConfig())
 print(json.dumps(sorted(m for m in sys.modules if m.split(".")[0] in ("tensorflow", "tf_keras"))))
 """)
         == []

@@ -147,7 +147,7 @@ def _send_listener(descriptor: int) -> None:
 
 def _serve_forks(channel: socket.socket) -> None:
     """Forks a run for each request, and answers with its exit code."""
-    from orbit_runner.sweep.trial_process import import_modules, reason_not_to_fork
+    from tests.support.forks import import_modules, reason_not_to_fork
 
     import_modules()
     while True:
@@ -166,16 +166,14 @@ def _serve_forks(channel: socket.socket) -> None:
 
 
 def _run_in_fork(request: Mapping[str, Any], descriptor: int, parent: int) -> NoReturn:
-    from orbit_runner.sweep.trial_process import TrialCommand, run_trial
+    from tests.support.forks import redirect_output, run_in_fork
 
     try:
         log = Path(request["log"])
         os.chdir(log.parent)
         _send_listener(descriptor)
-        command = TrialCommand(
-            arguments=request["arguments"], environ=request["environ"], cores=(), log=log
-        )
-        run_trial(command, parent)
+        redirect_output(log)
+        run_in_fork(request["arguments"], request["environ"], parent)
     except BaseException:
         traceback.print_exc()
     finally:

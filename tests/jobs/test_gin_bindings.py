@@ -38,9 +38,12 @@ scale_b.factor = 3
 scale_by.facter = 4
 scale_by.shift = %UNDEFINED
 scale_by.factor = @scale_bye()
+trainr.train_steps = 5
+create_trainer.trainer_cls = @scale_by
 """
-# The lines of its problems.
-LINES = (2, 3, 5, 4)
+# The lines and codes of its problems.
+LINES = (2, 3, 5, 6, 4, 7)
+CODES = (*["bad-syntax"] * 5, "not-supported")
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def _write(module: str, text: str) -> str:
 def _check_lines(problems: Sequence[Problem], module: str) -> None:
     """Asserts the lines of the problems, and their texts."""
     assert [str(problem.origin) for problem in problems] == [f"{module}.gin:{n}" for n in LINES]
-    check(problems, *[("bad-syntax", "")] * len(LINES))
+    check(problems, *[(code, "") for code in CODES])
 
 
 def test_run_reports_each_invalid_binding_with_its_line(module: str) -> None:

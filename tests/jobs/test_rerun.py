@@ -162,7 +162,7 @@ def test_diverged_run_is_reproduced_exactly(tmp_path: Path) -> None:
     with pytest.raises(Diverged):
         run(config, tmp_path / "a")
     _attempt(tmp_path / "a", "Diverged: …")
-    _equal(config, tmp_path, [4, 8, 10])
+    _equal(config, tmp_path, [4, 8])
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_divergence_of_the_rerun_is_reported(tmp_path: Path) -> None:
     run(_config(), tmp_path / "a")
     done = _again(_config(task__nan_from=10), tmp_path)
     assert done.has_diverged
-    assert done.error_text.startswith("training diverged: step 11 is not finite: the loss is nan")
+    assert done.error_text == "training diverged: the mean loss of steps 11 to 12 is nan"
     found = _parting(tmp_path)
     assert not found.equal
     assert (found.first, found.right, found.last_equal) == (None, None, 8)

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.errors import SettingError
-from orbit_runner.model_garden.provider import from_model_garden
+from orbit_runner.model_garden.loading import from_model_garden
 from orbit_runner.train.error_messages import error_message_scope
 from tests.support.digits import digits_config
 from tests.support.official_photos import SmallPhotoTask, photos
@@ -47,7 +47,6 @@ def test_image_that_the_task_cannot_decode_is_an_error_of_the_data(
 
     assert (caught.value.code, caught.value.path) == ("bad-record", f"task.{section}.input_path")
     assert "an example cannot be read: Inv" in caught.value.reason
-    assert f"task.{section}.decode_jpeg_only: false decodes PNG" in caught.value.reason
 
 
 def test_error_of_a_pipeline_has_its_reason(tmp_path: Path) -> None:

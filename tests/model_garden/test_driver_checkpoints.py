@@ -52,16 +52,6 @@ def _train(runner: Any, params: Any, model_dir: Path, **kwargs: Any) -> float:
     return mock_bias(model)
 
 
-def save_weights(model_dir: Path, name: str = "ckpt-1", **others: Any) -> None:
-    """Saves a model whose bias is 5 the way a user's own script would."""
-    tf_keras.backend.clear_session()
-    model = mock_task.MockTask(mock_task.MockTaskConfig()).build_model()
-    model.variables[1].assign([5.0])
-    model_dir.mkdir()
-    saved = tf.train.Checkpoint(model=model, **others).write(str(model_dir / name))
-    (model_dir / "checkpoint").write_text(f'model_checkpoint_path: "{Path(saved).name}"\n')
-
-
 def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     params = parsed()

@@ -15,10 +15,9 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.model_garden import task_adapter
-from orbit_runner.model_garden.provider import from_model_garden
+from orbit_runner.model_garden.loading import from_model_garden
 from orbit_runner.model_garden.task_adapter import ReplayedDataset, repeatable_draws_scope
-from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.build import build_task
+from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.official_photos import SmallPhotoTask, photos

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from orbit_runner.train.inputs.distribute import leading_size
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineConfig, LineTask, line, trainer_settings
 from tests.support.problems import raises
-from tests.support.toy import Notes, records
+from tests.support.toy import records
 
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 
@@ -193,17 +192,10 @@ class _FiniteTask(LineTask):
         return super().build_inputs(params, input_context).take(self.task_config.size)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("in_one_graph", [True, False])
-def test_training_data_that_runs_out_is_an_error(in_one_graph: bool, tmp_path: Path) -> None:
-    params = _lines({"train_tf_while_loop": in_one_graph}, size=4)
+def test_training_data_that_runs_out_is_an_error(tmp_path: Path) -> None:
+    params = _lines(size=4)
     with raises("empty-data", "task.train_data"):
         run_official(params, tmp_path, mode="train", task_class=_FiniteTask)
-
-
-def test_unknown_activation_error_names_the_setting(tmp_path: Path) -> None:
-    with raises("unknown-name", "task.activation"):
-        run_official(_lines(activation="relo"), tmp_path)
 
 
 def test_an_empty_validation_set_is_an_error(tmp_path: Path) -> None:
@@ -255,15 +247,6 @@ def test_applying_gradients_twice_in_a_step_is_rejected() -> None:
     tap.apply_gradients([(tf.constant(1.0), weight)])
     with raises("not-supported"):
         tap.apply_gradients([(tf.constant(1.0), weight)])
-
-
-@pytest.mark.slow
-def test_evaluation_notes_contain_only_plain_numbers(tmp_path: Path) -> None:
-    notes = Notes()
-    run_official(_lines(gathers=True), tmp_path, notes=notes)
-    ((_, told),) = notes.evaluations
-    assert told["label_sum"] == 69.0
-    assert json.dumps({name: float(value) for name, value in told.items()})
 
 
 class _Several:

@@ -15,7 +15,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.model_garden import catalogue, loading
-from orbit_runner.model_garden.provider import from_model_garden
+from orbit_runner.model_garden.loading import from_model_garden
 from tests.support import registered_examples  # noqa: F401 - registers experiments
 
 IMPORTABLE = [

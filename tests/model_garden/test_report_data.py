@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.reporting.report_data import read_data
-from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
+from orbit_runner.reporting.report_writer import ReportWriter
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
 from tests.support.official_toys import line
@@ -29,7 +29,7 @@ def test_image_classification_has_a_confusion_matrix(
     run, notes = tmp_path / "run", Notes()
     run.mkdir()
     # A report is due after each loop.
-    writer = ReportWriter(run, 0.001, ReportCollector(run))
+    writer = ReportWriter(run, 0.001)
 
     model, logs = run_official(
         params, run, task_class=SmallPhotoTask, callbacks=[writer], notes=notes
@@ -65,7 +65,7 @@ def _values(record: dict[str, object]) -> dict[str, object]:
 
 def test_other_tasks_have_a_batch_and_layers_only(tmp_path: Path) -> None:
     tmp_path.joinpath("run").mkdir()
-    writer = ReportWriter(tmp_path / "run", 0.001, ReportCollector(tmp_path / "run"))
+    writer = ReportWriter(tmp_path / "run", 0.001)
 
     run_official(line(), tmp_path / "run", callbacks=[writer])
 

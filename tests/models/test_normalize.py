@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.normalize import Normalize, normalized_input
+from orbit_runner.models.layers import Normalize, normalized_input
 
 _MEAN = (125.3, 123.0, 113.9)
 _STD = (63.0, 62.1, 66.7)

@@ -4,9 +4,11 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.resnet_cifar import resnet_cifar
+from orbit_runner.models.catalog import nearest_cifar_depths
+from orbit_runner.models.resnet_cifar import PadShortcut, convolution, resnet_cifar
 
 
 def _build(depth: int, version: int, **kwargs) -> tf_keras.Model:
@@ -95,11 +97,15 @@ def test_each_stage_has_the_expected_output_shape(version, last, shape):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("version", [1, 2])
 def test_convolutions_have_no_bias_and_batch_norm_is_fused(version, policy):
-    layers = _build(20, version, batch_norm_momentum=0.8, batch_norm_epsilon=1e-3).layers
+    options = {"batch_norm_momentum": 0.8, "batch_norm_epsilon": 1e-3}
+    layers = _build(20, version, **options).layers
     assert not any(layer.use_bias for layer in layers if isinstance(layer, tf_keras.layers.Conv2D))
     norms = [layer for layer in layers if isinstance(layer, tf_keras.layers.BatchNormalization)]
     assert len(norms) == 19
     assert {(norm.fused, norm.momentum, norm.epsilon) for norm in norms} == {(True, 0.8, 1e-3)}
+    assert not any(norm.synchronized for norm in norms)
+    across = [x for x in _build(20, version, use_sync_bn=True).layers if hasattr(x, "synchronized")]
+    assert [norm.synchronized for norm in across] == [True] * 19
 
 
 @pytest.mark.slow
@@ -156,16 +162,90 @@ def test_networks_deeper_than_the_recursion_limit_build():
     assert sys.getrecursionlimit() == before
 
 
-@pytest.mark.parametrize(("depth", "version"), [(21, 1), (163, 2), (20, 3)])
-def test_unsupported_depth_or_version_is_rejected(depth, version):
-    with pytest.raises(ValueError, match=r"must be"):
+@pytest.mark.parametrize(
+    ("depth", "version", "nearest"),
+    [
+        (8, 1, (8,)),
+        (1202, 1, (1202,)),
+        (11, 2, (11,)),
+        (110, 2, (110,)),
+        (1001, 2, (1001,)),
+        (21, 1, (20, 26)),
+        (111, 2, (110, 119)),
+        (1000, 2, (992, 1001)),
+        (7, 1, (8,)),
+        (0, 2, (11,)),
+        (-4, 1, (8,)),
+    ],
+)
+def test_nearest_valid_depths_are_found(depth, version, nearest):
+    assert nearest_cifar_depths(depth, version) == nearest
+
+
+@pytest.mark.parametrize(
+    ("depth", "version", "message"),
+    [
+        (21, 1, r"`depth` \(21\) must be 6n\+2 with n >= 1 in version 1; nearest: 20 and 26\."),
+        (163, 2, r"`depth` \(163\) must be 9n\+2 with n >= 1 in version 2; nearest: 155 and 164\."),
+        (2, 1, r"`depth` \(2\) must be 6n\+2 .* nearest: 8\."),
+        (20, 3, r"`version` \(3\) must be 1 or 2\."),
+    ],
+)
+def test_unsupported_depth_or_version_is_rejected(depth, version, message):
+    with pytest.raises(ValueError, match=message):
         _build(depth, version)
 
 
-@pytest.mark.parametrize("synchronized", [False, True])
-def test_use_sync_bn_synchronizes_batch_norm(synchronized: bool) -> None:
-    model = resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=8, use_sync_bn=synchronized)
-    norms = [x for x in model.layers if isinstance(x, tf_keras.layers.BatchNormalization)]
+def _features(height: int, width: int, channels: int) -> np.ndarray:
+    shape = (2, height, width, channels)
+    return np.random.default_rng(5).normal(size=shape).astype("float32")
 
-    assert len(norms) == 7
-    assert {norm.synchronized for norm in norms} == {synchronized}
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 5)])
+@pytest.mark.parametrize(("stride", "filters"), [(2, 6), (1, 6), (2, 3), (3, 4)])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_pad_shortcut_matches_numpy(size, stride, filters, jit_compile):
+    x = _features(*size, 3)
+    expected = np.zeros((2, -(-size[0] // stride), -(-size[1] // stride), filters), "float32")
+    expected[..., :3] = x[:, ::stride, ::stride]
+    got = tf.function(PadShortcut(filters, stride), jit_compile=jit_compile)(x)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_pad_shortcut_passes_the_gradient_only_to_the_kept_pixels():
+    x = tf.constant(_features(4, 4, 3))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(PadShortcut(8, 2)(x))
+    expected = np.zeros(x.shape)
+    expected[:, ::2, ::2] = 1
+    np.testing.assert_array_equal(tape.gradient(y, x), expected)
+
+
+def test_pad_shortcut_keeps_the_dtype_and_round_trips_through_its_config(policy):
+    layer = PadShortcut(6, 2, name="shortcut")
+    x = tf.cast(_features(4, 4, 3), policy.compute_dtype)
+    again = PadShortcut.from_config(layer.get_config())
+    assert (again(x).dtype, again.name) == (policy.compute_dtype, "shortcut")
+    np.testing.assert_array_equal(again(x), layer(x))
+    assert layer.variables == []
+
+
+@pytest.mark.parametrize("size", [(8, 8), (7, 5)])
+@pytest.mark.parametrize("kernel_size", [1, 3])
+def test_strided_kernels_are_centered_on_the_pixels_kept_by_the_shortcut(size, kernel_size):
+    inputs = tf_keras.Input((*size, 3))
+    model = tf_keras.Model(inputs, convolution(inputs, 3, kernel_size, "conv", stride=2))
+    kernel = np.zeros((kernel_size, kernel_size, 3, 3), "float32")
+    kernel[kernel_size // 2, kernel_size // 2] = np.eye(3)
+    model.set_weights([kernel])
+    x = _features(*size, 3)
+    np.testing.assert_allclose(model(x), x[:, ::2, ::2], rtol=1e-6)
+
+
+def test_kernels_are_initialized_he_normal_by_fan_in():
+    inputs = tf_keras.Input((4, 4, 32))
+    tf.random.set_seed(1)
+    (kernel,) = tf_keras.Model(inputs, convolution(inputs, 128, 3, "conv")).get_weights()
+    assert np.std(kernel) == pytest.approx(np.sqrt(2 / (3 * 3 * 32)), rel=0.02)
+    assert np.mean(kernel) == pytest.approx(0, abs=1e-3)

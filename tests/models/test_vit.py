@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.models.transformer_sizes import VIT_NAMES
-from orbit_runner.models.vit import vit
+from orbit_runner.models.catalog import VIT_NAMES
+from orbit_runner.models.imagenet import vit
 
 
 def _build(name: str = "vit-ti16", size: int = 32, **options: Any) -> tf_keras.Model:

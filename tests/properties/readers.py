@@ -25,10 +25,8 @@ from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.data.text import parallel_text, token_records
+from orbit_runner.data.text import parallel_text
 from orbit_runner.data.text.lines import count_lines, read_lines
-from orbit_runner.data.text.packed_varints import encode_varint, example_of, feature_of
-from orbit_runner.data.text.record_writer import frame_records
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
 from orbit_runner.data.tfrecord import source as tfrecord
 from orbit_runner.data.tfrecord.example import example_problem
@@ -37,11 +35,12 @@ from orbit_runner.datasets import cifar10, movielens
 from orbit_runner.datasets.mnist import read_idx
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import read_curves, read_last_records
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.tasks.keras.sources import _read_files as read_keras_files
+from tests.support.records import example_of, frame_records
 
 _ROWS = [
     {"size": 1.5, "color": "red", "age": 3, "y": "a"},
@@ -152,15 +151,7 @@ def _read_image_csv(path: Path) -> object:
 
 
 def _image_example(folder: Path) -> list[bytes]:
-    def field(payload: bytes) -> bytes:
-        return b"\x0a" + encode_varint(len(payload)) + payload
-
-    encoded = field(field(_png()))
-    return [example_of({"image/encoded": encoded, "image/class/label": feature_of([3])})]
-
-
-def _token_example(folder: Path) -> list[bytes]:
-    return [example_of({"inputs": feature_of([5, 300, 1]), "targets": feature_of([7, 1])})]
+    return [example_of(image__encoded=[_png()], image__class__label=[3])]
 
 
 def _frame(content: bytes) -> bytes:
@@ -176,12 +167,6 @@ def _read_records(path: Path) -> None:
     for record in records_of(path):
         example_problem(record, _EXPECTED)
     assert source.blocks.records.sum() == source.size
-
-
-def _read_tokens(path: Path) -> object:
-    return token_records.load(
-        input_path=(str(path),), vocab_size=1000, max_length=50, is_training=True
-    )
 
 
 def _read_text(path: Path) -> None:
@@ -258,8 +243,6 @@ READERS = {
     "image_csv": Reader("labels.csv", _image_csv, _read_image_csv),
     "tfrecord": Reader("train-00", _framed(_image_example), _read_records),
     "tf_example": Reader("train-01", _image_example, _read_records, _frame),
-    "token_record": Reader("train-02", _framed(_token_example), _read_tokens),
-    "tokens": Reader("train-03", _token_example, _read_tokens, _frame),
     "text": Reader("train.en", _fixed(_TEXT, gzip.compress(_TEXT)), _read_text),
     "parallel": Reader("val.en", _parallel, _read_parallel),
     "vocabulary": Reader("spm.model", _vocabulary, _read_vocabulary),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.run_directory.code_version import keep_patch, read_code_version
-from tests.support.repository import KEY, LATIN, applied, commit, edit, files_of, git, shown
+from tests.support.repository import LATIN, applied, commit, edit, files_of, git, shown
 
 
 def _stage(root: Path) -> None:
@@ -51,6 +51,10 @@ def _link(root: Path) -> None:
     (root / "notes.txt").symlink_to("pkg/model.py")
 
 
+def _binary(root: Path) -> None:
+    (root / "notes.txt").write_bytes(b"\0\1" * 9)
+
+
 def _intend_to_add(root: Path) -> None:
     (root / "soon.txt").write_text("soon\n")
     git("add", "--intent-to-add", "soon.txt", cwd=root)
@@ -73,7 +77,7 @@ def _configure(root: Path) -> None:
     "change",
     [
         edit, _stage, _rename_in_index, _name_strangely, _end_strangely, _change_modes, _link,
-        _intend_to_add, _configure,
+        _binary, _intend_to_add, _configure,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("folder", ["", "pkg"])
@@ -95,23 +99,6 @@ def test_git_apply_restores_the_uncommitted_changes(
     assert applied(code, repository) == after
     different = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     assert {shown(name) for name in different} == {*(code.changed or ())}
-
-
-def test_empty_file_has_no_lines_in_the_patch(repository: Path) -> None:
-    (repository / "empty.py").touch()
-    git("add", "--all", cwd=repository)
-
-    assert b"@@" not in read_code_version().patch
-
-
-def test_changed_files_are_listed_with_readable_names(repository: Path) -> None:
-    edit(repository)
-    (repository / LATIN).touch()
-    git("add", "--all", cwd=repository)
-
-    code = read_code_version()
-
-    assert {*(code.changed or ())} == {"notes.txt", "pkg/model.py", "caf\\xe9.py"}
 
 
 def test_clean_repository_has_no_patch(repository: Path, tmp_path: Path) -> None:
@@ -144,65 +131,6 @@ def test_committed_files_of_the_run_directory_are_not_in_the_patch(repository: P
 
     assert read_code_version(Path("runs/a")).changed == {}
     assert [*(read_code_version(Path("runs/b")).changed or ())] == ["runs/a/config.yaml"]
-
-
-def test_run_directory_may_be_the_root_of_the_repository(repository: Path) -> None:
-    edit(repository)
-
-    assert {*(read_code_version(Path()).changed or ())} == {"notes.txt", "pkg/model.py"}
-
-
-def _large(root: Path) -> None:
-    (root / "notes.txt").write_text("x\n" * 200_000)
-
-
-def _binary(root: Path) -> None:
-    (root / "notes.txt").write_bytes(b"\0\1")
-
-
-def _private_key(root: Path) -> None:
-    (root / "notes.txt").write_text(KEY)
-
-
-def _environment(root: Path) -> None:
-    (root / ".env").write_text("PASSWORD=x\n")
-    git("add", "--force", ".env", cwd=root)
-
-
-def _nested_repository(root: Path) -> None:
-    git("init", "-q", "sub", cwd=root)
-    (root / "sub/a.txt").touch()
-    commit(root / "sub")
-    git("add", "sub", cwd=root)
-
-
-_NO_TEXT = "a submodule, or a binary or large file"
-_SECRET = "which may contain a secret"
-
-
-@pytest.mark.parametrize(
-    ("change", "name", "reason"),
-    [
-        (_large, "notes.txt", _NO_TEXT),
-        (_binary, "notes.txt", _NO_TEXT),
-        (_private_key, "notes.txt", _SECRET),
-        (_environment, ".env", _SECRET),
-        (_nested_repository, "sub", _NO_TEXT),
-    ],
-)
-def test_file_that_is_not_in_the_patch_is_a_note(
-    change: Callable[[Path], None], name: str, reason: str, repository: Path
-) -> None:
-    change(repository)
-    (repository / "pkg/model.py").write_text("depth = 2\n")
-
-    code = read_code_version()
-
-    assert code.notes == (f"not in the patch: {name}, {reason}",)
-    assert {*(code.changed or ())} == {name, "pkg/model.py"}
-    found = applied(code, repository)
-    assert found["pkg/model.py"] == (b"depth = 2\n", False)
-    assert found.keys() == {"notes.txt", "pkg/model.py"}
 
 
 def test_there_is_no_patch_of_more_than_one_mebibyte(repository: Path) -> None:

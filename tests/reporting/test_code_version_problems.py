@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -154,17 +153,6 @@ def test_differences_name_the_revision_and_the_files(repository: Path) -> None:
     ]
 
 
-def test_differences_name_at_most_five_files(repository: Path) -> None:
-    before = read_code_version()
-    for number in range(7):
-        (repository / f"{number}.py").touch()
-    git("add", "--all", cwd=repository)
-
-    assert [*code_differences([_trained(before)], 20, read_code_version())] == [
-        "uncommitted changes of the code: 0.py, 1.py, 2.py, 3.py, 4.py and 2 more"
-    ]
-
-
 A, B, C = (CodeVersion(revision=letter * 40, changed={}) for letter in "abc")
 NOWHERE = CodeVersion(notes=("not in a git repository",))
 
@@ -198,10 +186,3 @@ def test_differences_from_the_start_that_reached_the_checkpoint(
     attempts: list[dict[str, Any]], now: CodeVersion, expected: list[str]
 ) -> None:
     assert [*code_differences(attempts, 20, now)] == expected
-
-
-def test_module_does_not_import_tensorflow() -> None:
-    module = "orbit_runner.run_directory.code_version"
-    code = f"import sys, {module}; assert 'tensorflow' not in sys.modules"
-
-    subprocess.run([sys.executable, "-c", code], check=True)

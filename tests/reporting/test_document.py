@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import re
 
-import numpy as np
-import pytest
-
-from orbit_runner.inspection.picture_sheet import encode_png
 from orbit_runner.reporting.document import (
     Best,
     Chart,
@@ -109,20 +104,6 @@ def test_chart_over_places_and_pictures_are_only_in_a_page() -> None:
     assert "<figure>" in parts_html(parts)
 
 
-@pytest.mark.parametrize(
-    ("height", "width", "is_enlarged"),
-    [(8, 8, True), (63, 63, True), (64, 8, False), (8, 64, False)],
-)
-def test_small_pictures_are_enlarged_without_smoothing(
-    height: int, width: int, is_enlarged: bool
-) -> None:
-    png = base64.b64encode(encode_png(np.zeros((height, width, 1), np.uint8))).decode()
-
-    html = parts_html([Pictures([Picture(png, "a digit")])])
-
-    assert ("<img class=small" in html) == is_enlarged
-
-
 def test_cells_are_escaped_unless_they_are_markup() -> None:
     html = parts_html([Table([("a_b", "<i>", Markup("<b>x</b>"))])])
 
@@ -154,54 +135,3 @@ def test_best_value_of_a_row_is_marked() -> None:
 
     assert "<td>0.8</td><td><b class=good>0.9 (+0.1)</b></td>" in parts_html([table])
     assert _lines(table, width=80)[1].split("  ")[-1].strip() == "0.9 (+0.1) *"
-
-
-def test_names_are_not_capitalized() -> None:
-    html = page("x", [Section(title, [Text("y")]) for title in ("top_5_accuracy", "best.f1", "a")])
-
-    assert re.findall("<h2>(.*?)</h2>", html) == ["top_5_accuracy", "best.f1", "A"]
-
-
-def test_constant_in_a_terminal_has_an_axis_from_zero() -> None:
-    lines = _lines(Chart("accuracy", [Series("a", {1: 1.0, 2: 1.0})]), width=80)
-
-    assert lines[1].split()[:2] == ["1", "│a"]
-    assert lines[10].split() == ["0", "│"]
-
-
-def test_long_path_shows_its_end_and_has_a_title() -> None:
-    path = f"/home/user/{'directory/' * 5}data/table.csv, row 3"
-    html = parts_html([Table([(path, "a"), ("data/table.csv, row 3", "b")])])
-
-    assert f'<th scope=row class=long title="{path}">…/data/<wbr>table.<wbr>csv' in html
-    assert html.count("title=") == 1
-
-
-def test_cells_of_rows_with_sentences_have_their_titles_for_phones() -> None:
-    rows = [("a.csv", "0.9", "a long text")]
-    html = parts_html([Table(rows, ("place", "<p>", "text"), sentences=True)])
-
-    assert '<td data-title="&lt;p&gt;">0.9</td><td data-title="text">a long text</td>' in html
-    assert "data-title" not in parts_html([Table(rows, ("place", "<p>", "text"))])
-
-
-def test_long_names_in_cells_may_be_broken_and_short_ones_are_not() -> None:
-    html = parts_html([Table([("a", "2026-11-28 1.5 steps/s task.model.optimizer_config.rate")])])
-
-    assert " 1.5 steps/s task.<wbr>model.<wbr>optimizer_<wbr>config" in html
-
-
-def test_lines_are_not_broken_inside_a_flag_or_a_date() -> None:
-    command = "runner --model_dir=runs/a --task.model.optimizer_config.name=<b>"
-    flags = (
-        "runner <span class=whole>--model_dir</span>=runs/a "
-        "<span class=whole>--task</span>.model.<wbr>optimizer_<wbr>config.<wbr>name=&lt;b&gt;"
-    )
-
-    assert f"<pre class=command>{flags}\na--b</pre>" in parts_html(
-        [Text(f"{command}\na--b", "code")]
-    )
-    assert f"<td>{flags}</td>" in parts_html([Table([("name", command)])])
-    assert "<td><span class=whole>2026-11-28</span>T09:38:38" in parts_html(
-        [Table([("started", "2026-11-28T09:38:38+0000")])]
-    )

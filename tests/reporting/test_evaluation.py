@@ -104,15 +104,3 @@ def test_a_matrix_of_many_classes_is_left_out_of_a_terminal() -> None:
 
     assert "confusion matrix" in titles
     assert "label ↓ prediction →" not in "\n".join(section_lines(evaluation_sections(evaluation)))
-
-
-def test_rows_after_the_first_ten_are_folded_in_a_page() -> None:
-    rows = [(f"a.csv, row {n}", "1.5") for n in range(12)]
-    html = parts_html(evaluation_parts(EvaluationData(head=("place", "loss"), rows=rows)))
-
-    shown, _, folded = html.partition("<details><summary>2 more</summary>")
-    assert [text.count("</th><td") for text in (shown, folded)] == [10, 2]
-    assert folded.count("<thead>") == 1
-    assert "<details" not in parts_html(
-        evaluation_parts(EvaluationData(head=("place", "loss"), rows=rows[:10]))
-    )

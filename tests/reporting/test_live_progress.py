@@ -53,26 +53,19 @@ def _plain(view: View, width: int) -> list[str]:
 
 _EXPECTED = {
     140: [
-        "resnet_cifar · train_and_eval" + 78 * " " + "runs/resnet_cifar/20261123-101500",
-        f"training  {'━' * 17}{'─' * 70}  step 12,400/64,000  epoch 31.7/163.8  19%",
-        "loss 0.4213  ███▇▇▇▇▆▆▆▆▅▅▅▅▄▄▄▄▃▃▃▃▂▂▂▂▁▁▁  accuracy 0.8561  learning rate 0.1",
-        "45.2 steps/s  5,786 examples/s  4:34 elapsed  19:01 left",
-        "evaluation  step 12,000  accuracy 0.8423  top 5 accuracy 0.9900  loss 0.5120  "
-        "best accuracy 0.8431 at step 11,200",
-    ],
-    80: [
-        "resnet_cifar · train_and_eval" + 18 * " " + "runs/resnet_cifar/20261123-101500",
-        f"training  {'━' * 5}{'─' * 22}  step 12,400/64,000  epoch 31.7/163.8  19%",
-        "loss 0.4213  █▇▆▆▅▄▃▂▁▁  accuracy 0.8561  learning rate 0.1",
-        "45.2 steps/s  5,786 examples/s  4:34 elapsed  19:01 left",
-        "evaluation  step 12,000  accuracy 0.8423  best 0.8431 at step 11,200",
+        "resnet_cifar · train_and_eval  runs/resnet_cifar/20261123-101500",
+        f"training  {'━' * 7}{'─' * 28}  step 12,400/64,000  19%  epoch 31.7/163.8",
+        "loss 0.4213  accuracy 0.8561  ██▇▇▆▆▆▅▅▅▄▄▃▃▃▂▂▂▁▁  learning rate 0.1",
+        "45.2 steps/s  19:01 left  4:34 elapsed  5,786 examples/s",
+        "evaluation at step 12,000  best accuracy 0.8431 at step 11,200  loss 0.5120  "
+        "accuracy 0.8423  top 5 accuracy 0.9900",
     ],
     40: [
-        "resnet_cifar · train_and_eval",
-        "training  ━━────────  step 12,400/64,000",
-        "loss 0.4213  accuracy 0.8561",
-        "45.2 steps/s  4:34 elapsed  19:01 left",
-        "evaluation  step 12,000  accuracy 0.8423",
+        "resnet_cifar · train_and_eval  runs/res…",
+        "training  ━━────────  step 12,400/64,00…",
+        "loss 0.4213  accuracy 0.8561  ██▇▇▆▆▆▅▅…",
+        "45.2 steps/s  19:01 left  4:34 elapsed …",
+        "evaluation at step 12,000  best accurac…",
     ],
 }
 
@@ -105,14 +98,12 @@ def test_lines_fit_any_width(phase: str, detail: str, make_run: MakeRun) -> None
 def test_before_training_a_spinner_and_the_time_of_the_phase_are_shown() -> None:
     view = View(History(), "digits · train", "a", phase="importing tensorflow", since=10.0)
     assert [line.plain for line in lines(view, 40, 73.2)][1] == "⠦ importing tensorflow  1:03"
-    view.ascii = True
-    assert [line.plain for line in lines(view, 40, 73.2)][1] == "- importing tensorflow  1:03"
 
 
 def test_download_has_a_bar_and_its_detail() -> None:
     view = View(History(), phase="downloading a.bin", detail="3 MB of 4 MB", fraction=0.75)
     (line,) = lines(view, 60, 5.0)
-    assert line.plain == "⠴ downloading a.bin  0:05  ━━━━━━━━━━━━━━─────  3 MB of 4 MB"
+    assert line.plain == "⠴ downloading a.bin  0:05  ━━━━━━━━━━━────  3 MB of 4 MB"
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.1, "training  ━"), (2.0, "⠋ saving  0:02  ━")])
@@ -126,7 +117,7 @@ def test_phase_during_training_is_shown_only_if_it_lasts(
 _PROGRAM = """
 import sys, time
 from tests.reporting.conftest import run_of
-from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.utils.log import note
 
 run, progress = run_of(step=12_400), make_progress(title="a title", place="a/place")
@@ -144,9 +135,7 @@ with progress.shown_scope():
 _SHOWN_AGAIN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
 
 
-def _terminal_output(
-    end: str, *, columns: int = 80, narrower: int = 0, **environment: str
-) -> tuple[str, str, int]:
+def _terminal_output(end: str, *, columns: int = 80, **environment: str) -> tuple[str, str, int]:
     """Runs the program in a pseudo-terminal; returns its stderr, its stdout and its exit code."""
     leader, follower = pty.openpty()
     _resize(leader, columns)
@@ -160,9 +149,6 @@ def _terminal_output(
     os.close(follower)
     # A frame may have been drawn before all values of the loop were stored.
     shown = _read(leader, lambda text: re.search("ready.*loss 0.4213.*left", text, re.DOTALL))
-    if narrower:
-        _resize(leader, narrower)
-        shown += _read(leader, lambda text: "left" in text)
     assert process.stdin is not None
     process.stdin.write(b"\n")
     process.stdin.close()
@@ -225,12 +211,3 @@ def test_no_color_is_respected() -> None:
     shown, _, _ = _terminal_output("pass", NO_COLOR="1")
     assert "step 12,400" in shown
     assert "\x1b[36m" not in shown
-
-
-@pytest.mark.slow
-def test_narrower_terminal_erases_the_rows_that_it_wrapped() -> None:
-    up = "\x1b[1A\x1b[2K"
-    shown, _, _ = _terminal_output("pass", columns=80, narrower=40)
-    # Four lines, of which three take two rows of 40 columns.
-    assert shown.count(f"\r\x1b[2K{up * 3}\r\x1b[2K{up * 3}\x1b[1ma title") == 1
-    assert "epoch" not in shown[shown.rindex("a title") :]

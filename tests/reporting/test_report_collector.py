@@ -20,7 +20,7 @@ from orbit_runner.reporting.report_data import (
     ReportData,
     read_data,
 )
-from orbit_runner.reporting.report_writer import ReportCollector
+from orbit_runner.reporting.report_writer import ReportWriter
 
 _EQUAL = ("--train_steps=40", "--trainer.validation_interval=10", "--runtime.intra_op_threads=0")
 
@@ -134,14 +134,14 @@ def test_failure_is_one_warning_and_training_continues(
     def fail(*args: Any) -> None:
         raise ValueError("the\nmodel")
 
-    collector = ReportCollector(tmp_path)
+    collector = ReportWriter(tmp_path, 1e12)
     for name in ("collect_inputs", "collect_evaluation"):
         monkeypatch.setattr(collection, name, fail)
     run = _Run(tmp_path)
     with caplog.at_level(logging.INFO, logger="orbit_runner"):
         collector.on_run_begin(run)
         collector.on_evaluate(run, {})
-        collector.collect_inputs(run)
+        collector.on_train_end(run)
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == "warning: the report has no examples of this run: the"
     assert read_data(tmp_path) == ReportData()
@@ -172,7 +172,7 @@ class _Clock:
 def test_examples_take_at_most_a_200th_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, collector, run = _Clock(monkeypatch, 2.0), ReportCollector(tmp_path), _Run(tmp_path)
+    clock, collector, run = _Clock(monkeypatch, 2.0), ReportWriter(tmp_path, 1e12), _Run(tmp_path)
     run.step = 1
     collector.on_run_begin(run)
     # The time since the previous event, and how often examples have been collected by then.
@@ -190,7 +190,7 @@ def test_examples_take_at_most_a_200th_of_the_time(
 def test_early_stop_makes_an_evaluation_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, collector, run = _Clock(monkeypatch, 0.1), ReportCollector(tmp_path), _Run(tmp_path)
+    clock, collector, run = _Clock(monkeypatch, 0.1), ReportWriter(tmp_path, 1e12), _Run(tmp_path)
     run.step, run.reason = 1, "no better"
     collector.on_run_begin(run)
     collector.on_evaluate(run, {})
@@ -202,7 +202,7 @@ def test_removed_run_directory_is_not_created_again(
 ) -> None:
     _Clock(monkeypatch, 0.1)
     path = tmp_path / "gone"
-    collector = ReportCollector(path)
+    collector = ReportWriter(path, 1e12)
     collector.on_run_begin(_Run(path))
     collector.on_evaluate(_Run(path), {})
     assert not path.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from orbit_runner.reporting.report import input_parts, model_parts
 from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData, write_data
 from orbit_runner.step.results import LayerRow
 from tests.reporting.test_report_data import EVALUATION, INPUTS, MODEL
-from tests.support.run_directories import write_best, write_run
+from tests.support.run_directories import write_run
 
 _LARGE = "iVBORw0KGgoAAAANSUhEUgAAAGAAAABgCAIAAABt+uBvAAAA"
 
@@ -73,12 +72,6 @@ def test_picture_has_its_caption_as_text() -> None:
     assert "<figcaption>&lt;3&gt; → 5 0.98<br>example 7</figcaption>" in html
     assert "class=small" in html  # 8 pixels a side
     assert "class=small" not in picture_grid([Picture(_LARGE)])  # 96 pixels a side
-
-
-def test_caption_with_a_path_breaks_between_its_words() -> None:
-    html = picture_grid([Picture(EVALUATION.pictures[0].png, "photos/images.csv, row 12")])
-
-    assert "<figcaption>photos/<wbr>images.<wbr>csv, row 12</figcaption>" in html
 
 
 def test_contents_show_what_was_collected() -> None:
@@ -164,51 +157,3 @@ def test_large_class_number_needs_no_memory() -> None:
     assert "labels and predictions of 1,000,000,000,000,001 classes" in html
     assert "cat</th><td>1000000000000000</td>" in html
     assert len(html) < 3000
-
-
-def test_charts_name_units_and_those_of_the_machine_are_folded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run = write_run(tmp_path / "a", accuracies={100: 0.5, 200: 0.9, 300: 0.8})
-    write_best(run, 200, accuracy=0.9)
-    values = {
-        "tflops_per_second": 0.03,
-        "system/memory_gib": 0.6,
-        "system/cpu_percent": 130,
-        "system/machine_memory_percent": 2.7,
-        "watch/gradient_norm": 1.5,
-    }
-    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"step": 300, "split": "train", "training_loss": 0.5, **values}))
-
-    assert main(["report", "a"]) == 0
-
-    html = (run / "report.html").read_text(encoding="utf-8")
-    curves, _, rest = html.partition("<h2>Curves</h2>")[2].partition("<details>")
-    folded = rest.partition("</details>")[0]
-    assert re.findall("<figcaption>(.*?)</figcaption>", curves) == [
-        *("loss", "accuracy", "gradient norm"),
-    ]
-    assert re.findall("<summary>(.*?)</summary>", folded) == ["Speed and machine"]
-    assert re.findall("<figcaption>(.*?)</figcaption>", folded) == [
-        *("speed, steps/s", "computation, TFLOP/s", "memory, GiB", "processor, % of a core"),
-        "memory of the machine, % in use",
-    ]
-    assert html.count("<span class=ring>best 0.9 at step 200</span>") == 1
-
-
-def test_evaluation_shows_the_mistakes_before_classes_and_calibration() -> None:
-    html = parts_html(evaluation_parts(EVALUATION))
-
-    headings = re.findall("<h3>(.*?)</h3>", html)
-    assert headings[:4] == ["Confusion matrix", "Errors", "Worst mistakes", "Classes"]
-
-
-@pytest.mark.parametrize(("count", "text"), [(1999, "99.9%"), (2000, "100%"), (3, "0.1%")])
-def test_share_of_the_matrix_is_100_percent_only_if_it_is_whole(count: int, text: str) -> None:
-    counts = {(0, 0): count, (0, 1): 2000 - count, (1, 1): 1}
-    html = confusion_matrix({pair: n for pair, n in counts.items() if n}, [])
-
-    first = re.findall("<td class=sum>(.*?)</td>", html)[0]
-    assert first == text

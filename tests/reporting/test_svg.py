@@ -1,6 +1,5 @@
 """Charts as SVG: scales, ticks, gaps, and the reduction of long curves."""
 
-import colorsys
 import itertools
 import math
 import re
@@ -13,11 +12,8 @@ from orbit_runner.reporting import svg
 from orbit_runner.reporting.document import Chart, Series
 from orbit_runner.reporting.svg import (
     COLORS,
-    DARK_COLORS,
     LETTER,
-    LIGHT_COLORS,
     NARROW,
-    draw_charts,
     format_tick,
     is_logarithmic,
 )
@@ -155,18 +151,6 @@ def test_quiet_lines_have_no_dots_and_no_legend() -> None:
     assert "class=legend" not in line_chart("accuracy", quiet)
 
 
-def test_quiet_line_of_one_value_is_a_dot() -> None:
-    lines = [Series("stopped", {1: 1.0, 2: math.nan}, quiet=True), Series("loud", {1: 1, 3: 3})]
-    (dot,) = [
-        circle
-        for circle in _svg(line_chart("accuracy", lines)).iter("circle")
-        if circle.attrib.get("class") == "quiet"
-    ]
-
-    assert dot.attrib["cx"] == "0%"
-    assert [title.text for title in dot] == ["stopped"]
-
-
 def test_named_places_replace_the_steps() -> None:
     html = svg.line_chart(Chart("accuracy", [Series("mean", {0: 0.5, 1: 0.75})], places="AB"))
     labels = [text.text for text in _svg(html).iter("text") if text.attrib["class"] == "mid"]
@@ -188,18 +172,6 @@ def _labels(html: str, axis: str) -> list[tuple[float, str]]:
     return labels
 
 
-@pytest.mark.parametrize(("value", "top"), [(1.0, 1.0), (0.0, 1.0), (25_000.0, 25_000.0)])
-def test_axis_of_a_constant_begins_at_zero(value: float, top: float) -> None:
-    html = line_chart("accuracy", [Series("a", {1: value, 2: value * (1 + 1e-8)})])
-    y_by_label = {label: y for y, label in _labels(html, "y")}
-    (line,) = _lines(html)
-    (_, y), _ = _positions(line)
-    assert y_by_label["0"] == pytest.approx(221.6, abs=0.1)
-    # The first place is that of the line, 4 pixels below its label's base line.
-    assert y_by_label[format_tick(value)] == pytest.approx(y + 4, abs=0.1)
-    assert y_by_label[format_tick(top)] < 20
-
-
 @pytest.mark.parametrize(("low", "high"), [(25_000.1, 25_000.5), (0.99941, 0.99949), (9e6, 1e7)])
 def test_labels_of_close_values_differ_and_are_exact(low: float, high: float) -> None:
     html = line_chart("x", [Series("a", {0: low, 1: high})])
@@ -215,26 +187,6 @@ def test_labels_of_close_values_differ_and_are_exact(low: float, high: float) ->
     left = re.search(r"padding-left:(\d+)px", html)
     room = float(left[1]) if left else 46
     assert max(len(label) for _, label in labels) * LETTER <= room
-
-
-@pytest.mark.parametrize(
-    ("first", "last"), [(0, 9), (0, 899), (0, 12_345), (0, 123_456_789), (1_000_000, 1_000_600)]
-)
-def test_labels_of_steps_do_not_overlap_on_a_phone(first: int, last: int) -> None:
-    labels = _labels(line_chart("x", [Series("a", {first: 1.0, last: 2.0})]), "x")
-    assert len(labels) >= 2
-    for (x, label), (after, _) in itertools.pairwise(labels):
-        assert x + len(label) * LETTER < after
-    assert labels[-1][0] + len(labels[-1][1]) * LETTER <= NARROW + 14
-
-
-def test_texts_are_not_scaled() -> None:
-    html = line_chart("x", [Series("a", {0: 1.0, 100: 2.0}), Series("b", {0: 1.0})])
-    drawing = _svg(html)
-    scaled = [part for part in drawing.iter("svg") if "viewBox" in part.attrib]
-    assert len(scaled) == 1
-    assert [*scaled[0].iter("path")] != []
-    assert [*scaled[0].iter("text"), *scaled[0].iter("circle")] == []
 
 
 @pytest.mark.parametrize("count", [18, 5000])
@@ -267,44 +219,3 @@ def test_best_value_has_a_ring_and_a_key() -> None:
     assert "<span class=ring>best 0.9944 at step 200</span>" in html
     unknown = line_chart("accuracy", [Series("validation", points, 1, best=150)])
     assert "ring" not in unknown
-
-
-def test_no_series_has_the_color_of_errors() -> None:
-    for variables in (LIGHT_COLORS, DARK_COLORS):
-        colors = dict(re.findall(r"--(\w+):(#\w{6});", variables))
-        hues = {}
-        for name, color in colors.items():
-            channels = [int(color[n : n + 2], 16) / 255 for n in (1, 3, 5)]
-            hues[name], _, saturation = colorsys.rgb_to_hls(*channels)
-            if saturation < 0.1 or not re.fullmatch("bad|c[0-9]", name):
-                del hues[name]
-        for name, hue in hues.items():
-            distance = abs(hue - hues["bad"])
-            assert name == "bad" or 0.07 < distance < 0.93, name
-
-
-def test_keys_of_dashed_series_are_dashed() -> None:
-    series = [Series(f"run {n}", {1: 1.0, 2: 2.0}, n) for n in range(COLORS + 1)]
-    html = line_chart("x", series)
-    assert '<span class="key c0">run 0</span>' in html
-    assert f'<span class="key c0 d1">run {COLORS}</span>' in html
-
-
-def test_legend_of_an_image_is_within_it() -> None:
-    series = [Series(f"resnet/block_{n}/conv2d", {1: 1.0, 2: 2.0}, n) for n in range(9)]
-    image = ET.fromstring(draw_charts([Chart("update", series), Chart("loss", series[:1])]))
-    width, height = (float(image.attrib[name]) for name in ("width", "height"))
-    (first, second) = [part for part in image if part.tag.endswith("}g")]
-    shift = float(second.attrib["transform"].split("(")[1].split(",")[0])
-    texts = [part for part in first.iter() if (part.text or "").startswith("resnet")]
-    assert len(texts) == 9
-    ends = [float(text.attrib["x"]) + len(text.text or "") * LETTER for text in texts]
-    assert max(ends) + 56 <= shift <= width
-    assert max(float(text.attrib["y"]) for text in texts) + 44 <= height
-
-
-def test_label_at_the_right_end_is_below_its_place_if_it_fits() -> None:
-    short = line_chart("x", [Series("a", {0: 1.0, 5: 2.0})])
-    assert 'x="100%" class="mid"' in short
-    long = line_chart("x", [Series("a", {0: 1.0, 500_000: 2.0})])
-    assert 'x="100%" dx="14" class="end"' in long

@@ -4,37 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.latest_checkpoint import current_damage, newest_step_of_run
-from orbit_runner.checkpoint.record import CheckpointRecord, read_record, sha256_of
 from orbit_runner.data.fingerprint import describe_files
-from orbit_runner.jobs.finetune import newest_checkpoint
-from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import read_branch
-from orbit_runner.run_directory.config import written_settings
-from orbit_runner.run_directory.config_values import read_setting, read_settings
-from orbit_runner.run_directory.data_record import DataRecord, has_record
+from orbit_runner.run_directory.config import read_setting, read_settings
+from orbit_runner.run_directory.data_record import DataRecord
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import (
     read_curves,
-    read_last_records,
+    read_divergence,
     read_recoveries,
-    read_skipped_steps,
 )
-from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.sweep.results import read_results
-from orbit_runner.utils.files import cut_records, recorded_steps, repair_records
+from orbit_runner.utils.files import cut_records, read_lines, repair_records
 from orbit_runner.utils.log import PlainMessages, log_scope
-from tests.support.damage import change_record
-from tests.support.problems import raises
 
 DEEP = '{"step": 1, "split": "train", "skipped": ' + "[" * 100_000 + "]" * 100_000 + "}"
 LINES = [
@@ -61,9 +49,9 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("\n".join(LINES) + "\n")
     assert read_curves(path)[("train", "loss")][5] == 0.5
-    assert read_skipped_steps(path) == ()
+    assert read_divergence(path) is None
     assert read_recoveries(path) == [(1, 0)]
-    assert {step for step, _ in recorded_steps(path)} == {3, 4, 5}
+    assert {record["step"] for record in read_lines(path)} == {3, 4, 5}
     assert [*read_history(tmp_path).losses] == []
     assert read_summary(tmp_path).metrics["loss"] == 0.5
     repair_records(path, lambda note: None)
@@ -75,16 +63,6 @@ def test_lines_with_hostile_values_are_left_out(tmp_path: Path) -> None:
 def test_losses_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LOSSES) + "\n")
     assert read_history(tmp_path).losses == {1: None, 4: 0.5}
-
-
-@pytest.mark.parametrize("text", [DEEP, '{"attempts": [{"argv": 5, "mode": [], "step": "x"}]}'])
-def test_hostile_record_of_starts_is_not_an_error(text: str, tmp_path: Path) -> None:
-    for name in ("run.json", "data.json"):
-        (tmp_path / name).write_text(text)
-    history = read_history(tmp_path)
-    assert (history.mode, history.ends, history.is_overridden) == ("train_and_eval", [], False)
-    assert not has_record(tmp_path)
-    assert read_summary(tmp_path).status == "lost"
 
 
 @pytest.mark.parametrize(
@@ -107,32 +85,6 @@ def test_branch_with_values_that_cannot_be_read_is_none(
     read_summary(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"step": "5"}, {"weights": 5}, {"files": {"a": {"bytes": "1", "sha256": ""}}}, {"files": []}],
-)
-def test_checkpoint_record_with_other_types_is_a_value_error(
-    change: dict[str, Any], tmp_path: Path
-) -> None:
-    path = tmp_path / "ckpt-5.json"
-    CheckpointRecord(step=5, weights="", state="").write(path)
-    assert read_record(path).step == 5
-    change_record(path, **change)
-    with pytest.raises(ValueError, match="not a checkpoint record"):
-        read_record(path)
-
-
-def test_aliases_in_a_config_of_a_run_are_bounded(tmp_path: Path) -> None:
-    lines = ["a0: &a0 {x: 1}"]
-    lines += [
-        f"a{n}: &a{n} {{{', '.join(f'k{i}: *a{n - 1}' for i in range(10))}}}" for n in range(1, 10)
-    ]
-    (tmp_path / "config.yaml").write_text("\n".join(lines) + "\n")
-    assert len(read_settings(tmp_path)) == 20_000
-    (tmp_path / "config.yaml").write_text("a: &a {b: *a}\n")
-    assert read_settings(tmp_path) == {}
-
-
 @pytest.mark.parametrize("value", ['!!int ""', "!!timestamp x", "!!bool x", "!!int x"])
 def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
     value: str, tmp_path: Path
@@ -140,67 +92,6 @@ def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
     (tmp_path / "config.yaml").write_text(f"name: {value}\n")
     assert read_settings(tmp_path) == {}
     assert read_setting(tmp_path, "name") is None
-
-
-@pytest.mark.parametrize("text", [DEEP, "{}", "5", '{"best": 0, "trials": [{}]}'])
-def test_results_of_a_sweep_that_cannot_be_read_are_named(text: str, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text(text)
-    with raises("unreadable-file"):
-        read_results(tmp_path)
-
-
-def _read_everything(run: Path) -> None:
-    """Calls all functions that read the files of a run; none of them raises an error."""
-    metrics, checkpoints = run / "metrics.jsonl", CheckpointFolder(run / "checkpoints")
-    assert read_curves(metrics) == {}
-    assert read_last_records(metrics) == {}
-    assert recorded_steps(metrics) == set()
-    assert read_skipped_steps(metrics) == ()
-    assert read_recoveries(metrics) == [(1, 0)]
-    assert read_history(run).ends == []
-    assert read_summary(run).metrics == {}
-    assert read_branch(run) is None
-    assert not has_record(run)
-    assert checkpoints.listed_steps() == []
-    assert newest_step_of_run(checkpoints) is None
-    assert current_damage(checkpoints, 5) is not None
-    assert read_settings(run) == {}
-    assert written_settings(run) is None
-    assert newest_checkpoint(run) is None
-    assert read_holder(run) is None
-    with raises("unreadable-file"):
-        read_results(run)
-    with raises("not-writable", "--model_dir"):
-        RunLock(run).acquire()
-    with pytest.raises(OSError, match="is a named pipe"):
-        sha256_of(run / "checkpoints" / "ckpt-5.json")
-
-
-def test_named_pipe_in_place_of_a_file_of_a_run_does_not_stop_a_reader(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    files = ("config.yaml", "metrics.jsonl", "run.json", "data.json", "branch.json", "checkpoint")
-    names = (*files, ".lock", "sweep.json", "checkpoints/checkpoint", "checkpoints/ckpt-5.json")
-    for name in names:
-        os.mkfifo(tmp_path / name)
-    read = list[bool]()
-    reader = threading.Thread(
-        target=lambda: read.append(_read_everything(tmp_path) is None), daemon=True
-    )
-    reader.start()
-    reader.join(120)  # A reader that waits for a writer waits forever.
-    assert read == [True]
-
-
-def test_named_pipes_are_set_aside_when_a_run_starts(tmp_path: Path) -> None:
-    metrics, starts, notes = tmp_path / "metrics.jsonl", tmp_path / "run.json", list[str]()
-    for path in (metrics, starts):
-        os.mkfifo(path)
-    repair_records(metrics, notes.append)
-    RunRecord(starts, ["runner"], "train", 1, notes.append).finish("done")
-    for path, note in zip((metrics, starts), notes, strict=True):
-        assert f"{path} cannot be read (is a named pipe, expected a file); moved to" in note
-        assert path.with_name(f"{path.name}.damaged").is_fifo()
-    assert json.loads(starts.read_text())["attempts"][0]["outcome"] == "done"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Curves, recoveries from divergence and skipped steps, as recorded in `metrics.jsonl`."""
+"""Curves, divergence and recoveries from it, as recorded in `metrics.jsonl`."""
 
 import json
 import math
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.run_directory.metric_records import (
+    Divergence,
     read_curves,
+    read_divergence,
     read_recoveries,
-    read_skipped_steps,
     recoveries_of,
 )
 
@@ -90,17 +91,17 @@ def test_run_without_records_has_no_recoveries(tmp_path: Path) -> None:
     assert read_recoveries(tmp_path / "metrics.jsonl") == [(1, 0)]
 
 
-@pytest.mark.parametrize("lists", [[], [[7]], [[7], [7, 9]], [[7], [], [7, 8]], [[7, 9], []]])
-def test_last_event_counts(lists: list[list[int]], tmp_path: Path) -> None:
+def test_last_divergence_is_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    lines = [{"step": 5, "split": "train", "training_loss": 1.0}]
-    for steps in lists:
-        lines.append({"step": 5, "split": "event", "event": "skipped", "skipped": steps})
-        lines.append({"step": 5, "split": "event", "event": "resumed", "recoveries": 0})
+    assert read_divergence(path) is None
+    lines = [
+        {"step": 5, "split": "train", "training_loss": 1.0},
+        {"step": 9, "split": "event", "event": "diverged", "reason": "x", "first_above": 6},
+        {"step": 5, "split": "event", "event": "recovered", "recoveries": 1},
+        {"step": 20, "split": "event", "event": "diverged", "reason": "y"},
+    ]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines[:2]))
+    assert read_divergence(path) == Divergence(step=9, first_above=6, recoveries=0)
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    path.write_text(f'{text}{{"skipped": [1, ')
-    assert read_skipped_steps(path) == (tuple(lists[-1]) if lists else ())
-
-
-def test_run_without_records_skipped_nothing(tmp_path: Path) -> None:
-    assert read_skipped_steps(tmp_path / "metrics.jsonl") == ()
+    path.write_text(f'{text}{{"event": "diverged", "st')
+    assert read_divergence(path) == Divergence(step=20, first_above=None, recoveries=1)

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -92,11 +93,6 @@ def test_second_process_is_rejected_with_details_of_the_first(
     assert record(tmp_path / "new" / "folder")["process"] == first.pid
 
 
-def test_other_directories_are_not_locked(holder: Holder, tmp_path: Path) -> None:
-    holder(tmp_path / "a")
-    assert attempt(tmp_path / "b").returncode == 0
-
-
 def test_symlink_to_a_directory_shares_its_lock(holder: Holder, tmp_path: Path) -> None:
     holder(tmp_path / "a")
     (tmp_path / "b").symlink_to(tmp_path / "a")
@@ -171,8 +167,8 @@ def test_previous_holder_is_not_mistaken_for_the_current_one(tmp_path: Path) -> 
 
 def test_lock_is_reentrant_within_a_process(tmp_path: Path) -> None:
     with RunLock(tmp_path):
-        with RunLock(str(tmp_path)) as again:
-            assert again.note == ""
+        with RunLock(str(tmp_path)):
+            pass
         (tmp_path / "link").symlink_to(tmp_path)
         with RunLock(tmp_path / "link"):
             pass
@@ -289,15 +285,20 @@ def test_lock_leaves_no_file_descriptor_open(holder: Holder, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
 def test_file_system_without_locks_gives_a_note(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO, logger="orbit_runner")
+
     def flock(file: int, operation: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(run_lock.fcntl, "flock", flock)
-    with RunLock(tmp_path) as lock:
+    with RunLock(tmp_path):
         said = f"{tmp_path} cannot be locked ({os.strerror(number)}): make sure that no other"
-        assert lock.note.startswith(said)
+        assert said in caplog.text
         assert record(tmp_path)["process"] == os.getpid()
 
 
@@ -323,11 +324,3 @@ def test_unwritable_model_dir_is_rejected(name: str, tmp_path: Path) -> None:
     with raises("not-writable", "--model_dir") as caught:
         RunLock(folder).acquire()
     assert caught.value.exit_code == 2
-
-
-def test_long_command_is_truncated_in_the_lock_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "orig_argv", ["runner", "x" * 10_000])
-    with RunLock(tmp_path):
-        assert record(tmp_path)["command"] == f"{'runner ' + 'x' * 493}…"

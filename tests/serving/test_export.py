@@ -12,14 +12,14 @@ import tf_keras
 from tensorflow.core.protobuf import saved_model_pb2
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.checkpoint.selection import choose_checkpoint, choose_weights
+from orbit_runner.checkpoint.latest_checkpoint import choose_checkpoint, choose_weights
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.datasets.scikit_learn import load_digits
-from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.registry import TASKS
 from orbit_runner.serving.export import export_signatures
 from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.loader import load_scope
+from orbit_runner.utils.variables import variable_name
 from tests.support.digits import _BASE, digits_config
 from tests.support.exported import ask_elsewhere
 from tests.support.problems import raises
@@ -155,7 +155,7 @@ def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
     stored = (attribute for node in content.graph.nodes for attribute in node.attributes)
     keys = {attribute.full_name: attribute.checkpoint_key for attribute in stored}
     for weight in model.trainable_variables:
-        weight.assign(content.tensor(keys[f"{name_of(weight)}/average"]))
+        weight.assign(content.tensor(keys[f"{variable_name(weight)}/average"]))
 
 
 @pytest.mark.slow
@@ -192,8 +192,7 @@ def test_export_of_the_best_checkpoint_uses_the_average(tmp_path: Path) -> None:
     "changes",
     [
         {},
-        {"runtime__run_eagerly": True, "trainer__train_tf_while_loop": False,
-         "trainer__train_tf_function": False},
+        {"runtime__run_eagerly": True},
         {"trainer__export_checkpoint": "best", **BEST},
         {"trainer__export_weights": "plain", **EMA},
     ],

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.checkpoint.selection import AVERAGE, PLAIN, choose_checkpoint
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, PLAIN, choose_checkpoint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.datasets.scikit_learn import load_digits
 from orbit_runner.errors import RunnerError

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.selection import PLAIN, choose_checkpoint
+from orbit_runner.checkpoint.latest_checkpoint import PLAIN, choose_checkpoint
 from orbit_runner.errors import RunnerError
 from orbit_runner.serving.export import export_all
 from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.loader import load_export, load_scope
 from orbit_runner.serving.network import describe_spec, parse_spec
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.serving import ArrayPredictor
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises

@@ -5,7 +5,6 @@ sample.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.sweep.trial_process import TrialCommand, WarmLauncher
 from tests.soak.harness import between, command, least, middle, speed, watch
-from tests.support.trials import stop_forkserver
+from tests.support import warm_runner
 
 _OFTEN = [
     "--mode=train_and_eval",
@@ -80,37 +78,22 @@ def test_a_run_that_restarts_many_times_ends_with_the_same_weights(
     steps = _STEPS_PER_START * (restarts + 1)
     flags = [*_RUNS["mlp"], "--trainer.max_to_keep=1", f"--train_steps={steps}"]
     model_dir, seconds, files = tmp_path / "restarted", list[float](), list[int]()
-    # Forks of a process that has imported TensorFlow, which saves an hour of imports.
-    launcher = WarmLauncher(tmp_path / "launcher")
-    try:
-        for start in range(1, restarts + 1):
-            before = time.monotonic()
-            _run(launcher, [*flags, f"--stop_at_step={start * _STEPS_PER_START}"], model_dir)
-            seconds.append(time.monotonic() - before)
-            files.append(_number_of_files(model_dir))
-        _run(launcher, flags, model_dir)
-        _run(launcher, flags, tmp_path / "whole")
-    finally:
-        launcher.close()
-        stop_forkserver()
+    for start in range(1, restarts + 1):
+        before = time.monotonic()
+        _run([*flags, f"--stop_at_step={start * _STEPS_PER_START}"], model_dir)
+        seconds.append(time.monotonic() - before)
+        files.append(_number_of_files(model_dir))
+    _run(flags, model_dir)
+    _run(flags, tmp_path / "whole")
     first, last = (sum(part) / len(part) for part in (seconds[1:21] or seconds, seconds[-20:]))
     print(f"\n{restarts} restarts: {first:.2f} s at first, {last:.2f} s at last", file=sys.stderr)
     assert _weights(model_dir) == _weights(tmp_path / "whole")
     assert files[-1] <= files[len(files) // 2 - 1], files
 
 
-def _run(launcher: WarmLauncher, flags: Sequence[str], model_dir: Path) -> None:
-    log = model_dir.with_suffix(".log")
-    log.unlink(missing_ok=True)
-    arguments = tuple(command(flags, model_dir)[3:])  # Without `python -m orbit_runner`.
-    process = launcher.start(
-        TrialCommand(arguments=arguments, environ=dict(os.environ), cores=(), log=log)
-    )
-    end = time.monotonic() + _SECONDS_TO_START
-    while (code := process.poll()) is None:
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.01)
-    assert code == 0, log.read_text()
+def _run(flags: Sequence[str], model_dir: Path) -> None:
+    # In a fork of a process that has imported TensorFlow, which saves an hour of imports.
+    warm_runner.run(*command(flags, model_dir)[3:], check=True)
 
 
 def _number_of_files(model_dir: Path) -> int:

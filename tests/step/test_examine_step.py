@@ -17,7 +17,6 @@ from orbit_runner.step.results import COMPUTED_IN_STEP, COMPUTED_PER_ROW, Examin
 from tests.support.digits import digits_config
 from tests.support.faulty_images import BATCH, MIRRORED, ROW, STEP, faulty_config
 from tests.support.official_runs import run_official
-from tests.support.problems import raises
 from tests.support.ratings import ratings_config
 from tests.support.toy import records, run, toy_config
 
@@ -31,12 +30,12 @@ _EVERYTHING = {
 }
 
 
-def _examine(config: Any, folder: Path, step: int, strategy: str, **kwargs: Any) -> Examination:
+def _examine(config: Any, folder: Path, step: int, strategy: str) -> Examination:
     """Trains up to a step and returns what is found in it."""
     found: list[Examination] = []
 
     def examine(run: Any) -> None:
-        found.append(examine_step(run, **kwargs))
+        found.append(examine_step(run))
 
     with pytest.raises(StepExamined):
         run(config, folder, "train", strategy, callbacks=[ExamineAtStep(step, examine, stops=True)])
@@ -173,29 +172,6 @@ def test_loss_of_a_garden_task_is_computed_row_by_row(tmp_path: Path) -> None:
     losses = [one.loss for one in found[0].examples]
     assert len(losses) == 8
     np.testing.assert_allclose(np.mean(losses), found[0].loss, rtol=1e-4)
-
-
-def test_arrays_of_a_layer_are_its_outputs_and_gradients(tmp_path: Path) -> None:
-    found = _examine(digits_config(), tmp_path, 1, "one_device", layers=["dense1"])
-    assert {name: one.shape for name, one in found.arrays.items()} == {
-        "dense1/output": (64, 16),
-        "dense1/kernel/gradient": (64, 16),
-        "dense1/bias/gradient": (16,),
-    }
-    output = next(one for one in found.layers if one.layer == "dense1")
-    assert output.max == pytest.approx(float(found.arrays["dense1/output"].max()))
-
-
-def test_unknown_layer_is_reported_with_the_nearest_name(tmp_path: Path) -> None:
-    with raises("unknown-name", "--layer"):
-        run(
-            digits_config(),
-            tmp_path,
-            "train",
-            callbacks=[
-                ExamineAtStep(1, lambda run: examine_step(run, layers=["dens1"]), stops=True)
-            ],
-        )
 
 
 def test_step_of_a_run_that_starts_there_is_examined(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_image_files_by_path(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "batching",
-    [{"batch_tokens": 256}, {"global_batch_size": 8}, {"batch_tokens": 256, "batch_shapes": 2}],
+    [{"batch_tokens": 256}, {"global_batch_size": 8}],
 )
 def test_lines_of_text(batching: dict[str, int], tmp_path: Path) -> None:
     changes = {f"task__train_data__{name}": value for name, value in batching.items()}

@@ -9,8 +9,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.inspection.measure import trace_model
-from orbit_runner.models.cnn import cnn
 from orbit_runner.models.resnet_cifar import resnet_cifar
+from orbit_runner.models.simple import cnn
 from orbit_runner.step.layers import MOST_ROWS, LayerCalls, layer_rows
 from orbit_runner.step.results import LayerRow, forward_flops, totals
 from orbit_runner.utils.flops import step_flops

@@ -155,9 +155,7 @@ def test_files_of_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}, {"batch_shapes": 2}]
-)
+@pytest.mark.parametrize("batching", [{}, {"batch_tokens": 0, "global_batch_size": 16}])
 def test_parallel_text(batching: dict[str, int], tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
     changes = {f"task__train_data__{name}": value for name, value in batching.items()}
@@ -264,18 +262,6 @@ def test_worker_selects_its_rows() -> None:
     assert found.count == 32
     with raises("out-of-range", "--worker"):
         order.check_worker(2)
-
-
-def test_skipped_steps_are_marked(tmp_path: Path) -> None:
-    event = {"event": "skipped", "split": "event", "step": 20, "skipped": [4, 31]}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(event) + "\n")
-    order = TrainingOrder(digits_config(trainer__skip_steps="[7]"), tmp_path)
-
-    assert [step for step in range(1, 40) if order.step(step).skipped] == [4, 7, 31]
-    example = order.step(31).chosen[0]["example"]
-    found = {one["step"]: one.get("skipped", False) for one in order.occurrences(example, 40)}
-    assert found[31]
-    assert not any(skipped for step, skipped in found.items() if step not in (4, 7, 31))
 
 
 def test_recoveries_change_the_order(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ def test_step_has_the_batch_the_outputs_the_gradients_and_the_update(tmp_path: P
     np.testing.assert_allclose(found["update", "w/kernel"], after, rtol=1e-5)
     places = [PLACES.index(one.place) for one in record.tensors]
     assert places == sorted(places)
-    assert len(record.digests) == len(record.tensors)
 
 
 @pytest.mark.slow

@@ -215,46 +215,27 @@ def test_missing_dataset_error_names_its_setting(url: str) -> None:
     assert raised.value.path == "task.train_data.data_dir"
 
 
-def test_bases_of_a_config_file_in_a_store_are_read_from_the_store(
+def test_config_files_and_their_bases_are_read_from_a_store(
     store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "b.yaml").write_text("runtime: {seed: 1}")  # Not beside the file that names it.
-    (tmp_path / "local.yaml").write_text(f"base: {store.url}/sub/c.yaml")
-    store.write("a.yaml", b"base: [digits, sub/b.yaml]\ntrainer: {train_steps: 7}\n")
-    store.write("sub/b.yaml", b"base: c.yaml\nruntime: {seed: 5}\n")
-    store.write("sub/c.yaml", b"trainer: {summary_interval: 3}\n")
-
-    resolved = resolve(Request(experiment=f"{store.url}/a.yaml"))
-
-    config = resolved.config
-    assert (config.name, config.trainer.train_steps, config.runtime.seed) == ("a", 7, 5)
-    assert str(resolved.origins["runtime.seed"]) == f"{store.url}/sub/b.yaml:2"
-    assert str(resolved.origins["trainer.summary_interval"]) == f"{store.url}/sub/c.yaml:1"
-    assert str(resolved.origins["task.model.filters"]).endswith("experiments/digits.yaml:10")
-    local = resolve(Request(experiment="digits", config_files=("local.yaml",)))
-    assert str(local.origins["trainer.summary_interval"]) == f"{store.url}/sub/c.yaml:1"
-    (tmp_path / "missing.yaml").write_text(f"base: {store.url}/none.yaml")
-    with raises("missing-file", "base"):
-        resolve(Request(experiment="missing.yaml"))
-
-
-def test_config_file_and_its_includes_are_read_from_a_store(
-    store: ObjectStore, tmp_path: Path
-) -> None:
-    store.write("a.gin", b"include 'sub/b.gin'\ntrainer.train_steps = 7\n")
-    store.write("sub/b.gin", b"runtime.seed = 5\n")
+    store.write("a.yaml", f"base: [digits, '{store.url}/b.yaml']\n".encode())
+    store.write("b.yaml", b"runtime: {seed: 5}\n")
     store.write("c.yaml", b"trainer: {summary_interval: 3}\n")
+    store.write("d.gin", b"trainer.train_steps = 7\n")
 
     resolved = resolve(
         Request(
-            experiment="digits",
+            experiment=f"{store.url}/a.yaml",
             config_files=(f"{store.url}/c.yaml",),
-            gin_files=(f"{store.url}/a.gin",),
+            gin_files=(f"{store.url}/d.gin",),
         )
     )
 
     config = resolved.config
-    assert (config.trainer.train_steps, config.runtime.seed) == (7, 5)
-    assert config.trainer.summary_interval == 3
-    assert str(resolved.origin("trainer.summary_interval")) == f"{store.url}/c.yaml:1"
+    assert (config.name, config.trainer.train_steps, config.runtime.seed) == ("a", 7, 5)
+    assert str(resolved.origins["runtime.seed"]) == f"{store.url}/b.yaml:1"
+    assert str(resolved.origins["trainer.summary_interval"]) == f"{store.url}/c.yaml:1"
+    (tmp_path / "missing.yaml").write_text(f"base: {store.url}/none.yaml")
+    with raises("missing-file", "base"):
+        resolve(Request(experiment="missing.yaml"))

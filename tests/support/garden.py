@@ -83,7 +83,7 @@ class GardenRun:
 def tensors(prefix: Path | str) -> dict[str, np.ndarray]:
     """Returns the tensors of a checkpoint, without those that only one of the runners keeps."""
     found = {}
-    own = ("recoveries", "early_stopping", "best", "save_counter", "_CHECKPOINTABLE")
+    own = ("recoveries", "save_counter", "_CHECKPOINTABLE")
     for name, _ in tf.train.list_variables(str(prefix)):
         if not name.startswith(own):
             found[name] = tf.train.load_variable(str(prefix), name)

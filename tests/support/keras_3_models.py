@@ -70,19 +70,6 @@ def sentences(count: int = 50) -> tuple[np.ndarray, np.ndarray]:
     return words, lengths % 3
 
 
-def fixed_start() -> keras.Model:
-    """Returns a classifier without randomness, which always starts with the same weights."""
-    start = keras.initializers.GlorotUniform(seed=3)
-    return keras.Sequential(
-        [
-            keras.Input([4]),
-            keras.layers.Dense(8, "tanh", kernel_initializer=start, kernel_regularizer="l2"),
-            keras.layers.BatchNormalization(momentum=0.5),
-            keras.layers.Dense(3, kernel_initializer=keras.initializers.GlorotUniform(seed=4)),
-        ]
-    )
-
-
 def wrong_input() -> keras.Model:
     """Returns a model for five numbers."""
     return keras.Sequential([keras.Input([5]), keras.layers.Dense(3)])

@@ -8,8 +8,8 @@ from typing import Any
 import tf_keras
 
 from orbit_runner.determinism.numerics import configure_numerics
-from orbit_runner.model_garden.provider import from_model_garden
-from orbit_runner.tasks.build import build_task
+from orbit_runner.model_garden.loading import from_model_garden
+from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train_lib import run_experiment
 from tests.support.toy import Notes, make_strategy

@@ -10,8 +10,6 @@ from orbit_runner.run_directory.code_version import CodeVersion
 IDENTITY = ["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]
 # A name that is not UTF-8.
 LATIN = os.fsdecode(b"caf\xe9.py")
-# Composed, because a file that contains such a line is left out.
-KEY = "-----BEGIN RSA " + "PRIVATE KEY-----\n"
 
 
 def git(*arguments: str, cwd: Path) -> str:

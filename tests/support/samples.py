@@ -26,8 +26,6 @@ from pyarrow import parquet
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import NUMBER
-from orbit_runner.data.text.packed_varints import encode_varint, example_of, feature_of
-from orbit_runner.data.text.record_writer import frame_records
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.registration import Entry, Registry
 from orbit_runner.registry import TABLE_SOURCES, TASKS
@@ -36,6 +34,7 @@ from tests.support import tfds
 from tests.support.array_records import write_array_file
 from tests.support.configs import config_of
 from tests.support.hugging_face import class_label, image_table, save_to_disk, write_arrow
+from tests.support.records import example_of, frame_records
 from tests.support.translations import sentences, write_pairs
 
 SIZE = 40
@@ -90,23 +89,10 @@ def png(number: int, size: int = 8) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + parts
 
 
-def _field(tag: int, payload: bytes) -> bytes:
-    return bytes([tag]) + encode_varint(len(payload)) + payload
-
-
-def _bytes_feature(value: bytes) -> bytes:
-    return _field(0x0A, _field(0x0A, value))
-
-
-def _float_feature(values: np.ndarray) -> bytes:
-    return _field(0x12, _field(0x0A, values.astype("<f4").tobytes()))
-
-
-def _image_records(image: str = "image/encoded", label: str = "image/class/label") -> list[bytes]:
-    return [
-        example_of({image: _bytes_feature(png(number)), label: feature_of([number % 3])})
-        for number in range(SIZE)
-    ]
+def _image_records(
+    image: str = "image__encoded", label: str = "image__class__label"
+) -> list[bytes]:
+    return [example_of(**{image: [png(number)], label: [number % 3]}) for number in range(SIZE)]
 
 
 def _rows() -> list[dict[str, object]]:
@@ -227,13 +213,7 @@ def _write_tfds_table(folder: Path) -> Settings:
         "kind": tfds.class_label(len(_CLASSES)),
     }
     records = [
-        example_of(
-            {
-                "a": _float_feature(np.array([number / 8])),
-                "note": _bytes_feature(_note(number).encode()),
-                "kind": feature_of([number % 3]),
-            }
-        )
+        example_of(a=[number / 8], note=[_note(number).encode()], kind=[number % 3])
         for number in range(SIZE)
     ]
     return _write_tfds(folder, features, "kind", records)
@@ -283,7 +263,7 @@ def _write_text_files(folder: Path) -> Settings:
 def _write_examples(folder: Path) -> Settings:
     points, classes = points_and_classes()
     records = [
-        example_of({"x": _float_feature(point), "kind": feature_of([number])})
+        example_of(x=point.tolist(), kind=[int(number)])
         for point, number in zip(points, classes, strict=True)
     ]
     (folder / "rows.tfrecord").write_bytes(frame_records(records))
@@ -301,18 +281,6 @@ def _write_parallel_text(folder: Path) -> Settings:
     write_pairs(folder, "train", sentences(SIZE, 0), packed=False)
     write_pairs(folder, "validation", sentences(SIZE, 1), packed=True)
     return {"data_dir": folder, "src_lang": "en", "tgt_lang": "de"}
-
-
-def _write_token_records(folder: Path) -> Settings:
-    rng = np.random.default_rng(0)
-    records = []
-    for _ in range(SIZE):
-        sides = {
-            name: [*rng.integers(2, 30, rng.integers(1, 9)), 1] for name in ("inputs", "targets")
-        }
-        records.append(example_of({name: feature_of(ids) for name, ids in sides.items()}))
-    (folder / "train-0").write_bytes(frame_records(records))
-    return {"data_dir": folder, "input_path": "train-*"}
 
 
 def _write_movielens(folder: Path) -> Settings:
@@ -334,12 +302,11 @@ WRITERS: dict[str, Callable[[Path], Settings]] = {
     "orbit_runner.data.array_record.source:IMAGES": _write_array_records,
     "orbit_runner.data.images.files:IMAGES": _write_image_folder,
     "orbit_runner.data.images.csv_labels:IMAGES": _write_image_csv,
-    "orbit_runner.data.hugging_face.images:IMAGES": _write_hugging_face_images,
-    "orbit_runner.data.hugging_face.tables:HuggingFaceTable": _write_arrow,
-    "orbit_runner.data.tfds.images:IMAGES": _write_tfds_images,
-    "orbit_runner.data.tfds.tables:TfdsTable": _write_tfds_table,
+    "orbit_runner.data.hugging_face:IMAGES": _write_hugging_face_images,
+    "orbit_runner.data.hugging_face:HuggingFaceTable": _write_arrow,
+    "orbit_runner.data.tfds:IMAGES": _write_tfds_images,
+    "orbit_runner.data.tfds:TfdsTable": _write_tfds_table,
     "orbit_runner.data.text.parallel_text:ParallelText": _write_parallel_text,
-    "orbit_runner.data.text.token_records:TokenRecords": _write_token_records,
     "orbit_runner.data.tables.csv_file:CsvTable": _write_csv,
     "orbit_runner.data.tables.jsonl:JsonlTable": _write_jsonl,
     "orbit_runner.data.tables.parquet:ParquetTable": _write_parquet,

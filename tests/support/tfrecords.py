@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.tfrecord.source import RecordSource
+
 # One shorter than a block of 64, one empty, one of a single record, one of exactly a block.
 SIZES = (70, 1, 0, 64, 130, 5)
 SHAPE = (6, 5, 3)
@@ -58,3 +62,31 @@ def write_set(
 
 def ints(*values: int) -> tf.train.Feature:
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def train_records(source: RecordSource, *, global_batch_size: int, **settings: Any) -> Any:
+    """Returns training batches of images that need nothing but decoding."""
+    batches = train_images(
+        source,
+        shape=source.image_shape,
+        resize=False,
+        bad=BadImages("train_data", 0),
+        global_batch_size=global_batch_size,
+        **settings,
+    )
+    return batches.map(lambda batch: {name: batch[name] for name in ("image", "label")})
+
+
+def eval_records(source: RecordSource, *, global_batch_size: int, **settings: Any) -> Any:
+    """Returns evaluation batches of images that need nothing but decoding, and their weights."""
+    batches = eval_images(
+        source,
+        shape=source.image_shape,
+        resize=False,
+        bad=BadImages("validation_data", 0),
+        global_batch_size=global_batch_size,
+        **settings,
+    )
+    return batches.map(
+        lambda batch: ({name: batch[name] for name in ("image", "label")}, batch["weight"])
+    )

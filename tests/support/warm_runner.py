@@ -155,7 +155,7 @@ def _server() -> socket.socket:
 
 def _serve(channel: socket.socket) -> None:
     """Forks a run for each request; the answer is its process ID, and its exit code at the end."""
-    from orbit_runner.sweep.trial_process import import_modules, reason_not_to_fork
+    from tests.support.forks import import_modules, reason_not_to_fork
 
     import_modules()
     if reason := reason_not_to_fork():
@@ -195,7 +195,7 @@ def _report_ended(statuses: dict[int, socket.socket]) -> None:
 
 
 def _run(request: Mapping[str, Any], descriptors: Sequence[int], parent: int) -> NoReturn:
-    from orbit_runner.sweep.trial_process import run_in_fork
+    from tests.support.forks import run_in_fork
 
     code = 1
     try:

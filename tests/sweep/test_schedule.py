@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pytest
 
 from orbit_runner.sweep.definition import Sweep
-from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule, SweepProgress
 from tests.support.problems import raises
@@ -94,38 +93,12 @@ def test_run_that_stopped_early_competes_with_its_last_result() -> None:
     assert tasks(progress(sweep_of(FOUR), states)) == [(1, 40)]
 
 
-def test_excluded_trial_is_not_trained_and_not_kept() -> None:
-    sweep = dataclasses.replace(sweep_of(FOUR), excluded=frozenset({3}))
-    found = progress(sweep, at_first_rung())
-
-    assert tasks(found) == [(1, 40), (2, 40)]
-    assert statuses(found)[3] == "excluded"
-
-
-def test_forced_trial_goes_on_and_takes_no_place() -> None:
-    sweep = dataclasses.replace(sweep_of(FOUR), forced=frozenset({0}))
-    found = progress(sweep, at_first_rung())
-
-    assert tasks(found) == [(0, 40), (1, 40), (3, 40)]
-    assert statuses(found)[0] == "pending"
-
-
 def test_added_trials_are_compared_with_each_other() -> None:
     sweep = dataclasses.replace(sweep_of(FOUR), budgets=(4, 6))
     found = progress(sweep, {**at_first_rung(), 4: state({20: 0.01}), 5: state({20: 0.02})})
 
     assert tasks(found) == [(1, 40), (3, 40), (5, 40)]
     assert progress(sweep, {}).settings[:4] == progress(sweep_of(FOUR), {}).settings
-
-
-def test_more_steps_train_the_finished_trials_longer() -> None:
-    sweep = dataclasses.replace(sweep_of(FOUR), train_steps=(60, 80))
-    ended = state({20: 0.8, 40: 0.7, 60: 0.75}, end=60)
-    states = at_first_rung() | {1: ended, 3: state({20: 0.9, 40: 0.6})}
-    found = progress(sweep, states)
-
-    assert [(task.number, task.train_steps) for task in found.tasks] == [(1, 80)]
-    assert statuses(found)[1] == "pending"
 
 
 def test_objective_of_several_seeds_is_their_mean() -> None:
@@ -166,65 +139,8 @@ def test_search_that_learns_waits_for_the_results_of_a_batch() -> None:
     assert first.settings[:2] == start.settings
 
 
-@pytest.mark.parametrize("excluded", [frozenset(), frozenset({0})])
-def test_excluded_trial_does_not_change_what_a_search_has_learned(excluded: frozenset[int]) -> None:
-    sweep = dataclasses.replace(sweep_of(LEARNING), excluded=excluded)
-    states = {n: ended(0.5 + n / 10) if n % 2 else state({20: 0.1}) for n in range(6)}
-    found = progress(sweep, states)
-
-    assert len(found.settings) == 6
-    assert found.is_finished
-    assert found.settings == progress(sweep_of(LEARNING), states).settings
-
-
-# Two combinations of settings. The random search draws the second one for trials 1 and 3 to 5.
-FEW = TEXT.replace("{log_uniform: [1.0e-4, 1.0e-2]}", "[0.01]").replace("trials: 8", "trials: 6")
-
-
 def without_halving(text: str) -> str:
     return text.replace(", halving: {rungs: [20, 40], keep: 0.5}", "")
-
-
-def test_trials_of_equal_settings_are_trained_once() -> None:
-    start = progress(sweep_of(without_halving(FEW)), {})
-    dropout = [one["task.model.dropout_rate"] for one in start.settings]
-    first = [dropout.index(value) for value in dropout]
-
-    assert len({*dropout}) == 2
-    assert tasks(start) == [(number, None) for number in sorted({*first})]
-    assert [trial.same_as for trial in start.results.trials] == [
-        None if earlier == number else earlier for number, earlier in enumerate(first)
-    ]
-    done = progress(sweep_of(without_halving(FEW)), {n: ended(0.5 + n / 10) for n in {*first}})
-    assert done.is_finished
-    assert statuses(done).count("finished") == 2
-    assert SweepResults.from_json(done.results.to_json()) == done.results
-
-
-def test_added_trials_repeat_earlier_ones() -> None:
-    sweep = dataclasses.replace(sweep_of(without_halving(FEW)), budgets=(6, 9))
-    states = {trial.number: ended(0.5) for trial in progress(sweep, {}).results.trials[:6]}
-
-    assert tasks(progress(sweep, states)) == []
-    assert statuses(progress(sweep, states))[6:] == ["repeated"] * 3
-
-
-def test_repeated_trials_take_no_place_at_a_rung() -> None:
-    start = progress(sweep_of(FEW), {})
-    first, second = [number for number, _ in tasks(start)]
-    found = progress(sweep_of(FEW), {first: state({20: 0.9}), second: state({20: 0.8})})
-
-    assert tasks(found) == [(first, 40)]
-    assert statuses(found)[second] == "stopped"
-
-
-def test_search_that_learns_is_told_the_result_of_a_repeated_trial_again() -> None:
-    text = without_halving(FEW).replace("type: random", "type: tpe, batch: 2")
-    found = progress(sweep_of(text), {n: ended(0.5) for n in range(6)})
-
-    assert found.is_finished
-    assert statuses(found).count("repeated") == 4
-    assert len(found.settings) == 6
 
 
 PEAK = {20: 0.7, 40: 0.9, 60: 0.8}

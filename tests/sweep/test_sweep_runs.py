@@ -43,7 +43,7 @@ def start(
 ) -> Any:
     command = [sys.executable, "-m", "orbit_runner", "sweep", str(file), f"--model_dir={folder}"]
     return subprocess.Popen(
-        [*prefix, *command, "--cold", "--json", "--progress=plain", *arguments],
+        [*prefix, *command, "--json", "--progress=plain", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -144,7 +144,8 @@ def test_failed_trial_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     assert "trial 0001 failed; the others continue" in err
     assert "is not a directory" in err
     (trial / "checkpoints").unlink()
-    again = sweep(tmp_path / "sweep", file, "--force=1")
+    (tmp_path / "sweep" / "failures" / "0001.json").unlink()
+    again = sweep(tmp_path / "sweep", file)
     assert [trial["status"] for trial in again["trials"]] == ["finished", "finished"]
 
 
@@ -165,10 +166,14 @@ def test_trial_whose_disk_is_full_fails_and_the_others_go_on(tmp_path: Path) -> 
     statuses = [trial["status"] for trial in json.loads(out)["trials"]]
     assert statuses == ["finished", "failed", "finished"]
     assert "trial 0001 failed; the others continue" in err
-    assert "No space left on device: the next checkpoint needs" in err
-    assert "run the same command with --force=1" in err
+    log = (tmp_path / "sweep" / "logs" / "0001.log").read_text()
+    assert "No space left on device: the next checkpoint needs" in log
+    assert "No space left on device" in err
+    failure = tmp_path / "sweep" / "failures" / "0001.json"
+    assert f"delete {failure} and run the same command" in err
     assert "Traceback" not in err
-    again = sweep(tmp_path / "sweep", file, "--force=1")
+    failure.unlink()
+    again = sweep(tmp_path / "sweep", file)
     assert [trial["status"] for trial in again["trials"]] == ["finished"] * 3
 
 

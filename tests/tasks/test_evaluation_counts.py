@@ -1,4 +1,4 @@
-"""An evaluation of images, texts and tables passes each example once to metrics of the user."""
+"""An evaluation of images and tables passes each example once to metrics of the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from orbit_runner.tasks.tabular import networks
 from tests.support.digits import digits_config
 from tests.support.evaluations import evaluate
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.texts import text_config, write_texts
 
 _ROWS = "['tests.support.keras_models:Rows']"
 
@@ -35,17 +34,6 @@ def test_images_are_counted_once(strategy: str, changes: dict[str, Any]) -> None
     _, found = evaluate(config, strategy)
 
     assert found["validation_examples"] == found["rows"] == 359
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored3"])
-def test_texts_are_counted_once(tmp_path: Path, strategy: str) -> None:
-    write_texts(tmp_path, validation=11)
-    # The 22 texts fill one batch of 21; the last replicas get none of the second one.
-    config = text_config(tmp_path, task__metrics=_ROWS, task__validation_data__global_batch_size=21)
-    _, found = evaluate(config, strategy)
-
-    assert found["validation_examples"] == found["rows"] == 22
 
 
 @pytest.mark.slow

@@ -248,17 +248,6 @@ def test_name_stays_a_name(name: str, kind: str, version: str) -> None:
         assert build_items(name, kind, _PACKAGES[version], "task.loss") == name
 
 
-@pytest.mark.parametrize("version", _PACKAGES)
-@pytest.mark.parametrize("name", ["adamw", "AdamW", "RMSprop", "rmsprop", "sgd"])
-def test_name_of_an_optimizer_is_that_of_keras(name: str, version: str) -> None:
-    package = _PACKAGES[version]
-    built = build_items(name, "optimizers", package, "task.optimizer")
-    expected = package.optimizers.get(name)
-    assert type(built) is type(expected)
-    # Names are numbered.
-    assert {**built.get_config(), "name": ""} == {**expected.get_config(), "name": ""}
-
-
 def test_names_of_legacy_optimizers() -> None:
     built = build_items("legacy.Adam", "optimizers", tf_keras, "task.optimizer")
     assert type(built) is tf_keras.optimizers.legacy.Adam

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files
 from tests.support.prepared_tables import write_table
 from tests.support.problems import pairs
 from tests.support.tables import table_config
-from tests.support.toy import run
+from tests.support.toy import run_and_resume
 
 _SECTIONS = ("train_data", "validation_data")
 
@@ -82,8 +81,4 @@ def test_preflight_names_file_and_row_of_a_missing_class(tmp_path: Path) -> None
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, strategy: str) -> None:
     write(tmp_path, "array_record")
-    whole, half = (rows_config(tmp_path, trainer__train_steps=steps) for steps in (16, 8))
-    unbroken, _ = run(whole, tmp_path / "unbroken", "train", strategy)
-    run(half, tmp_path / "broken", "train", strategy)
-    resumed, _ = run(whole, tmp_path / "broken", "train", strategy)
-    assert weights_fingerprint(resumed) == weights_fingerprint(unbroken)
+    run_and_resume(rows_config(tmp_path), tmp_path, strategy)

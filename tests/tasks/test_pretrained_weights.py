@@ -14,13 +14,11 @@ from official.vision.modeling.backbones.resnet import ResNet
 from official.vision.modeling.classification_model import ClassificationModel
 
 from orbit_runner.datasets.download import DownloadError
-from orbit_runner.models.keras_applications import keras_application
-from orbit_runner.models.published_weights import APPLICATIONS, MODEL_GARDEN_PIXELS, RESNETS
-from orbit_runner.models.resnet import resnet
+from orbit_runner.models.catalog import APPLICATIONS, MODEL_GARDEN_PIXELS, RESNETS
+from orbit_runner.models.imagenet import keras_application, resnet
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.state.initial_weights import initialize
-from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.image_classification.pretrained import initial_weights, record_weights
+from orbit_runner.tasks.image_classification.pretrained import initial_weights
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.initial_weights import load_keras_weights, load_weights
 from tests.support.problems import raises
@@ -228,16 +226,16 @@ def _resnet_task(run: Path) -> ImageClassificationTask:
     return ImageClassificationTask(config.task, logging_dir=str(run))  # type: ignore[arg-type]
 
 
-def test_published_checkpoint_is_downloaded_once_and_recorded(
+def test_published_checkpoint_is_downloaded_once(
     checkpoint_files: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     there, _ = checkpoint_files
     task = _resnet_task(tmp_path / "run")
-    path = initial_weights(task.task_config.model, task.assets)
+    path = initial_weights(task.task_config.model)
     for file in there.iterdir():
         file.unlink()
 
-    again = initial_weights(task.task_config.model, task.assets)
+    again = initial_weights(task.task_config.model)
 
     assert path == again == tmp_path / "cache/orbit_runner/weights/resnet18_imagenet/ckpt-1"
     assert path.with_suffix(".index").read_text() == "index"
@@ -245,9 +243,6 @@ def test_published_checkpoint_is_downloaded_once_and_recorded(
         "ckpt-1.data-00000-of-00001",
         "ckpt-1.index",
     ]
-    path.with_suffix(".index").write_text("other")
-    with raises("other-assets", "task.model.weights"):
-        initial_weights(task.task_config.model, task.assets)
 
 
 def test_checkpoint_that_cannot_be_downloaded_is_reported_with_all_addresses(
@@ -257,28 +252,9 @@ def test_checkpoint_that_cannot_be_downloaded_is_reported_with_all_addresses(
     (there / "ckpt-1.data-00000-of-00001").unlink()
     task = _resnet_task(tmp_path / "run")
     with pytest.raises(DownloadError) as caught:
-        initial_weights(task.task_config.model, task.assets)
+        initial_weights(task.task_config.model)
     assert str(caught.value).startswith("task.model.weights: file:///")
     assert all(url in str(caught.value) for url in urls)
-
-
-@pytest.mark.slow
-def test_other_contents_than_at_the_beginning_of_the_run_are_refused(
-    tmp_path: Path, weights_file: tuple[Path, list[np.ndarray]]
-) -> None:
-    path = tmp_path / "own.h5"
-    path.write_bytes(weights_file[0].read_bytes())
-    task = _task(path, tmp_path / "run")
-    before = fingerprint_of(task.task_config)["model.weights"]
-    record_weights(task.task_config.model, task.assets)
-    task.assets.write()
-    other = _application("MobileNet", 32)
-    other.save_weights(path)
-
-    again = _task(path, tmp_path / "run")
-    with raises("other-assets", "task.model.weights"):
-        again.load_pretrained(again.build_model())
-    assert fingerprint_of(task.task_config)["model.weights"] != before
 
 
 @pytest.mark.parametrize(
@@ -321,9 +297,3 @@ def test_checkpoint_of_a_path_initializes_a_resnet(
     normalize = model.get_layer("normalize")
     assert (normalize.mean, normalize.std) == (MODEL_GARDEN_PIXELS.mean, MODEL_GARDEN_PIXELS.std)
     assert {*fingerprint_of(task.task_config)} >= {"model.weights"}
-
-
-def test_assets_without_weights_have_no_digest() -> None:
-    assets = Assets()
-    record_weights(config_of(_BASE).task.model, assets)  # type: ignore[arg-type]
-    assert assets.digest == ""

@@ -16,10 +16,8 @@ import tf_keras
 from orbit_runner.cli.main import main
 from orbit_runner.tasks import mistakes
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.image_classification.report_examples import classification_examples
-from orbit_runner.tasks.translation.decoding import Translations
-from orbit_runner.tasks.translation.report_examples import pick_evenly
-from orbit_runner.tasks.translation.task import TranslationTask
+from orbit_runner.tasks.mistakes import classification_examples
+from orbit_runner.tasks.translation.task import Translations, TranslationTask, pick_evenly
 from tests.support.images import write_folder
 from tests.support.translations import sentences, translation_config, write_set
 

@@ -16,7 +16,7 @@ from pyarrow import csv, parquet
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.tables import csv_file
-from orbit_runner.tasks.tabular.checks import column_warnings, left_out, nearly_unique
+from orbit_runner.tasks.tabular.checks import left_out
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
 from tests.support.problems import pairs
 
@@ -64,22 +64,6 @@ def _write(path: Path, columns: dict[str, list[Any]]) -> Path:
 FORMATS = ("csv", "jsonl", "parquet")
 
 
-@pytest.mark.parametrize("source", FORMATS)
-def test_whole_numbers_that_float32_rounds_are_reported(source: str, tmp_path: Path) -> None:
-    # Even numbers are exact up to 2^25.
-    even: list[Any] = [2**24 + 2 * number for number in range(ROWS)]
-    user = [*even[:5], 2**24 + 11, *even[6:]]
-    sales = [number * 1e7 + 0.5 for number in range(ROWS)]
-    path = _write(tmp_path / f"a.{source}", _columns(user=user, even=even, sales=sales))
-
-    (warning,) = column_warnings(_config(path))
-    assert warning.startswith("column 'user' has whole numbers above 2^24, which float32 rounds")
-    assert f"({path}, row 6: 16777227)" in warning
-    assert 'set features.exclude: ["user"]; to use its texts as categories, set' in warning
-    assert column_warnings(_config(path, features__exclude="[user]")) == []
-    assert "features.numeric" in column_warnings(_config(path, features__numeric="[user]"))[0]
-
-
 @pytest.mark.parametrize("odd", ["?", "5 kg", "None"])
 @pytest.mark.parametrize("source", FORMATS)
 def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(
@@ -91,10 +75,9 @@ def test_one_odd_cell_is_an_error_that_names_it_and_the_settings(
 
     (message,) = _problems(_config(path)).values()
 
-    assert message.startswith(f"{path}, row 299: column 'x': got '{odd}', expected a number")
-    assert 'set features: {categorical: ["x"]}' in message
-    missing = json.loads(message.partition("set missing_values: ")[2].partition(" in both")[0])
-    settings = {f"{s}__missing_values": json.dumps(missing) for s in SECTIONS}
+    assert message.startswith(f"{path}, row 299: column 'x': got '{odd}'")
+    assert "list it in missing_values" in message
+    settings = {f"{s}__missing_values": json.dumps([odd]) for s in SECTIONS}
     mended = _config(path, **settings, features__numeric="[x]" if source == "parquet" else "[]")
     assert _problems(mended) == {}
     column = load_part(mended, "train_data").column("x")
@@ -122,7 +105,7 @@ def test_odd_cell_anywhere_in_the_files_is_an_error(
 def test_numbers_in_another_notation_are_an_error(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.csv", _columns(x=[f"{n},{n % 10}" for n in range(ROWS)]))
     (message,) = _problems(_config(path)).values()
-    assert "column 'x' has numbers in a notation that cannot be read, such as '0,0' in" in message
+    assert f"{path}, row 1: column 'x': got '0,0' in a column of texts, most of which" in message
 
 
 @pytest.mark.parametrize("source", FORMATS)
@@ -162,7 +145,7 @@ def test_keys_of_late_rows_are_columns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", FORMATS)
-def test_times_and_dates_in_another_notation_are_refused_with_the_setting_that_leaves_them_out(
+def test_dates_in_another_notation_are_refused_and_typed_times_left_out(
     source: str, tmp_path: Path
 ) -> None:
     start = datetime.datetime(2024, 1, 1)
@@ -173,9 +156,11 @@ def test_times_and_dates_in_another_notation_are_refused_with_the_setting_that_l
     numbers = [n / 2 for n in range(ROWS)]
     path = _write(tmp_path / f"a.{source}", _columns(a=numbers, when=times, day=days))
 
-    (message,) = _problems(_config(path)).values()
+    problems = [*task_data(_config(path)).problems()]
 
-    assert 'features.exclude: ["when", "day"]' in message
+    texts = ["day"] if source == "parquet" else ["when", "day"]
+    assert [f"column {name!r}: got " in problem.message for name, problem in
+            zip(texts, problems, strict=True)] == [True] * len(texts)  # fmt: skip
     mended = _config(path, features__exclude="[when, day]")
     assert _problems(mended) == {}
     assert feature_kinds(mended) == {"a": "number"}
@@ -240,46 +225,23 @@ def test_each_type_of_parquet_is_a_feature_or_named(tmp_path: Path) -> None:
     assert load_part(config, "train_data").column("huge").values[0] == np.float32(2**64)
 
 
-def test_files_columns_and_rows_that_are_not_used_are_listed(tmp_path: Path) -> None:
+def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:
     parts = ["train"] * 300 + ["validation"] * 90 + ["trian"] * 10
     columns = _columns(x=list(range(ROWS)), part=parts)
     _write(tmp_path / "a.csv", columns)
     _write(tmp_path / "b.csv", columns | {"z": [1] * ROWS})
-    (tmp_path / "c.csv.gz").write_bytes(b"")
     changes = {f"{s}__{n}": v for s in SECTIONS
                for n, v in (("data_dir", tmp_path), ("input_path", "[]"))}  # fmt: skip
     config = _config("", "csv", split__column="part", **changes)
 
     assert left_out(config) == [
         "columns that are not used: z (only in b.csv)",
-        "files of data_dir that are not read: c.csv.gz",
-        "rows that no section reads, by column 'part': 'trian' (20)",
     ]
     assert task_data(config).summary().left_out == left_out(config)
     facts = task_data(config).contents()
     assert facts["train_data"][:2] == [("rows", "600"), ("x", "feature, number, 0 missing")]
     assert ("y", "target, category, 2 different texts, 0 missing") in facts["validation_data"]
     assert [text for name, text in facts["train_data"] if name == "not used"] == left_out(config)
-
-
-def test_category_in_which_nearly_each_row_differs_is_said(tmp_path: Path) -> None:
-    names = [f"{chr(97 + n % 26)}{n * n}x" for n in range(ROWS)]
-    config = _config(_write(tmp_path / "a.csv", _columns(x=list(range(ROWS)), name=names)))
-    assert _problems(config) == {}
-    (line,) = nearly_unique(config)
-    assert "column 'name' has 400 different texts in 400 rows" in line
-    assert 'features.exclude: ["name"]' in line
-
-
-@pytest.mark.parametrize("name", ["color", "y"])
-def test_texts_that_differ_only_in_case_are_said(name: str, tmp_path: Path) -> None:
-    columns = _columns(x=list(range(ROWS))) | {name: ["Red", "blue", "RED", "blue"] * (ROWS // 4)}
-    config = _config(_write(tmp_path / "a.csv", columns))
-    (line,) = column_warnings(config)
-    assert line == (
-        f"column {name!r} has 'RED' and 'Red', which differ only in case; if they mean the same, "
-        "write them in one way"
-    )
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data import disk_cache
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.tasks.shared_examples import find_shared_examples
+from orbit_runner.tasks.base import WeightedLabels
 from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
 from orbit_runner.tasks.tabular.preprocessing import (
@@ -30,7 +30,7 @@ from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv
-from tests.support.toy import config_of, run
+from tests.support.toy import config_of, run, run_and_resume
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
 SECTIONS = ("train_data", "validation_data")
@@ -49,21 +49,18 @@ def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"task__targets": []}, "is empty; list the columns to predict"),
         ({"task__targets": ["y", "y"]}, "'y' is listed twice"),
         ({"task__targets": ["age"]}, "'age' is also a feature"),
         ({"task__targets": [{"type": "regression"}]}, "is not set"),
         ({"task__targets": [{"column": "y", "type": "class"}]}, "'classification', 'regression'"),
-        ({"task__features__numeric": ["color"]}, "'color' is listed twice in numeric and categ"),
         ({"task__model__name": "forest"}, "allowed: mlp, wide_deep"),
         ({"task__train_data__source": "cvs"}, "did you mean 'csv'?"),
         ({"task__train_data__split": "trian"}, "unknown part 'trian'; did you mean 'train'?"),
         ({"task__split__fractions": {"a": 0.7, "b": 0.4}}, "a sum of 1.1, expected at most 1"),
         ({"task__split__fractions": {"train": "x"}}, "got 'x', expected numbers above 0"),
-        ({"task__split__column": "part"}, "got both of column and fractions"),
+        ({"task__features__exclude": ["size"]}, "features.exclude"),
         ({"task__train_data__delimiter": "ab"}, "got 'ab', expected one character"),
         ({"task__train_data__source": "arrays"}, "is not set; for example, my_package.data:load"),
-        ({"task__train_data__function": "a:b"}, "is read only by source 'arrays', got"),
     ],
 )  # fmt: skip
 def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
@@ -81,6 +78,7 @@ def _problems(path: Path, **changes: Any) -> dict[str, str]:
     [
         ({}, {"task__targets": ["yy"]}, "targets[0].column", "unknown column 'yy'"),
         ({}, {"task__features__numeric": ["siz"]}, "features.numeric", "did you mean 'size'?"),
+        ({}, {"task__features__text": ["colr"]}, "features.text[0].column", "mean 'color'?"),
         ({}, {"task__weight_column": "no"}, "weight_column", "unknown column 'no'"),
         ({}, {"task__split__hash_of": ["idd"]}, "split.hash_of", "did you mean 'id'?"),
         ({"size": "wide"}, {}, "features", "row 5: column 'size': got 'wide', expected a number"),
@@ -204,15 +202,14 @@ def test_fit_that_took_long_is_cached_until_a_file_changes(
     fit_or_load(task)
     assert not entries.exists()  # It was fast.
 
-    monkeypatch.setattr(preprocessing, "_CACHED_SECONDS", 0.0)
+    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", 0.0)
     fitted = fit_or_load(task)
-    (entry,) = entries.iterdir()
     assert decode_fit(fitted, task) == fit(task)
-    assert fit_or_load(task)["numeric"] == json.loads(json.dumps(fitted["numeric"]))
-    entry.write_text(entry.read_text().replace('"big"', '"huge"'))
-    assert [*fit_or_load(task)["classes"]["y"]] == ["huge", "small"]
+    monkeypatch.setattr(preprocessing, "fit", lambda config: pytest.fail("fitted again"))
+    assert decode_fit(fit_or_load(task), task) == decode_fit(fitted, task)
     write_csv(path, make_rows(50))
-    assert [*fit_or_load(task)["classes"]["y"]] == ["big", "small"]
+    with pytest.raises(pytest.fail.Exception, match="fitted again"):
+        fit_or_load(task)
 
 
 def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
@@ -292,11 +289,11 @@ def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:
     expected = -log_shares[[0, 1], [0, 1]] + 0.5 * squares
     np.testing.assert_allclose(task.example_losses(labels, outputs), expected, rtol=1e-5)
     weights = tf.constant([0.5, 2.0])
-    loss = task.build_losses((labels, weights), outputs)
+    loss = task.build_losses(WeightedLabels(labels, weights, weights), outputs)
     np.testing.assert_allclose(loss, (expected * [0.5, 2]).sum() / 2, rtol=1e-5)
 
     metrics = task.build_metrics()
-    task.process_metrics(metrics, (labels, weights), outputs)
+    task.process_metrics(metrics, WeightedLabels(labels, weights, weights), outputs)
     found = {metric.name: float(metric.result()) for metric in metrics}
     assert found == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
 
@@ -314,19 +311,6 @@ def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_
     assert targets["y"].dtype == np.int32
 
 
-def test_equal_rows_of_both_sections_are_found(tmp_path: Path) -> None:
-    rows = make_rows()
-    config = table_config(
-        write_csv(tmp_path / "a.csv", [*rows, *rows[:3]]), task__split__hash_of=["w", "id"]
-    )
-    moved = table_config(write_csv(tmp_path / "b.csv", rows), task__split=None)
-
-    assert find_shared_examples(config) is None
-    text = str(find_shared_examples(moved))
-    assert text.startswith("100 of 100 validation rows have the features of training rows")
-    assert f"such as {tmp_path / 'b.csv'}, row 1;" in text
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["mlp", "wide_deep"])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
@@ -337,20 +321,11 @@ def test_stopped_and_resumed_run_gets_the_same_weights(
         "task__model__name": model, "task__targets": TWO, "task__weight_column": "w",
         "task__model__max_one_hot": 2,
     }  # fmt: skip
-
-    def trained(folder: Path, **more: Any) -> Any:
-        return run(table_config(path, **changes, **more), folder, strategy=strategy)
-
-    whole, logs = trained(tmp_path / "whole")
-    trained(tmp_path / "parted", trainer__train_steps=8)
-    parted, also = trained(tmp_path / "parted")
-
-    assert weights_fingerprint(parted) == weights_fingerprint(whole)
-    assert also["validation_loss"] == logs["validation_loss"]
-    assert {"y_accuracy", "price_mae", "price_rmse"} <= set(logs)
-    assert (tmp_path / "whole" / "assets" / PREPROCESSING_FILE).read_bytes() == (
-        tmp_path / "parted" / "assets" / PREPROCESSING_FILE
-    ).read_bytes()
+    resumed = run_and_resume(table_config(path, **changes), tmp_path, strategy)
+    assert resumed.resumed_logs["validation_loss"] == resumed.logs["validation_loss"]
+    assert {"y_accuracy", "price_mae", "price_rmse"} <= set(resumed.logs)
+    assets = [tmp_path / name / "assets" / PREPROCESSING_FILE for name in ("whole", "parts")]
+    assert assets[0].read_bytes() == assets[1].read_bytes()
 
 
 @pytest.mark.slow

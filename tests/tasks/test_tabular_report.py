@@ -50,7 +50,7 @@ def test_classes_and_worst_rows_are_those_of_the_model(shared_path: Path) -> Non
 
     labels, logits = _outputs(task, model, "y")
     shares = tf.nn.softmax(logits.astype(np.float64)).numpy()
-    part = task.table.part(task.task_config.validation_data)
+    part = task.part(task.task_config.validation_data)
     assert sum(examples.confusion.values()) == part.size
     right = (shares.argmax(axis=-1) == labels).sum()
     assert (

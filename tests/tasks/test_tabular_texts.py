@@ -12,15 +12,12 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.tabular.config import TextColumnConfig
-from orbit_runner.tasks.tabular.predictor import RowPredictor
-from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
+from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
+from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, fit_text
+from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
-from orbit_runner.tasks.tabular.text_layers import TextColumnMeans, TokenMean
-from orbit_runner.tasks.tabular.texts import fit_text
-from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import run_and_resume
 
@@ -88,26 +85,12 @@ def test_contradictory_text_columns_are_rejected(features: dict[str, Any], expec
     assert expected in str(caught.value)
 
 
-def test_empty_list_of_text_columns_does_not_change_the_fingerprint() -> None:
-    before = table_config("a.csv")
-    empty = table_config("a.csv", task__features__text=[], task__train_data__files=None)
-    other = table_config("a.csv", task__features__text=["note"])
-    assert config_fingerprint(before) == config_fingerprint(empty) != config_fingerprint(other)
-
-
-def test_unknown_text_column_is_reported(path: Path) -> None:
-    config = table_config(path, task__features__text=["not"])
-    (problem,) = pairs(config.data.problems())
-    assert problem[0] == "features.text[0].column"
-    assert "unknown column 'not'; did you mean 'note'?" in problem[1]
-
-
 def test_batches_have_the_tokens_of_all_text_columns(path: Path) -> None:
     config = table_config(path, task__features=FEATURES)
     task = TabularTask(config.task)  # type: ignore[arg-type]
     assert list(config.data.problems()) == []
     found = task.arrays(config.task.validation_data).arrays["features"]
-    part = task.table.part(config.task.validation_data)
+    part = task.part(config.task.validation_data)
     note, about = (task.fitted.texts[name] for name in ("note", "about me"))
     assert found["tokens"].shape == (part.size, 3 + 64)
     assert found["numeric"].shape == found["categorical"].shape == (part.size, 1)
@@ -139,7 +122,7 @@ def test_signature_and_predictor_take_raw_texts(path: Path) -> None:
     for variable in model.trainable_variables:
         variable.assign(generator.normal(size=variable.shape))
     serving = task.serving(model)
-    part = task.table.part(config.task.validation_data)
+    part = task.part(config.task.validation_data)
     names = ["size", "color", "note", "about me"]
     columns = [[part.column(name).text(row) for name in names] for row in range(9)]
     lines = [json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in columns]

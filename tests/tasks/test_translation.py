@@ -63,11 +63,8 @@ def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shapes", [0, 2])
-def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path, shapes: int) -> None:
-    config = translation_config(
-        write_set(tmp_path / "set"), task__train_data__batch_shapes=shapes, **_no_dropout()
-    )
+def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path) -> None:
+    config = translation_config(write_set(tmp_path / "set"), **_no_dropout())
     accumulating = config.replace(trainer=config.trainer.replace(gradient_accumulation_steps=2))
     (one, one_logs), (two, two_logs), (pieces, _) = (
         run(config, tmp_path / "one"),
@@ -87,13 +84,9 @@ def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path, shapes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shapes", [0, 2])
-def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path, shapes: int) -> None:
-    settings = {"task__train_data__batch_shapes": shapes}
+def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
-    whole, half = (
-        translation_config(folder, trainer__train_steps=steps, **settings) for steps in (4, 2)
-    )
+    whole, half = (translation_config(folder, trainer__train_steps=steps) for steps in (4, 2))
     unbroken, _ = run(whole, tmp_path / "unbroken", "train")
     run(half, tmp_path / "broken", "train")
     resumed, _ = run(whole, tmp_path / "broken", "train")
@@ -194,7 +187,7 @@ def test_synthetic_source_runs_without_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_xla_compiles_one_program_for_each_shape_of_batches(
+def test_xla_compiles_one_program_for_batches_of_one_shape(
     tmp_path: Path, cli: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     changes: dict[str, Any] = {
@@ -204,7 +197,7 @@ def test_xla_compiles_one_program_for_each_shape_of_batches(
     }
     config = translation_config(
         "nowhere",
-        task__train_data__batch_shapes=3,
+        task__train_data__static_batch=True,
         runtime__enable_xla=True,
         runtime__xla_cache_dir=str(tmp_path / "programs"),
         **changes,
@@ -221,6 +214,6 @@ def test_xla_compiles_one_program_for_each_shape_of_batches(
 
     assert done.returncode == 0, done.stderr
     assert records(tmp_path / "run", "validation")
-    # One program for each shape, none for the evaluation, and the empty program that is compiled
-    # first so that TensorFlow's notice is not printed.
-    assert len([*(tmp_path / "programs").rglob("*.pb")]) == 3 + 1
+    # One program, none for the evaluation, and the empty program that is compiled first so that
+    # TensorFlow's notice is not printed.
+    assert len([*(tmp_path / "programs").rglob("*.pb")]) == 1 + 1

@@ -10,12 +10,8 @@ import pytest
 import sacrebleu
 import tensorflow as tf
 
-from orbit_runner.data.text.record_writer import write_token_records
-from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.tokenizer.vocabulary import build_vocabulary
-from orbit_runner.tasks.translation.decoding import Translations, decode
 from orbit_runner.tasks.translation.metrics import CorpusBleu
-from orbit_runner.tasks.translation.task import TranslationTask
+from orbit_runner.tasks.translation.task import Translations, TranslationTask, decode
 from tests.support.translations import sentences, translation_config, write_set
 
 REFERENCES = [
@@ -116,25 +112,3 @@ def test_bleu_is_computed_on_the_first_sentences_of_the_dataset(
     theirs = sacrebleu.corpus_bleu(translations, [references])
     assert logs["bleu"] == theirs.score
     assert 0 < theirs.score < 100
-
-
-def test_token_records_have_text_references_only_with_a_vocabulary(tmp_path: Path) -> None:
-    folder = write_set(tmp_path / "set")
-    words = build_vocabulary([f"{a}\n{b}" for a, b in sentences(200, 0)], size=40)
-    (tmp_path / "words.model").write_bytes(words.model)
-    pairs = sentences(12, 1)
-    source, target = (words.encode(side) for side in zip(*pairs, strict=True))
-    write_token_records(PairSource("made", source, target, 40), tmp_path / "ids.tfrecord")
-    changes = {
-        f"task__{section}__{name}": value
-        for section in ("train_data", "validation_data")
-        for name, value in {
-            "source": "token_records",
-            "input_path": str(tmp_path / "ids.tfrecord"),
-        }.items()
-    }
-    named = {"task__sentencepiece_model_path": str(tmp_path / "words.model")}
-    with_text = TranslationTask(translation_config(folder, **changes, **named).task)  # type: ignore[arg-type]
-    assert with_text._references == tuple(target for _, target in pairs)
-    without = TranslationTask(translation_config(folder, **changes).task)  # type: ignore[arg-type]
-    assert without._references is None

@@ -12,11 +12,8 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.data.text.record_writer import write_token_records
-from orbit_runner.data.text.source import PairSource, Ragged
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.translation.config import TranslationDataConfig
-from orbit_runner.tasks.translation.sources import load_vocabulary
+from orbit_runner.tasks.translation.data import load_vocabulary
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.problems import pairs, raises
 from tests.support.translations import translation_config, write_set
@@ -73,32 +70,6 @@ def test_preflight_reports_an_unusable_vocabulary_file(
     assert message in problems["sentencepiece_model_path"]
 
 
-@pytest.mark.parametrize(
-    ("size", "spoil", "path", "message"),
-    [
-        (40, lambda content: content, None, ""),
-        (40, lambda content: content[:-7], "train_data.input_path", "ids.tfrecord"),
-        (20, lambda content: content, "vocab_size", "expected 1 to 19"),
-    ],
-)
-def test_preflight_reports_bad_token_records(
-    tmp_path: Path, size: int, spoil: Any, path: str | None, message: str
-) -> None:
-    record = tmp_path / "ids.tfrecord"
-    sides = Ragged.from_rows([[5, 39, 1], [7, 1], [8, 9, 1]])
-    write_token_records(PairSource("made", sides, sides, 40), record)
-    record.write_bytes(spoil(record.read_bytes()))
-    problems = _preflight(
-        tmp_path,
-        task__vocab_size=size,
-        task__validation_data__source="synthetic",
-        task__train_data__source="token_records",
-        task__train_data__input_path="ids.tfrecord",
-    )
-    assert [*problems] == ([path] if path else [])
-    assert message in problems.get(path or "", "")
-
-
 def test_vocab_size_too_large_for_the_text_is_rejected(folder: Path) -> None:
     config = translation_config(folder, task__vocab_size=4000)
     with raises("out-of-range", "task.vocab_size"):
@@ -126,18 +97,8 @@ def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("changes", "path"),
     [
-        ({"task__model__name": ""}, "task.model.name"),
-        ({"task__train_data__source": "paralel_text"}, "task.train_data.source"),
         ({"task__train_data__batch_tokens": 0}, "task.train_data.global_batch_size"),
-        ({"task__validation_data__global_batch_size": 0, "task__validation_data__batch_tokens": 64},
-         "task.validation_data.batch_tokens"),
         ({"task__train_data__augment": "crop"}, "task.train_data.augment"),
-        ({"task__model__embedding_width": 15}, "task.model.embedding_width"),
-        ({"task__model__encoder__num_attention_heads": 3},
-         "task.model.encoder.num_attention_heads"),
-        ({"task__model__padded_decode": True}, "task.model.decode_max_length"),
-        ({"task__model__padded_decode": True, "task__model__decode_max_length": 9},
-         "task.validation_data.static_batch"),
         ({"task__model__preset": "huge"}, "task.model.preset"),
         ({"task__print_translations": True}, "task.print_translations"),
     ],
@@ -146,14 +107,6 @@ def test_contradictory_settings_are_rejected(changes: dict[str, Any], path: str)
     with pytest.raises(ConfigError) as caught:
         translation_config("nowhere", **changes)
     assert path in [problem.path for problem in caught.value.problems]
-
-
-def test_batch_tokens_and_global_batch_size_are_mutually_exclusive() -> None:
-    both = TranslationDataConfig(
-        source="parallel_text", is_training=True, batch_tokens=64, global_batch_size=8
-    )
-    assert [problem.path for problem in both.problems()] == ["batch_tokens"]
-    assert list(both.replace(batch_tokens=0).problems()) == []
 
 
 def test_later_batch_size_setting_wins() -> None:

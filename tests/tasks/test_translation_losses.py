@@ -9,8 +9,12 @@ import pytest
 import tensorflow as tf
 from official.nlp.tasks import translation as garden
 
-from orbit_runner.tasks.translation.losses import negative_log_likelihood, smoothed_cross_entropy
-from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
+from orbit_runner.tasks.translation.metrics import (
+    Perplexity,
+    TokenAccuracy,
+    negative_log_likelihood,
+    smoothed_cross_entropy,
+)
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.translations import translation_config
 

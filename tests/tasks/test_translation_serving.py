@@ -14,9 +14,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.lines import read_stream
-from orbit_runner.tasks.prediction_items import Line
-from orbit_runner.tasks.serving import Predictor
-from orbit_runner.tasks.translation.predictor import LinePredictor
+from orbit_runner.tasks.serving import Line, Predictor
+from orbit_runner.tasks.translation.serving import LinePredictor
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.problems import raises
 from tests.support.translations import translation_config, write_set

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.trackers.background import BackgroundTracker
 from orbit_runner.trackers.base import RunInfo, Tracker
-from orbit_runner.trackers.tracking import TrackerIds
+from orbit_runner.trackers.tracking import BackgroundTracker, TrackerIds
 from orbit_runner.utils.log import PlainMessages, log_scope
 
 INFO = RunInfo(name="a", mode="train", directory=Path(), settings={}, config="", step=0,

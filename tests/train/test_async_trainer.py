@@ -20,7 +20,6 @@ from tests.support.toy import make_strategy, run, session_of
 pytestmark = pytest.mark.slow
 
 STEPS = 60
-CUT: dict[str, Any] = {"runtime__variable_partitioner": "fixed"}
 EVERYTHING = {
     "trainer__optimizer_config__ema__average_decay": 0.9,
     "trainer__gradient_accumulation_steps": 2,
@@ -46,7 +45,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 def trained(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A run with all features: its directory, its events, and the batches of its workers."""
     folder = tmp_path_factory.mktemp("run") / "run"
-    chief = Chief(servers, folder, "train_and_eval", task="noting", **CUT, **EVERYTHING)
+    chief = Chief(servers, folder, "train_and_eval", task="noting", **EVERYTHING)
     code, last = chief.finish()
     assert code == 0, chief.events
     return folder, chief.events, [servers.batches(0), servers.batches(1)], last
@@ -124,9 +123,9 @@ def test_everything_is_restored_under_another_strategy(
     session.restore_or_initialize()
     assert session.step == STEPS
     assert int(session.state.optimizer.iterations.numpy()) == STEPS
-    assert weights_fingerprint(session.state.model) == before.weights_fingerprint() == last["done"]
+    assert weights_fingerprint(session.state.model) == before.summary().weights == last["done"]
     session.state.checkpoint().write(str(tmp_path / "again"))
-    assert CheckpointContent(tmp_path / "again").state_fingerprint() == before.state_fingerprint()
+    assert CheckpointContent(tmp_path / "again").summary().state == before.summary().state
     with made.scope():
         found = session.evaluator.evaluate(tf.constant(session.validation_steps))
     np.testing.assert_allclose(found["validation_loss"], last["validation_loss"], rtol=1e-5)
@@ -141,7 +140,7 @@ def test_parameter_servers_resume_from_one_device(
     kind = {"trainer__optimizer_config__optimizer__type": optimizer}
     short = {"trainer__train_steps": 20, "trainer__checkpoint_interval": 10, **kind}
     _, logs = run(digits_config(**short), tmp_path / "run", "train_and_eval")
-    changes = {**short, **CUT, "trainer__train_steps": 21}
+    changes = {**short, "trainer__train_steps": 21}
     chief = chiefs("train_and_post_eval", resume="override", **changes)
     code, last = chief.finish()
     assert code == 0, chief.events

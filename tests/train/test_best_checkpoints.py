@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.ranking import steps_by_rank
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.best_checkpoint import _STATE
 from tests.support.toy import Notes, run, toy_config
@@ -108,16 +107,10 @@ def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
 def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:
     record = CheckpointFolder(whole / "checkpoints").record(16)
     assert record is not None
-    assert record.callbacks[_STATE] == [[8.0, 8], [7.0, 4], [7.0, 12]]
-
-
-@pytest.mark.slow
-def test_run_with_one_best_checkpoint_keeps_no_ranking(tmp_path: Path) -> None:
-    _train(tmp_path, Scores(SCORES), trainer__best_checkpoints_to_keep=1)
-    record = CheckpointFolder(tmp_path / "checkpoints").record(16)
-    assert record is not None
-    assert record.callbacks == {}
-    assert _best(tmp_path).steps() == [8]
+    assert record.callbacks[_STATE] == {
+        "metric": "higher score",
+        "ranking": [[8.0, 8], [7.0, 4], [7.0, 12]],
+    }
 
 
 @pytest.mark.slow
@@ -232,7 +225,7 @@ def test_evaluating_process_ranks_by_the_files(tmp_path: Path) -> None:
     run(toy_config(**BEST), tmp_path, "train", callbacks=[])
     for score in (3.0, 9.0):
         scores = Scores({16: score})
-        run(toy_config(**BEST), tmp_path, "eval", callbacks=[scores])
+        run(toy_config(**BEST), tmp_path, "continuous_eval", callbacks=[scores])
     record = _best(tmp_path).record(16)
     assert record is not None
     assert record.result["score"] == 9.0

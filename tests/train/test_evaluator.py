@@ -63,32 +63,13 @@ def test_validation_steps_limits_the_number_of_batches(
     np.testing.assert_allclose(logs["validation_loss"], _by_hand(20, counted)[0], rtol=1e-5)
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-@pytest.mark.parametrize(
-    ("whole", "function"), [("true", "true"), ("false", "true"), ("false", "false")]
-)
-def test_all_kinds_of_evaluation_loops_give_the_same_results(
-    name: str, whole: str, function: str, tmp_path: Path
-) -> None:
-    logs = _evaluated(
-        make_strategy(name),
-        tmp_path,
-        trainer__eval_tf_while_loop=whole,
-        trainer__eval_tf_function=function,
-    )
-    assert logs["validation_examples"] == 20
-    np.testing.assert_allclose(logs["validation_loss"], _by_hand(20)[0], rtol=1e-6)
-
-
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    ("name", "whole"), [("one_device", "true"), ("one_device", "false"), ("mirrored2", "true")]
-)
-def test_dataset_of_unknown_size_is_read_to_its_end(name: str, whole: str, tmp_path: Path) -> None:
-    config = toy_config(task__knows_its_size="false", trainer__eval_tf_while_loop=whole)
+@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("known", ["false", "true"])
+def test_dataset_is_read_to_its_end(known: str, name: str, tmp_path: Path) -> None:
+    config = toy_config(task__knows_its_size=known)
     session = session_of(config, tmp_path, make_strategy(name))
-    assert session.validation_steps == -1
+    assert session.validation_steps == (-1 if known == "false" else 3)
     for _ in range(2):
         logs = _evaluate(session)
         assert logs["validation_examples"] == 20
@@ -103,13 +84,6 @@ def test_task_can_aggregate_logs_on_the_host(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(logs["label_sum"], labels.sum(), rtol=1e-5)
     assert logs["seen_at"] == 20
     assert logs["validation_examples"] == 20
-
-
-def test_host_aggregation_inside_a_graph_loop_is_rejected(tmp_path: Path) -> None:
-    config = toy_config(task__aggregates=True, trainer__eval_tf_while_loop="true")
-    with pytest.raises(SettingError) as caught:
-        session_of(config, tmp_path, make_strategy("one_device"))
-    assert caught.value.path == "trainer.eval_tf_while_loop"
 
 
 @pytest.mark.parametrize(

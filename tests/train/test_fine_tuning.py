@@ -43,10 +43,7 @@ _CASES: dict[str, tuple[dict[str, Any], str]] = {
     "mirrored, all": ({**_ADAMW, **_EMA, **_FLOAT16, **_PIECES}, "mirrored2"),
     "XLA": ({**_ADAM, **_PIECES, "runtime__enable_xla": True}, "one_device"),
     "watched": ({**_ADAM, "trainer__watch_interval": 5}, "one_device"),
-    "eager": (
-        {"trainer__train_tf_while_loop": False, "trainer__train_tf_function": False},
-        "one_device",
-    ),
+    "eager": ({"runtime__run_eagerly": True}, "one_device"),
 }
 
 

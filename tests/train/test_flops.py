@@ -10,8 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.train import trainer
-from orbit_runner.utils.flops import step_flops
-from orbit_runner.utils.mfu import Throughput, format_si, peak_flops, peak_of
+from orbit_runner.utils.flops import Throughput, format_si, peak_flops, peak_of, step_flops
 from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import run
 
@@ -104,7 +103,6 @@ _DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
     [
         {},
         {"task__train_data__on_device": False},
-        {"trainer__train_tf_while_loop": False},
         {"trainer__gradient_accumulation_steps": 4},
         {"runtime__enable_xla": True},
     ],

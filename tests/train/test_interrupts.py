@@ -10,7 +10,7 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.train.callbacks.interrupts import (
+from orbit_runner.train.stop_requests import (
     LeftAtOnce,
     SignalGuard,
 )

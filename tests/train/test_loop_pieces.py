@@ -31,9 +31,8 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
         {},
         {"trainer__summary_interval": 5},
         {"trainer__summary_interval": 5, "task__train_data__on_device": False},
-        {"trainer__train_tf_while_loop": False},
     ],
-    ids=["in the graph", "records in the graph", "pipeline", "python loop"],
+    ids=["in the graph", "records in the graph", "pipeline"],
 )
 def test_signal_stops_a_loop_early_without_changing_the_final_weights(
     changes: dict[str, Any],

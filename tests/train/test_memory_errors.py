@@ -71,15 +71,15 @@ def test_batches_by_tokens_name_their_setting(tmp_path: Path) -> None:
 )
 def test_full_gpu_is_recognized_although_the_error_is_internal(message: str) -> None:
     config = toy_config(runtime__num_gpus=1)
-    for scope, path in ((error_message_scope, _TRAIN), (model_error_scope, "task.model")):
-        with pytest.raises(SettingError) as caught, scope(config):
+    for scope, path in ((error_message_scope(config), _TRAIN), (model_error_scope(), "task.model")):
+        with pytest.raises(SettingError) as caught, scope:
             raise tf.errors.InternalError(None, None, message)
         assert caught.value.path == path
 
 
 def test_other_internal_errors_are_raised() -> None:
-    for scope in (error_message_scope, model_error_scope):
-        with pytest.raises(tf.errors.InternalError), scope(toy_config()):
+    for scope in (error_message_scope(toy_config()), model_error_scope()):
+        with pytest.raises(tf.errors.InternalError), scope:
             raise tf.errors.InternalError(None, None, "cuDNN failed")
 
 

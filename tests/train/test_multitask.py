@@ -18,7 +18,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.trainer import FineTuning
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.tasks.build import build_task
+from orbit_runner.tasks.adapter import build_task
 from orbit_runner.tasks.multitask import JointTask
 from orbit_runner.train_lib import run_experiment
 from tests.support.official_runs import run_official

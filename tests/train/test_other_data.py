@@ -1,7 +1,6 @@
-"""Evaluations of other data than the run's own validation data are recorded apart."""
+"""Evaluations beside training, and runs that are resumed with other validation data."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,11 @@ import pytest
 
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.run_directory.evaluations import find_other_data
+from orbit_runner.run_directory.evaluations import evaluated_data, read_evaluations
 from orbit_runner.run_directory.metric_records import read_curves
-from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.sweep.run_state import RunStates
 from tests.support.keras_models import BASE, keras_config
-from tests.support.problems import raises
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import Notes, config_of, run, toy_config
+from tests.support.toy import Notes, config_of, run
 
 _KEEPS_BEST = {
     "task__metrics": "[sparse_categorical_accuracy]",
@@ -24,7 +20,6 @@ _KEEPS_BEST = {
     "trainer__best_checkpoint_eval_metric": "sparse_categorical_accuracy",
     "trainer__best_checkpoint_metric_comp": "higher",
 }
-_WORST = '{"sparse_categorical_accuracy": 0.0, "best_ckpt_global_step": 10}'
 _TEST_DATA = {"task__validation_data__arguments": "{count: 41, seed: 5}"}
 
 
@@ -39,71 +34,32 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("metrics.jsonl", ".lock")
+        if path.is_file() and path.name != ".lock" and path.parent.name != "evaluations"
     }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
-def test_evaluation_of_other_data_counts_nowhere(tmp_path: Path, mode: str) -> None:
-    _trained(tmp_path)
-    (tmp_path / "best" / "info.json").write_text(
-        '{"sparse_categorical_accuracy": 0.0, "best_ckpt_global_step": 10}'
-    )
-    curves, files = read_curves(tmp_path / "metrics.jsonl"), _files(tmp_path)
-    summary, state = read_summary(tmp_path), RunStates().read(tmp_path, tmp_path / "no_failure")
-    notes = Notes()
-
-    _, logs = run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, mode, notes=notes)
-
-    assert read_curves(tmp_path / "metrics.jsonl") == curves
-    assert _files(tmp_path) == files  # Neither the best checkpoint nor event files.
-    assert read_summary(tmp_path) == summary
-    assert RunStates().read(tmp_path, tmp_path / "no_failure").metrics == state.metrics
-    last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (last["split"], last["step"], last["validation_examples"]) == ("evaluation", 20, 41)
-    assert last["data"] == {
-        "task.validation_data.arguments.count": 41,
-        "task.validation_data.arguments.seed": 5,
-    }
-    assert last["validation_loss"] == pytest.approx(logs["validation_loss"])
-    (note,) = (text for text in notes.notes if "is not of the validation data" in text)
-    assert "task.validation_data.arguments.count: 41, in the run 37" in note
-
-
-@pytest.mark.slow
-def test_evaluation_of_the_own_data_counts_as_before(tmp_path: Path) -> None:
-    config = _trained(tmp_path)
-    (tmp_path / "best" / "info.json").write_text(
-        '{"sparse_categorical_accuracy": 0.0, "best_ckpt_global_step": 10}'
-    )
-    notes = Notes()
-    _, logs = run(config, tmp_path, "eval", notes=notes)
-    last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (last["split"], "data" in last) == ("validation", False)
-    best = json.loads((tmp_path / "best" / "info.json").read_text())
-    assert best["sparse_categorical_accuracy"] == pytest.approx(logs["sparse_categorical_accuracy"])
-    assert not any("is not of the validation data" in text for text in notes.notes)
-
-
-@pytest.mark.slow
-def test_resumed_run_keeps_evaluations_of_other_data_apart(tmp_path: Path) -> None:
-    _trained(tmp_path)
-    run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, "eval")
-    run(keras_config(**_KEEPS_BEST, trainer__train_steps=30), tmp_path)
-    curves = read_curves(tmp_path / "metrics.jsonl")
-    assert [*curves["validation", "sparse_categorical_accuracy"]] == [10, 20, 30]
-    assert set(curves["validation", "validation_examples"].values()) == {37}
-
-
-def test_continuous_evaluation_that_starts_first_waits_for_the_config(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("changes", [{}, _TEST_DATA])
+def test_evaluation_writes_a_file_of_its_own_and_no_curve(
+    tmp_path: Path, changes: dict[str, str]
 ) -> None:
-    config = toy_config(trainer__continuous_eval_timeout=1)
-    with caplog.at_level(logging.INFO, logger="orbit_runner"), raises("no-checkpoint"):
-        run(config, tmp_path, "continuous_eval")
-    (message,) = [record.getMessage() for record in caplog.records]
-    assert message == f"waiting for a checkpoint in {tmp_path / 'checkpoints'} …"
+    _trained(tmp_path)
+    files, notes = _files(tmp_path), Notes()
+
+    _, logs = run(keras_config(**_KEEPS_BEST, **changes), tmp_path, "eval", notes=notes)
+
+    assert _files(tmp_path) == files  # Neither records, nor the best checkpoint, nor event files.
+    (record,) = read_evaluations(tmp_path)
+    assert (record["step"], record["checkpoint"]) == (20, "checkpoints/ckpt-20")
+    assert record["metrics"]["validation_loss"] == pytest.approx(logs["validation_loss"])
+    assert record["metrics"]["validation_examples"] == (41 if changes else 37)
+    assert record["data"] == {
+        f"task.validation_data.arguments.{name}": value
+        for name, value in ({"count": 41, "seed": 5} if changes else {}).items()
+    }
+    said = [text for text in notes.notes if "are not those of the run" in text]
+    assert len(said) == bool(changes)
+    assert not changes or "task.validation_data.arguments.count: 41" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +84,7 @@ def test_settings_that_change_what_is_evaluated(
     tmp_path: Path, changes: dict[str, Any], is_other: bool
 ) -> None:
     (tmp_path / "config.yaml").write_text(to_yaml(keras_config()))
-    assert bool(find_other_data(tmp_path, keras_config(**changes))) == is_other
+    assert bool(evaluated_data(tmp_path, keras_config(**changes))) == is_other
 
 
 @pytest.mark.parametrize(
@@ -146,30 +102,30 @@ def test_settings_of_the_network_do_not_change_what_is_evaluated(
     (tmp_path / "config.yaml").write_text(to_yaml(resolve(Request(experiment="digits")).config))
     name, text = setting
     request = Request(experiment="digits", flags=((f"--{name}", name, text),))
-    assert bool(find_other_data(tmp_path, resolve(request).config)) == is_other
+    assert bool(evaluated_data(tmp_path, resolve(request).config)) == is_other
 
 
 def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_path: Path) -> None:
     steps = {"trainer__validation_steps": 2}
     (tmp_path / "config.yaml").write_text(to_yaml(keras_config(**steps)))
-    other = find_other_data(
+    other = evaluated_data(
         tmp_path, keras_config(**steps, task__validation_data__global_batch_size=8)
     )
-    assert other.settings == {"task.validation_data.global_batch_size": 8}
+    assert other == {"task.validation_data.global_batch_size": 8}
 
 
 def test_held_out_part_of_the_training_data(tmp_path: Path) -> None:
     base = {path: value for path, value in BASE.items() if "validation_data" not in path}
     base |= {"task.validation_split": 0.2, "task.validation_data.global_batch_size": 8}
     (tmp_path / "config.yaml").write_text(to_yaml(config_of(base)))
-    assert find_other_data(tmp_path, config_of(base, task__validation_split=0.3))
-    assert find_other_data(tmp_path, config_of(base, task__train_data__arguments="{count: 50}"))
+    assert evaluated_data(tmp_path, config_of(base, task__validation_split=0.3))
+    assert evaluated_data(tmp_path, config_of(base, task__train_data__arguments="{count: 50}"))
     larger_batches = config_of(base, task__train_data__global_batch_size=8)
-    assert not find_other_data(tmp_path, larger_batches)
+    assert not evaluated_data(tmp_path, larger_batches)
     # The examples that are left out of training stay in the part that is held out.
     for name, value in {"exclude": "[3]", "class_sampling": "balanced"}.items():
         config = config_of(base, **{f"task__train_data__{name}": value})
-        assert not find_other_data(tmp_path, config)
+        assert not evaluated_data(tmp_path, config)
 
 
 def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> None:
@@ -183,9 +139,9 @@ def test_part_of_the_training_table_changes_with_the_table(tmp_path: Path) -> No
     base = {**{path: value for path, value in BASE.items() if "_data" not in path}, **base}
     (tmp_path / "config.yaml").write_text(to_yaml(config_of(base)))
     excluding = config_of(base, task__train_data__exclude="[3]")
-    assert not find_other_data(tmp_path, excluding)
-    other = find_other_data(tmp_path, config_of(base, task__train_data__input_path="b.csv"))
-    assert [*other.settings] == ["task.train_data.input_path"]
+    assert not evaluated_data(tmp_path, excluding)
+    other = evaluated_data(tmp_path, config_of(base, task__train_data__input_path="b.csv"))
+    assert [*other] == ["task.train_data.input_path"]
 
 
 def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
@@ -198,15 +154,15 @@ def test_files_that_changed_are_other_data(tmp_path: Path) -> None:
     config = table_config(path)
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     DataRecord(tmp_path, fingerprint_of(config.task)).on_run_begin(Step())
-    assert not find_other_data(tmp_path, config)
+    assert not evaluated_data(tmp_path, config)
     write_csv(path, make_rows(51))
-    other = find_other_data(tmp_path, config)
-    assert other.settings == {}
-    assert "rows.csv: " in other.as_dict()["files"][0]
+    other = evaluated_data(tmp_path, config)
+    assert [*other] == ["files"]
+    assert "rows.csv: " in other["files"][0]
 
 
 def test_directory_without_a_config_has_nothing_to_compare_with(tmp_path: Path) -> None:
-    assert not find_other_data(tmp_path, keras_config(**_TEST_DATA))
+    assert not evaluated_data(tmp_path, keras_config(**_TEST_DATA))
 
 
 @pytest.mark.slow
@@ -221,13 +177,9 @@ def test_resume_with_other_validation_data_starts_comparisons_anew(tmp_path: Pat
     resumed = keras_config(**_KEEPS_BEST, **_TEST_DATA, **stopping, trainer__train_steps=30)
     run(resumed, tmp_path, notes=notes, resume="override")
     curves = read_curves(tmp_path / "metrics.jsonl")
-    assert [*curves["validation", "validation_examples"].items()] == [(30, 41)]
+    assert curves["validation", "validation_examples"] == {10: 37, 20: 37, 30: 41}
     info = json.loads((tmp_path / "best" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 30
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    apart = [one for one in map(json.loads, lines) if one["split"] == "evaluation"]
-    assert [one["step"] for one in apart] == [10, 20]
-    assert apart[0]["data"]["task.validation_data.arguments.count"] == 37
     assert any("are of other data or losses than before" in text for text in notes.notes)
 
 
@@ -236,7 +188,7 @@ def test_resume_at_the_last_step_records_the_evaluation_of_the_new_data(tmp_path
     _trained(tmp_path)
     run(keras_config(**_KEEPS_BEST, **_TEST_DATA), tmp_path, resume="override")
     curves = read_curves(tmp_path / "metrics.jsonl")
-    assert curves["validation", "validation_examples"] == {20: 41}
+    assert curves["validation", "validation_examples"] == {10: 37, 20: 41}
 
 
 @pytest.mark.slow

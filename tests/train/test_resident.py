@@ -122,9 +122,8 @@ def test_dataset_stays_in_memory_if_it_fits_or_is_configured(
 @pytest.mark.parametrize(
     ("section", "changes"),
     [
-        ("train_data", {"trainer__train_tf_while_loop": False}),
         ("train_data", {"runtime__run_eagerly": True}),
-        ("validation_data", {"trainer__eval_tf_while_loop": False}),
+        ("validation_data", {"runtime__run_eagerly": True}),
         ("train_data", {"runtime__distribution_strategy": "parameter_server"}),
         (
             "validation_data",
@@ -236,11 +235,10 @@ def test_steps_compiled_by_xla_match_plain_steps(strategy: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loop", [{}, {"trainer__train_tf_while_loop": False}])
-def test_xla_compiles_whole_steps_on_a_pipeline_too(loop: dict[str, Any], tmp_path: Path) -> None:
+def test_xla_compiles_whole_steps_on_a_pipeline_too(tmp_path: Path) -> None:
     """If it compiled only gradients, the last bits of the optimizer's updates would differ."""
     weights = {}
-    for name, changes in (("a", _where(True)), ("b", {**_where(False), **loop})):
+    for name, changes in (("a", _where(True)), ("b", _where(False))):
         config = digits_config(trainer__train_steps=20, runtime__enable_xla=True, **changes)
         model, _ = run(config, tmp_path / name, strategy="one_device")
         weights[name] = weights_fingerprint(model)

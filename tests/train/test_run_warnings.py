@@ -99,17 +99,16 @@ def test_direction_that_prefers_the_worst_evaluation_is_named() -> None:
 @pytest.mark.parametrize(
     ("changes", "advice"),
     [
-        ({}, "task.train_data.batch_shapes to 4"),
+        ({}, "task.train_data.static_batch to true"),
         (
             {"task__train_data__batch_tokens": 0, "task__train_data__global_batch_size": 8},
             "task.train_data.static_batch to true",
         ),
-        ({"task__train_data__batch_shapes": 3}, ""),
         ({"task__train_data__static_batch": True}, ""),
         ({"runtime__enable_xla": False}, ""),
         (
             {"runtime__enable_xla": False, "runtime__distribution_strategy": "tpu"},
-            "task.train_data.batch_shapes to 4",
+            "task.train_data.static_batch to true",
         ),
     ],
 )

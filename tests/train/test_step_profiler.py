@@ -34,7 +34,6 @@ _CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "pipeline": (cnn_config, {"task__train_data__on_device": False}, "one_device"),
     "mirrored": (cnn_config, {}, "mirrored2"),
     "mirrored pipeline": (cnn_config, {"task__train_data__on_device": False}, "mirrored2"),
-    "no while loop": (toy_config, {"trainer__train_tf_while_loop": False}, "one_device"),
     "accumulation": (digits_config, {"trainer__gradient_accumulation_steps": 2}, "one_device"),
     "watch": (digits_config, {"trainer__watch_interval": 5}, "one_device"),
 }

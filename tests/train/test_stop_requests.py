@@ -30,7 +30,7 @@ def _requests(
         is_chief=chief, all_reduce_sum=all_reduce_sum, acknowledge=acknowledge
     )
     signals: Any = SimpleNamespace(received=received, notice="")
-    return StopRequests(workers, signals, None, lambda text: None, limits=limits)
+    return StopRequests(workers, signals, list, lambda text: None, limits=limits)
 
 
 @pytest.mark.parametrize(("chief", "others"), [(True, [0] * 7), (False, [31, *[0] * 6])])

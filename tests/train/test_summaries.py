@@ -12,7 +12,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.reporting.report import report_page
 from orbit_runner.run_directory.metric_records import read_partial_records
-from orbit_runner.run_directory.run_data import read_run
+from orbit_runner.run_directory.run_summary import read_run
 from orbit_runner.train.callbacks.summaries import EventFiles, JsonLines, Summaries
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.toy import Notes, descent, records, run, toy_config
@@ -65,12 +65,6 @@ def test_tensorboard_files_contain_the_same_values_as_the_records(tmp_path: Path
                 np.testing.assert_allclose(events[name][record["step"]], record[name], rtol=1e-6)
 
 
-def test_name_of_the_validation_summary_directory_is_configurable(tmp_path: Path) -> None:
-    run(toy_config(trainer__validation_summary_subdir="held_out"), tmp_path)
-    assert "validation_loss" in _events(tmp_path / "held_out")
-    assert not (tmp_path / "validation").exists()
-
-
 def test_no_summaries_are_written_when_they_are_disabled(tmp_path: Path) -> None:
     run(toy_config(), tmp_path, save_summary=False)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -78,11 +72,8 @@ def test_no_summaries_are_written_when_they_are_disabled(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_graph", [True, False])
-def test_record_after_a_stop_says_how_many_steps_it_averages(
-    in_graph: bool, tmp_path: Path
-) -> None:
-    config = toy_config(trainer__train_steps=15, trainer__train_tf_while_loop=in_graph)
+def test_record_after_a_stop_says_how_many_steps_it_averages(tmp_path: Path) -> None:
+    config = toy_config(trainer__train_steps=15)
     with pytest.raises(StoppedAtStep):
         run(config, tmp_path, stop_at_step=7)
     run(config, tmp_path)

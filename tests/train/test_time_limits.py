@@ -34,12 +34,11 @@ class CountEnds(Callback):
     [
         {},
         {"trainer__summary_interval": 5},
-        {"trainer__train_tf_while_loop": False},
         {"trainer__early_stopping__metric": "validation_loss",
          "trainer__early_stopping__patience": 1,
          "trainer__early_stopping__min_delta": 1e9},
     ],
-    ids=["in the graph", "records in the graph", "python loop", "early stopping"],
+    ids=["in the graph", "records in the graph", "early stopping"],
 )  # fmt: skip
 def test_run_that_was_stopped_three_times_has_the_weights_of_one_that_was_not(
     changes: dict[str, Any], tmp_path: Path

@@ -74,11 +74,7 @@ def _by_tape(config: Any, steps: int, clip: float | None) -> list[dict[str, floa
         (_CLIP, "one_device"),
         (_FLOAT16, "one_device"),
         ({**_PIECES, **_FLOAT16}, "mirrored2"),
-        ({"trainer__train_tf_while_loop": False}, "one_device"),
-        (
-            {"trainer__train_tf_while_loop": False, "trainer__train_tf_function": False},
-            "one_device",
-        ),
+        ({"runtime__run_eagerly": True}, "one_device"),
     ],
 )
 def test_measurements_are_those_of_a_gradient_tape(
@@ -120,11 +116,8 @@ def test_update_ratio_is_that_of_the_saved_weights(tmp_path: Path) -> None:
         np.testing.assert_allclose(measured[f"watch/update_ratio/{layer}"], expected, rtol=1e-3)
 
 
-@pytest.mark.usefixtures("no_check_by_time")
 def test_gradients_that_are_not_finite_are_counted(tmp_path: Path) -> None:
-    # Without determinism, the records after the last finite step are kept.
-    bad = {"task__nan_from": 9, "trainer__recovery_max_trials": -1}
-    config = toy_config(**_WATCH, **bad, runtime__deterministic=False)
+    config = toy_config(**_WATCH, task__nan_from=9, trainer__recovery_max_trials=-1)
     with raises("diverged"):
         run(config, tmp_path, "train")
     (measured,) = (one for one in _watched(tmp_path) if one["step"] == 10)
@@ -136,7 +129,6 @@ _CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "accumulation": (toy_config, _PIECES, "one_device"),
     "loss scaling": (toy_config, _FLOAT16, "mirrored2"),
     "moving average": (toy_config, _EMA, "one_device"),
-    "no while loop": (toy_config, {"trainer__train_tf_while_loop": False}, "one_device"),
     "batches in the graph": (cnn_config, {"task__train_data__on_device": True}, "one_device"),
     "pipeline": (cnn_config, {"task__train_data__on_device": False}, "one_device"),
     "mirrored": (cnn_config, {}, "mirrored2"),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from orbit_runner.utils import deferred_imports
 from orbit_runner.utils.deferred_imports import Deferred, defer_imports
 
 _CODE = "import sys\nsys.deferred_ran.append(__name__)\nfrom deferred_one import part\nvalue = 3\n"
@@ -27,12 +25,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "deferred_ran", [], raising=False)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    (tmp_path / "deferred_two.py").write_text(
-        "import sys\nsys.deferred_ran.append(__name__)\n"
-        "class Shape:\n    sides = 4\n    def __init__(self, size): self.size = size\n"
-    )
-    monkeypatch.setitem(deferred_imports.OBJECTS, "deferred_two", ("Shape",))
-    defer_imports(["deferred_one", "deferred_two", "deferred_broken"])
+    defer_imports(["deferred_one", "deferred_broken"])
     yield sys.deferred_ran  # type: ignore[attr-defined]
     for name in [name for name in sys.modules if name.startswith("deferred_")]:
         del sys.modules[name]
@@ -60,17 +53,6 @@ def test_from_import_runs_a_deferred_module_immediately(ran: list[str]) -> None:
 
     assert ran == ["deferred_one", "deferred_one.part"]
     assert value == 3
-
-
-@pytest.mark.parametrize(("use", "value"), [(lambda c: c(3).size, 3), (lambda c: c.sides, 4)])
-def test_listed_object_runs_its_module_when_it_is_used(
-    ran: list[str], use: Callable[[Any], int], value: int
-) -> None:
-    from deferred_two import Shape  # type: ignore[import-not-found]
-
-    assert not ran
-    assert use(Shape) == use(Shape) == value
-    assert ran == ["deferred_two"]
 
 
 def test_missing_deferred_module_raises_module_not_found_error(ran: list[str]) -> None:

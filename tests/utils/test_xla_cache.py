@@ -11,7 +11,7 @@ import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
-from orbit_runner.distribute.tf_environment import prepare_environment, required_variables
+from orbit_runner.distribute.tf_environment import required_variables
 from orbit_runner.errors import SettingError
 
 
@@ -75,11 +75,3 @@ def test_cache_path_that_is_not_a_directory_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"cannot create .*: Not a directory") as caught:
         dict(required_variables(runtime))
     assert caught.value.path == "runtime.xla_cache_dir"
-
-
-def test_prepare_environment_sets_the_cache_directory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TF_XLA_FLAGS", "")
-    prepare_environment(RuntimeConfig(xla_cache_dir=str(tmp_path)))
-    assert str(tmp_path) in os.environ["TF_XLA_FLAGS"]

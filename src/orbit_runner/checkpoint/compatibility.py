@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
-from orbit_runner.distribute.sharded_variables import is_variable, name_of
-from orbit_runner.state.ema import INNER_OPTIMIZER, OWN_ITEMS, AveragingOptimizer
+from orbit_runner.state.ema import INNER_OPTIMIZER, RECOVERIES, AveragingOptimizer
 from orbit_runner.tf_internals import is_legacy_optimizer, optimizer_name
+from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.tf_internals import Trackable, TrackableObjectGraph
 
@@ -28,7 +27,7 @@ _IGNORED = {"save_counter"}
 # are ignored.
 _COMPLETE = ("model", "optimizer")
 # Parts of a run that consist of one variable each.
-_SINGLE = ("global_step", *OWN_ITEMS)
+_SINGLE = ("global_step", RECOVERIES)
 # Variables of optimizers that hold a learning rate. The config determines it, and whether it is a
 # variable: a schedule has none.
 _LEARNING_RATES = ("learning_rate", "_learning_rate", "_current_learning_rate")
@@ -116,13 +115,13 @@ class _Matcher:
     def _visit(self, live: Trackable, node: SavedNode | None, path: str) -> None:
         if hasattr(type(live), "get_slot_names"):
             self._optimizers.append((live, node))
-        if not is_variable(live):
+        if not isinstance(live, tf.Variable):
             return
         keys = [attribute.checkpoint_key for attribute in node.attributes] if node else []
         self._add_pair(live, path, keys[0] if keys else "")
 
     def _add_pair(self, variable: tf.Variable, path: str, key: str) -> None:
-        shown = f"{path} ({name_of(variable)}, {_format_shape(variable.shape)}"
+        shown = f"{path} ({variable_name(variable)}, {_format_shape(variable.shape)}"
         if key not in self._content.shapes:
             unmatched = self.rates if _is_learning_rate(path) else self.missing
             unmatched.append(f"{shown}): not in the checkpoint")
@@ -205,7 +204,7 @@ def _path_of(key: str) -> str:
 
 def _get_slot(
     optimizer: Optimizer | AveragingOptimizer, variable: tf.Variable, name: str
-) -> Variable | None:
+) -> tf.Variable | None:
     try:
         return optimizer.get_slot(variable, name)
     except (KeyError, AttributeError):
@@ -239,7 +238,7 @@ def has_inner_optimizer(content: CheckpointContent) -> bool:
 
 def is_model_gardens(content: CheckpointContent) -> bool:
     """Returns whether a checkpoint lacks the state that only this runner saves."""
-    return not any(name in _children(content, 0) for name in OWN_ITEMS)
+    return RECOVERIES not in _children(content, 0)
 
 
 def kind_of(optimizer: Optimizer) -> OptimizerKind:

@@ -7,15 +7,18 @@ because TensorFlow and this runner recognize a checkpoint by its index. Next to 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from orbit_runner.checkpoint.record import CheckpointRecord, mark_files, read_record
+from orbit_runner.errors import RunnerError
 from orbit_runner.utils.files import create_directory, read_file, write_atomically
 
 if TYPE_CHECKING:
@@ -59,6 +62,7 @@ def retention_of(trainer: TrainerConfig | cfg.TrainerConfig) -> Retention:
     )
 
 
+CHECKPOINT_FILE = re.compile(r"(?P<name>.+)-(?P<step>\d+)\.(index|json|data-\d+-of-\d+)")
 _TEMPORARY = ".writing-"
 # Called when a checkpoint of a run is in place, maybe in another thread.
 save_listeners: list[Callable[[], None]] = []
@@ -86,12 +90,16 @@ class CheckpointFolder:
         if keep is None or isinstance(keep, int):
             keep = Retention(max_to_keep=keep)
         self._rule: RetentionRule = keep
-        self._file = re.compile(rf"{re.escape(name)}-(\d+)\.(index|json|data-\d+-of-\d+)")
+
+    def _files_by_step(self) -> Iterator[tuple[int, Path]]:
+        for path in self.path.glob(f"{self._name}-*"):
+            match = CHECKPOINT_FILE.fullmatch(path.name)
+            if match and match["name"] == self._name:
+                yield int(match["step"]), path
 
     def steps(self) -> list[int]:
         """Returns the steps that have any checkpoint file, complete or not, in ascending order."""
-        names = (path.name for path in self.path.glob(f"{self._name}-*"))
-        return sorted({int(match[1]) for match in map(self._file.fullmatch, names) if match})
+        return sorted({step for step, _ in self._files_by_step()})
 
     def committed_steps(self) -> list[int]:
         """Returns the steps that have an index file.
@@ -106,8 +114,7 @@ class CheckpointFolder:
 
     def files(self, step: int) -> list[Path]:
         """Returns the existing files of a checkpoint."""
-        matches = (self._file.fullmatch(path.name) for path in self.path.glob(f"{self._name}-*"))
-        return sorted(self.path / match[0] for match in matches if match and int(match[1]) == step)
+        return sorted(path for other, path in self._files_by_step() if other == step)
 
     def record(self, step: int) -> CheckpointRecord | None:
         """Returns the record of a checkpoint, or None if it has none, like Model Garden's.
@@ -117,6 +124,16 @@ class CheckpointFolder:
         path = self._record_path(step)
         return read_record(path) if path.exists() else None
 
+    def require_record(self, step: int) -> CheckpointRecord | None:
+        """Returns the record of a checkpoint. Raises `RunnerError` if it cannot be read."""
+        try:
+            return self.record(step)
+        except (OSError, ValueError) as error:
+            raise RunnerError(
+                f"the record of {self.prefix(step)} cannot be read: {error}",
+                code="damaged-checkpoint",
+            ) from error
+
     def _record_path(self, step: int) -> Path:
         return self.path / f"{self._name}-{step}.json"
 
@@ -125,27 +142,24 @@ class CheckpointFolder:
 
         Without a record, only checks that the files exist.
         """
+        name = f"{self._name}-{step}"
         try:
             record = self.record(step)
         except (OSError, ValueError) as error:
-            return f"{self._name}-{step}.json cannot be read: {error}"
+            return f"{name}.json cannot be read: {error}"
+        if record is None:
+            suffixes = {path.suffix.partition("-")[0] for path in self.files(step)}
+            missing = sorted({".index", ".data"} - suffixes)
+            return f"{name}{missing[0]} is missing" if missing else ""
+        if record.step != step:
+            return (
+                f"{name}.json is the record of step {record.step}: its files were renamed or copied"
+            )
         try:
-            return self._find_damaged_file(step, record)
+            damages = (mark.damage(self.path / file) for file, mark in record.files.items())
+            return next(filter(None, damages), "")
         except OSError as error:
             return f"{Path(error.filename or '').name} cannot be read: {error.strerror}"
-
-    def _find_damaged_file(self, step: int, record: CheckpointRecord | None) -> str:
-        if record is not None:
-            if record.step != step:
-                return (
-                    f"{self._name}-{step}.json is the record of step {record.step}: "
-                    "its files were renamed or copied"
-                )
-            damages = (mark.damage(self.path / name) for name, mark in record.files.items())
-            return next(filter(None, damages), "")
-        suffixes = {path.suffix.partition("-")[0] for path in self.files(step)}
-        missing = sorted({".index", ".data"} - suffixes)
-        return f"{self._name}-{step}{missing[0]} is missing" if missing else ""
 
     def is_unfinished(self, step: int) -> bool:
         """Returns whether a checkpoint was only partly moved into place, or only partly removed.
@@ -154,19 +168,16 @@ class CheckpointFolder:
         """
         if self.prefix(step).with_suffix(".index").exists():
             return False
-        return step not in self._read_listed_steps()
+        return step not in self.listed_steps()
 
-    def _read_listed_steps(self) -> list[int]:
+    def listed_steps(self) -> list[int]:
+        """Returns the steps in TensorFlow's list of checkpoints, the one that it names last."""
         try:
             text = read_file(self.path / "checkpoint").decode(errors="replace")
         except OSError:
             return []
-        return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)]
-
-    def listed_steps(self) -> list[int]:
-        """Returns the steps in TensorFlow's list of checkpoints, the one that it names last."""
         # The first line names that checkpoint, the others list all of them.
-        return self._read_listed_steps()[1:]
+        return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)][1:]
 
     def begin_write(self, step: int) -> Path:
         """Creates a temporary directory; returns the path in it, without suffix, to write to."""
@@ -191,7 +202,7 @@ class CheckpointFolder:
         `written` is the path that `begin_write` returned. `files` of the record is filled
         in.
         """
-        files = [path for path in written.parent.iterdir() if self._file.fullmatch(path.name)]
+        files = [path for path in written.parent.iterdir() if CHECKPOINT_FILE.fullmatch(path.name)]
         marks = mark_files(files)
         for path in files:
             _flush_to_disk(path)
@@ -272,3 +283,76 @@ def _flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Entry(NamedTuple):
+    """A result of an evaluation, and the step of the weights."""
+
+    value: float
+    step: int
+
+
+Ranking = Sequence[Entry]  # The best one first.
+
+
+def insert_entry(
+    ranking: Ranking, entry: Entry, is_better: Callable[[float, float], bool], most: int
+) -> list[Entry] | None:
+    """Returns a ranking with another result, or None if the result is not among the best `most`.
+
+    Of equal results, the earlier one ranks first. A result of a step that is already ranked counts
+    only if it is better than before. Results that are NaN or infinite are never ranked.
+    """
+    before = next((other for other in ranking if other.step == entry.step), None)
+    if not math.isfinite(entry.value) or (before and not is_better(entry.value, before.value)):
+        return None
+    others = [other for other in ranking if other is not before]
+    place = next(
+        (at for at, other in enumerate(others) if is_better(entry.value, other.value)), len(others)
+    )
+    if place >= most:
+        return None
+    return [*others[:place], entry, *others[place:]][:most]
+
+
+class KeepRanked:
+    """Keeps the checkpoints of a ranking, and those that the latest checkpoint of the run ranks.
+
+    A run that is resumed, or that returns to its latest checkpoint, has the ranking of that
+    checkpoint again, and needs them.
+    """
+
+    def __init__(self) -> None:
+        self.ranking: Ranking = ()
+        self.needed: frozenset[int] = frozenset()  # Further steps to keep.
+
+    def steps_to_keep(self, steps: Sequence[int]) -> list[int]:
+        """Returns the steps to keep, the best one last."""
+        ranked = [entry.step for entry in reversed(self.ranking) if entry.step in steps]
+        return [step for step in steps if step in self.needed and step not in ranked] + ranked
+
+
+def ranking_on_disk(
+    directory: CheckpointFolder, metric: str, is_better: Callable[[float, float], bool]
+) -> list[Entry]:
+    """Returns the ranking of the checkpoints in a directory, by the results in their records."""
+    ranking: list[Entry] = []
+    for step in directory.committed_steps():
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            record = directory.record(step)
+            value = float(record.result[metric]) if record is not None else math.nan
+            ranking = (
+                insert_entry(ranking, Entry(value, step), is_better, len(ranking) + 1) or ranking
+            )
+    return ranking
+
+
+def steps_by_rank(directory: CheckpointFolder) -> list[int]:
+    """Returns the steps of the best checkpoints, the best one last.
+
+    The order is that of TensorFlow's `checkpoint` file. A checkpoint that the file does not name
+    comes first: the process that saved it was killed.
+    """
+    listed = directory.listed_steps()
+    steps: Iterable[int] = directory.committed_steps()
+    return sorted(steps, key=lambda step: listed.index(step) if step in listed else -1)

@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_finite, is_trained
-from orbit_runner.distribute.sharded_variables import is_variable, name_of
 from orbit_runner.tf_internals import TrackableObjectGraph
+from orbit_runner.utils.variables import variable_name
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow counts the saves here. A resumed run has made fewer of them.
@@ -46,15 +46,10 @@ def weights_fingerprint(model: tf.Module) -> str:
     """Returns the fingerprint of a model's weights, by variable names."""
     variables = tf.train.TrackableView(model).descendants()
     return fingerprint(
-        tensor_line(name_of(variable), variable.numpy())
+        tensor_line(variable_name(variable), variable.numpy())
         for variable in variables
-        if is_variable(variable)
+        if isinstance(variable, tf.Variable)
     )
-
-
-def has_object_graph(prefix: str | Path) -> bool:
-    """Returns whether a checkpoint has an object graph, unlike those of TensorFlow 1."""
-    return bool(tf.train.load_checkpoint(str(prefix)).has_tensor(_GRAPH))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,16 +101,6 @@ class CheckpointContent:
             seen.update(new)
             queue += new
 
-    def weights_fingerprint(self) -> str:
-        """Returns the fingerprint of the weights, equal to that of the model in memory."""
-        return fingerprint(
-            tensor_line(name, self.tensor(key)) for key, name in self.weights().items()
-        )
-
-    def state_fingerprint(self) -> str:
-        """Returns the fingerprint of all tensors, by checkpoint keys."""
-        return self.summary().state
-
     def summary(self) -> ContentSummary:
         """Reads each tensor once; returns the fingerprints and the non-finite tensors."""
         weights = self.weights()
@@ -132,16 +117,6 @@ class CheckpointContent:
             fingerprint(f"{key} {digest}" for key, digest in digests.items()),
             tuple(non_finite),
         )
-
-    def find_non_finite(self) -> list[NonFiniteTensor]:
-        """Reads each tensor; returns the weights, slots and averages that are not finite."""
-        tensors = []
-        for key in self.state_keys():
-            value = np.asarray(self.tensor(key))  # TensorFlow verifies its own checksums.
-            if is_trained(key) and (count := count_non_finite(value)):
-                tensors.append(NonFiniteTensor(self.variable_name(key), count, value.size))
-        weights = set(self.weights().values())
-        return sorted(tensors, key=lambda tensor: tensor.name not in weights)
 
     def variable_name(self, key: str) -> str:
         """Returns the name of the variable that was saved under a checkpoint key."""

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.distribute.sharded_variables import name_of
-from orbit_runner.errors import Diverged
+from orbit_runner.utils.variables import variable_name
 
-if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
-
-
-# The run's best results start as NaN, a loss scale may overflow, and the learning rate in an
-# optimizer is a copy of its schedule's.
-_NOT_TRAINED = frozenset({"best", "early_stopping", "recoveries", "global_step"})
+# A loss scale may overflow, and the learning rate in an optimizer is a copy of its schedule's.
 _NOT_TRAINED_PART = frozenset({"loss_scale", "_current_learning_rate"})
 
 
@@ -36,8 +28,7 @@ class NonFiniteTensor:
 
 def is_trained(key: str) -> bool:
     """Returns whether a checkpoint key belongs to a weight, a slot or an average."""
-    parts = key.partition("/.ATTRIBUTES/")[0].split("/")
-    return parts[0] not in _NOT_TRAINED and not _NOT_TRAINED_PART.intersection(parts)
+    return _NOT_TRAINED_PART.isdisjoint(key.partition("/.ATTRIBUTES/")[0].split("/"))
 
 
 def count_non_finite(value: np.ndarray) -> int:
@@ -53,14 +44,14 @@ def _is_inexact(dtype: np.dtype) -> bool:
     return bool(kind.is_floating or kind.is_complex)
 
 
-def non_finite_variables(variables: Iterable[Variable]) -> list[NonFiniteTensor]:
+def non_finite_variables(variables: Iterable[tf.Variable]) -> list[NonFiniteTensor]:
     """Returns the variables with values that are NaN or infinite."""
     tensors = []
     for variable in variables:
         if variable.dtype.is_floating or variable.dtype.is_complex:
             value = np.asarray(variable.numpy())
             if count := count_non_finite(value):
-                tensors.append(NonFiniteTensor(name_of(variable), count, value.size))
+                tensors.append(NonFiniteTensor(variable_name(variable), count, value.size))
     return tensors
 
 
@@ -70,12 +61,3 @@ def describe_non_finite(tensors: Sequence[NonFiniteTensor]) -> str:
         return ""
     more = len(tensors) - 1
     return f"{tensors[0]}" + (f", and {more} more tensor{'s' * (more > 1)}" if more else "")
-
-
-def non_finite_error(step: int, tensors: Sequence[NonFiniteTensor]) -> Diverged:
-    """Returns the error for weights, slots or averages that are not finite."""
-    return Diverged(
-        f"the weights of step {step} are not finite, and no checkpoint was saved "
-        f"({describe_non_finite(tensors)})",
-        non_finite=True,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,8 +50,6 @@ class RunConditions:
     # Returns the state of the callbacks by name.
     callbacks: Callable[[], Mapping[str, object]] = dict
     stopped: Callable[[], str] = str  # Returns why a callback asked to stop, or "".
-    # Returns the steps that were skipped because they were not finite.
-    skipped: Callable[[], Sequence[int]] = tuple
 
 
 class Checkpoints:
@@ -238,12 +236,7 @@ class Checkpoints:
         place = Path(path)
         if place.parent != self.folder.path:
             return None
-        try:
-            return self.folder.record(int(place.name.rpartition("-")[2]))
-        except (OSError, ValueError) as error:
-            raise RunnerError(
-                f"the record of {path} cannot be read: {error}", code="damaged-checkpoint"
-            ) from error
+        return self.folder.require_record(int(place.name.rpartition("-")[2]))
 
     def _compare_numerics(self, record: CheckpointRecord) -> None:
         changed = describe_changes(record.numerics, self.conditions.numerics)
@@ -307,5 +300,4 @@ def record_of(state: TrainState, conditions: RunConditions) -> CheckpointRecord:
         non_finite=state.non_finite,
         callbacks=conditions.callbacks(),
         stopped=conditions.stopped(),
-        skipped=tuple(conditions.skipped()),
     )

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.utils.files import open_file, read_json_object, write_atomically
+from orbit_runner.utils.files import read_json_object, sha256_of, write_atomically
 
-_BLOCK = 2**20
 _CHECKSUM = "checksum"
 
 
@@ -58,8 +57,6 @@ class CheckpointRecord:
     # The state of the callbacks by name.
     callbacks: Mapping[str, object] = dataclasses.field(default_factory=dict)
     stopped: str = ""  # Why a callback ended training at this step, or "".
-    # Steps that were skipped because they were not finite. Those of the config are not repeated.
-    skipped: Sequence[int] = ()
     # The metrics of the evaluation, if it is a best checkpoint.
     result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)  # By file name.
@@ -87,34 +84,11 @@ def read_record(path: Path) -> CheckpointRecord:
         if values.pop(_CHECKSUM) != _checksum_of(values):
             raise ValueError("it has changed since it was written (SHA-256)")
         files = {name: FileMark(**mark) for name, mark in values.pop("files").items()}
-        record = CheckpointRecord(**values, files=files)
+        return CheckpointRecord(**values, files=files)
     except (TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is not a checkpoint record: {error}") from error
-    _check_types(record)
-    return record
-
-
-def _check_types(record: CheckpointRecord) -> None:
-    """Raises ValueError if a value of a record that anyone may have written has another type."""
-    texts = [record.weights, record.state, record.config, record.optimizer, record.strategy]
-    texts += [record.assets]
-    marks = record.files.values()
-    integers = [record.step, *(mark.bytes for mark in marks)]
-    texts += [record.stopped, *(mark.sha256 for mark in marks)]
-    texts += [*record.code.values()]
-    if any(type(text) is not str for text in texts) or any(type(n) is not int for n in integers):
-        raise ValueError("it is not a checkpoint record: a value has another type")
 
 
 def mark_files(paths: Iterable[Path]) -> dict[str, FileMark]:
     """Returns the current sizes and hashes of files, by file name."""
     return {path.name: FileMark(path.stat().st_size, sha256_of(path)) for path in sorted(paths)}
-
-
-def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file's content as 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    with open_file(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()

@@ -16,23 +16,28 @@ from orbit_runner.checkpoint.compatibility import (
     match_variables,
     saved_optimizer_kind,
 )
-from orbit_runner.checkpoint.fingerprint import (
-    CheckpointContent,
-    has_object_graph,
-    weights_fingerprint,
-)
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.distribute.parameter_server import io_device
-from orbit_runner.distribute.sharded_variables import cache_sharded_slots
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
-from orbit_runner.state.ema import OWN_ITEMS
+from orbit_runner.state.ema import RECOVERIES
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tf_internals import Trackable
+
+
+def io_device(checkpoint: tf.train.Checkpoint) -> str | None:
+    """Returns the device that writes and reads a checkpoint, or None for TensorFlow's choice.
+
+    TensorFlow would choose the parameter servers if they hold variables, but they may not see the
+    directory, or see it under another path.
+    """
+    descendants = tf.train.TrackableView(checkpoint).descendants()
+    served = any("/job:ps" in str(getattr(variable, "device", "")) for variable in descendants)
+    return "/job:chief/replica:0/task:0/device:CPU:0" if served else None
 
 
 class Restorer:
@@ -48,7 +53,6 @@ class Restorer:
         self._checkpoint = checkpoint
         self._strategy = strategy
         self._default_items = state.items()
-        cache_sharded_slots(state.optimizer)
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
         # The config determines these, and may change them with --resume=override.
         self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]
@@ -106,7 +110,7 @@ class Restorer:
             )
         items = self._state.items(ema_in_optimizer=has_inner_optimizer(content))
         if is_model_gardens(content):
-            items = {name: item for name, item in items.items() if name not in OWN_ITEMS}
+            del items[RECOVERIES]
         return items
 
     def _other_optimizer(self, content: CheckpointContent, record: CheckpointRecord | None) -> str:
@@ -185,15 +189,12 @@ def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> s
     try:
         if place.folder.record(place.step) is not None:
             return ""
-        prefix = place.folder.prefix(place.step)
-        if not has_object_graph(prefix):
-            return ""  # Restoring it raises an error that explains why it cannot be used.
-        content = CheckpointContent(prefix)
+        content = CheckpointContent(place.folder.prefix(place.step))
         saved_at = content.global_step()
         if saved_at not in (None, place.step):
             return f"is damaged: it contains step {saved_at}: its files were renamed or copied"
-        non_finite = content.find_non_finite()
+        non_finite = content.summary().non_finite
     except READ_ERRORS as error:
         return f"is damaged: it cannot be read: {first_line(error)}"
-    non_finite = [tensor for tensor in non_finite if tensor.name not in known]
-    return f"has NaN or infinite values: {describe_non_finite(non_finite)}" if non_finite else ""
+    left = [tensor for tensor in non_finite if tensor.name not in known]
+    return f"has NaN or infinite values: {describe_non_finite(left)}" if left else ""

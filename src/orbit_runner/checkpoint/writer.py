@@ -16,9 +16,9 @@ from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.disk_errors import describe_failed_write, require_disk_space
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
-from orbit_runner.checkpoint.finite_check import non_finite_error
+from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.distribute.parameter_server import io_device
+from orbit_runner.checkpoint.restore import io_device
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.state.replica_state import has_combined_variables
@@ -87,7 +87,7 @@ class CheckpointWriter:
             raise problem
         if failure_code:
             reason = f"the chief could not save a checkpoint of step {record.step}"
-            raise Diverged(reason, non_finite=True) if failure_code > 1 else SaveError(reason)
+            raise Diverged(reason, step=record.step) if failure_code > 1 else SaveError(reason)
 
     def _write(self, record: CheckpointRecord) -> None:
         if self._workers is not None and not self._workers.is_chief:
@@ -131,7 +131,11 @@ class CheckpointWriter:
         tensors = [tensor for tensor in content.non_finite if tensor.name not in record.non_finite]
         if tensors:
             self._folder.discard(written)
-            raise non_finite_error(record.step, tensors)
+            raise Diverged(
+                f"the weights of step {record.step} are not finite, and no checkpoint was saved "
+                f"({describe_non_finite(tensors)})",
+                step=record.step,
+            )
         whole = dataclasses.replace(record, weights=content.weights, state=content.state)
         self._size = sum(path.stat().st_size for path in written.parent.iterdir())
         self._folder.commit(written, whole)

@@ -25,8 +25,8 @@ def continuation(job: Job, place: str, error: BaseException) -> str:
     if not list_checkpoints(checkpoints_of(job.model_dir)):
         return ""
     lines = format_continuation(place, continuing_command(job, place, error))
-    is_incomplete = isinstance(error, Diverged) and error.step is None
-    return f"{lines}  # add what you change, such as the learning rate" if is_incomplete else lines
+    hint = "  # add what you change, such as the learning rate"
+    return lines + hint * isinstance(error, Diverged)
 
 
 def continuing_command(job: Job, place: str, error: BaseException | None = None) -> list[str]:
@@ -40,11 +40,7 @@ def continuing_command(job: Job, place: str, error: BaseException | None = None)
         command.append(f"--model_dir={place}")
     if not isinstance(error, Diverged):
         return command
-    command = change_flags(command, {"resume": "override"})
-    if error.step is None:
-        return command
-    skipped = sorted({*job.config.trainer.skip_steps, error.step})
-    return change_flags(command, {"trainer.skip_steps": f"[{', '.join(map(str, skipped))}]"})
+    return change_flags(command, {"resume": "override"})
 
 
 def format_continuation(place: str, command: Sequence[str]) -> str:

@@ -219,15 +219,24 @@ def _command_hint(word: str) -> str:
 
 def entry() -> NoReturn:
     """Runs one command and exits the process with its exit code."""
+    exit_process(run_command())
+
+
+def run_command() -> int:
+    """Runs the command of `sys.argv`, and returns its exit code."""
     signals.install_interrupt_handler()
     try:
-        code = _run_command()
+        return _run_command()
     except BaseException:
         if not signals.was_interrupted():
             raise
         # Native code turns Ctrl-C during its import into other errors.
         print("runner: interrupted", file=sys.stderr)
-        code = 130
+        return 130
+
+
+def exit_process(code: int) -> NoReturn:
+    """Exits the process."""
     signals.ignore_interrupts()
     if code == 130 or any(name.startswith("tensorflow") for name in sys.modules):
         # All files are written by now, and destroying TensorFlow's objects would only take time:

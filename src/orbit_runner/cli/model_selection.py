@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.checkpoint.selection import (
+from orbit_runner.checkpoint.latest_checkpoint import (
     AVERAGE,
     PLAIN,
     Choice,

@@ -14,7 +14,7 @@ from typing import Any
 from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.reporting.numbers import format_age, number_or_dash
-from orbit_runner.run_directory.config_values import read_setting, read_settings
+from orbit_runner.run_directory.config import read_setting, read_settings
 from orbit_runner.run_directory.metric_records import METRIC_COMP, better_values
 from orbit_runner.run_directory.run_summary import RunSummary
 

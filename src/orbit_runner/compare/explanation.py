@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from orbit_runner.compare.histories import LargestDifference, loss_text
-from orbit_runner.compare.records import Finding, RecordedDifferences, rank_findings
+from orbit_runner.compare.records import Finding, RecordedDifferences
 from orbit_runner.compare.step_records import TensorDifference
 from orbit_runner.errors import format_count
 from orbit_runner.utils.files import to_jsonable
-
-# Kinds that the verdict calls equal if they do not differ and are not the cause.
-_EXPLICIT = ("settings", "code", "data")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +24,6 @@ class Reruns:
         tensor: The first tensor that differs; None if it is not known.
         repeats: Whether each of them gives the weights that its run recorded at `end`; None if the
             run recorded none.
-        gives_other: Whether each of them gives the weights that the other run recorded at `end`.
         notes: Differences of this machine, and what could not be determined.
     """
 
@@ -36,7 +32,6 @@ class Reruns:
     first_step: int | None
     tensor: TensorDifference | None = None
     repeats: tuple[bool | None, bool | None] = (None, None)
-    gives_other: tuple[bool, bool] = (False, False)
     notes: Sequence[str] = ()
 
     @property
@@ -80,17 +75,13 @@ class Explanation:
 
     @property
     def causes(self) -> list[Finding]:
-        """The differences that can change the weights, the best explanation first."""
-        return [finding for finding in self._ranked if finding.can_change_weights]
+        """The differences that can change the weights, the most likely cause first."""
+        return [finding for finding in self.recorded.findings if finding.can_change_weights]
 
     @property
     def others(self) -> list[Finding]:
         """The differences that cannot change the weights."""
-        return [finding for finding in self._ranked if not finding.can_change_weights]
-
-    @property
-    def _ranked(self) -> list[Finding]:
-        return rank_findings(self.recorded.findings, self.tensor.place if self.tensor else "")
+        return [finding for finding in self.recorded.findings if not finding.can_change_weights]
 
     @property
     def verdict(self) -> str:
@@ -113,7 +104,7 @@ class Explanation:
     @property
     def _cause(self) -> str:
         if not self.causes:
-            return f"no recorded difference explains it{self._rerun_mismatch}"
+            return "no recorded difference explains it"
         cause = self.causes[0]
         if cause.kind == "checkpoint":
             return cause.name
@@ -122,11 +113,10 @@ class Explanation:
         if cause.kind == "code":
             files = [finding.name for finding in self.causes if finding.kind == "code"]
             return f"the code differs: {', '.join(files[:3])}{', …' if files[3:] else ''}"
-        if cause.kind == "settings":
-            return f"{cause.name} differs ({cause.values})"
-        verb = "differ" if cause.name.endswith("s") else "differs"  # devices, threads, caches
-        text = f"{cause.name} {verb} ({cause.values})" if cause.values else cause.name
-        return "; ".join(filter(None, [self._same_kinds, text]))
+        # Devices, threads, caches.
+        is_plural = cause.kind != "settings" and cause.name.endswith("s")
+        verb = "differ" if is_plural else "differs"
+        return f"{cause.name} {verb} ({cause.values})" if cause.values else cause.name
 
     def _data_cause(self, cause: Finding) -> str:
         file = f"{cause.name} differs ({cause.values})"
@@ -140,30 +130,6 @@ class Explanation:
         return f"{what} of example{'s' if several else ''} {numbers} {verb}: {file}"
 
     @property
-    def _same_kinds(self) -> str:
-        """Returns such as `equal settings, code and data`, as far as it is known."""
-        unknown = " ".join(self.recorded.unknown)
-        differing = {finding.kind for finding in self.causes}
-        same = [
-            kind for kind in _EXPLICIT if kind not in differing and f"the {kind} of" not in unknown
-        ]
-        if not same:
-            return ""
-        *first, last = same
-        return f"equal {', '.join(first)} and {last}" if first else f"equal {last}"
-
-    @property
-    def _rerun_mismatch(self) -> str:
-        """Returns which run differs from its repetition, if that is known."""
-        reruns = self.reruns
-        if reruns is None or reruns.first_step is not None:
-            return ""
-        for name, other, gives in zip("AB", "BA", reruns.gives_other, strict=True):
-            if gives:
-                return f", but a rerun of {name} gives the weights of {other} at step {reruns.end}"
-        return ""
-
-    @property
     def _place(self) -> str:
         if self.tensor is not None:
             return f"first differing tensor: {str(self.tensor).removeprefix('the ')}"
@@ -172,10 +138,11 @@ class Explanation:
             return (
                 f"the weights first differ after step {step}" if step else "initial weights differ"
             )
-        return self._recorded_place
+        return self.recorded_place
 
     @property
-    def _recorded_place(self) -> str:
+    def recorded_place(self) -> str:
+        """Where the checkpoints first differ."""
         parting = self.recorded.parting
         if not parting.compared:
             return "no checkpoint of the same step"
@@ -192,7 +159,6 @@ class Explanation:
 
     def as_dict(self) -> dict[str, object]:
         """Returns the result for `--json`, with null for NaN and infinities."""
-        tensor = self.tensor
         values: dict[str, object] = to_jsonable(
             {
                 "equal": self.equal,
@@ -204,7 +170,7 @@ class Explanation:
                 "unknown": [*self.recorded.unknown],
                 "recorded": dataclasses.asdict(self.recorded.parting),
                 "reruns": dataclasses.asdict(self.reruns) if self.reruns else None,
-                "first_tensor": str(tensor) if tensor else None,
+                "first_tensor": str(self.tensor) if self.tensor else None,
                 "problem": self.problem,
             }
         )
@@ -223,17 +189,19 @@ def format_explanation(explanation: Explanation) -> Iterator[str]:
     yield from _rows("differs", _findings(explanation.causes, _MOST_CAUSES))
     yield from _rows("no effect", _findings(explanation.others, _MOST_OTHERS))
     yield from _rows("recorded", _recorded_lines(explanation))
-    if explanation.reruns is not None:
-        yield from _rows("run again", _reruns(explanation.reruns))
-        if explanation.reruns.tensor is not None:
-            yield from _rows("tensor", _tensor(explanation.reruns.tensor))
+    reruns = explanation.reruns
+    if reruns is not None:
+        yield from _rows("run again", _reruns(reruns))
+        if reruns.tensor is not None:
+            yield from _rows("tensor", _tensor(reruns.tensor))
     yield from _rows("not known", explanation.recorded.unknown)
-    yield from _rows("note", [*(explanation.reruns.notes if explanation.reruns else ())])
+    if reruns is not None:
+        yield from _rows("note", reruns.notes)
     if explanation.problem:
         yield from _rows("note", [f"not run again: {explanation.problem}"])
 
 
-def _rows(title: str, lines: Sequence[str] | Iterator[str]) -> Iterator[str]:
+def _rows(title: str, lines: Iterable[str]) -> Iterator[str]:
     shown = [line for text in lines for line in text.splitlines()]
     for index, line in enumerate(shown):
         yield f"  {'' if index else title:<12} {line}"
@@ -242,7 +210,6 @@ def _rows(title: str, lines: Sequence[str] | Iterator[str]) -> Iterator[str]:
 def _findings(findings: Sequence[Finding], most: int) -> Iterator[str]:
     for finding in findings[:most]:
         yield f"{finding.name}: {finding.values}" if finding.values else finding.name
-        yield from (f"  {line}" for line in finding.details)
     if findings[most:]:
         yield f"… and {len(findings) - most} more"
 
@@ -256,15 +223,10 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
     yield f"checkpoints of steps {steps} were compared"
     if parting.first is None:
         return
-    if parting.first_weights is None:
-        yield f"the weights are equal; the rest of the state differs at step {parting.first}"
-    else:
-        yield f"the weights first differ at step {parting.first_weights}"
-    if parting.last_equal is not None:
-        yield f"everything is equal at step {parting.last_equal}"
+    yield explanation.recorded_place
     if parting.loss is not None:
-        change = " and ".join(loss_text(loss) for loss in (parting.loss.left, parting.loss.right))
-        yield f"the loss first differs in the record of step {parting.loss.step}: {change}"
+        losses = " and ".join(loss_text(loss) for loss in (parting.loss.left, parting.loss.right))
+        yield f"the loss first differs in the record of step {parting.loss.step}: {losses}"
 
 
 def _reruns(reruns: Reruns) -> Iterator[str]:
@@ -278,9 +240,6 @@ def _reruns(reruns: Reruns) -> Iterator[str]:
     for name, repeats in zip("AB", reruns.repeats, strict=True):
         if repeats:
             yield f"{name} has the weights that it recorded at step {reruns.end}"
-    for name, other, gives in zip("AB", "BA", reruns.gives_other, strict=True):
-        if gives and reruns.first_step is None:
-            yield f"{name} has the weights that {other} recorded at step {reruns.end}"
 
 
 def _tensor(difference: TensorDifference) -> Iterator[str]:

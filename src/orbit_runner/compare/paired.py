@@ -13,7 +13,7 @@ from orbit_runner.compare.runs import differing_values, format_value
 from orbit_runner.compare.statistics import Estimate, PairedTest, estimate, paired_test
 from orbit_runner.config.fingerprint import cannot_affect_weights
 from orbit_runner.errors import RunnerError, format_list, nearest_name_hint
-from orbit_runner.run_directory.run_data import NON_METRICS, RunData
+from orbit_runner.run_directory.run_summary import NON_METRICS, RunData
 
 SEED = "runtime.seed"
 _ADVICE = "compare runs that differ only in runtime.seed, such as a trial of a sweep with seeds"

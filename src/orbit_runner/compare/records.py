@@ -6,9 +6,6 @@ Does not import TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -25,14 +22,12 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.run_directory.code_version import diffs_by_file
-from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.data_record import read_record
 from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import read_summary
-from orbit_runner.utils.files import read_file
 from orbit_runner.utils.user_code import changed_modules
 
 # The kinds of paths that only locate data, whose contents are compared instead.
@@ -45,12 +40,41 @@ _SETTING_OF = {
 }
 
 
+# From the most likely cause to the least likely.
+KINDS = ("checkpoint", "settings", "data", "code", "replicas", "numerics", "versions", "resume")
+_MOST_FILES = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A difference between the records of two runs.
+
+    Attributes:
+        kind: One of `KINDS`.
+        name: The setting, the file, the package, or what else differs.
+        left: Its value in the first run, as a short text; "" if the name is enough.
+        right: Its value in the second run.
+        can_change_weights: Whether the weights can depend on it.
+    """
+
+    kind: str
+    name: str
+    left: str = ""
+    right: str = ""
+    can_change_weights: bool = True
+
+    @property
+    def values(self) -> str:
+        """Both values, such as `1 and 2`; "" if there are none."""
+        return f"{self.left} and {self.right}" if self.left or self.right else ""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecordedDifferences:
     """The differences between the records of two runs.
 
     Attributes:
-        findings: What differs.
+        findings: What differs, the most likely cause first.
         unknown: What cannot be compared because a run does not record it.
         parting: Where the checkpoints and losses first differ.
     """
@@ -69,18 +93,11 @@ class RecordedDifferences:
 def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
     """Returns the differences between the records of two runs."""
     runs = left, right
-    findings = [
-        *_edits("A", left),
-        *_edits("B", right),
-        *_settings(*runs),
-        *_data(*runs),
-        *code_findings(_code(left), _code(right), (left.path, right.path)),
-        *_replicas(*runs),
-    ]
-    if left.record and right.record and not any(finding.kind == "code" for finding in findings):
-        findings += module_findings(left.record.code, right.record.code)
+    findings = [*_edits("A", left), *_edits("B", right), *_settings(*runs), *_data(*runs)]
+    findings += [*_code(*runs), *_replicas(*runs)]
     findings += _numerics(*runs, {finding.name for finding in findings})
     findings += [*_versions(*runs), *_resumes(*runs)]
+    findings.sort(key=lambda finding: KINDS.index(finding.kind))
     return RecordedDifferences(
         findings=findings, unknown=[*_unknown(left, right)], parting=_compare_checkpoints(*runs)
     )
@@ -96,7 +113,18 @@ def _edits(name: str, run: RecordedRun) -> Iterator[Finding]:
 
 def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
     if left.resolved is None or right.resolved is None:
-        yield from _written_settings(left.settings, right.settings)
+        # As they are written, if they are.
+        written = [left.settings, right.settings]
+        for path, values in differing_values(written).items() if all(written) else ():
+            texts = [format_value(value) for value in values]
+            matters = path not in _DESCRIPTIVE_SETTINGS
+            yield Finding(
+                kind="settings",
+                name=path,
+                left=texts[0],
+                right=texts[1],
+                can_change_weights=matters,
+            )
         return
     configs = left.resolved.config, right.resolved.config
     for difference in differences(*configs):
@@ -107,20 +135,6 @@ def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
             left=difference.left,
             right=difference.right,
             can_change_weights=matters and not _is_location(difference.path, left, right),
-        )
-
-
-def _written_settings(left: Mapping[str, object], right: Mapping[str, object]) -> Iterator[Finding]:
-    """Yields the differences of two `config.yaml` from which no config can be built."""
-    if not left or not right:
-        return
-    for path, values in differing_values([left, right]).items():
-        yield Finding(
-            kind="settings",
-            name=path,
-            left=format_value(values[0]),
-            right=format_value(values[1]),
-            can_change_weights=path not in _DESCRIPTIVE_SETTINGS,
         )
 
 
@@ -183,9 +197,40 @@ def _names(rows: Sequence[DataFile]) -> str:
     return ", ".join(row.name for row in rows[:3]) + (", …" if rows[3:] else "")
 
 
-def _code(run: RecordedRun) -> Mapping[str, object]:
-    code = run.last_start.get("code")
-    return code if isinstance(code, dict) else {}
+def _code(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
+    sections = [run.section("code") for run in (left, right)]
+    revisions = [{"git revision": str(code["revision"])[:12]} for code in sections
+                 if code.get("revision")]  # fmt: skip
+    changes = [code["changed"] for code in sections if isinstance(code.get("changed"), dict)]
+    names = sorted({name for changed in changes for name in changed})
+    states = [{name: _state(changed, name) for name in names} for changed in changes]
+    findings = [*_differing("code", *revisions), *_differing("code", *states)]
+    if not findings and left.record and right.record:
+        modules = [run.code for run in (left.record, right.record)]
+        for name in changed_modules(*modules):
+            digests = [digests[name][:8] for digests in modules]
+            finding = Finding(kind="code", name=f"module {name}", left=digests[0], right=digests[1])
+            findings.append(finding)
+    yield from findings[:_MOST_FILES]
+    if findings[_MOST_FILES:]:
+        yield Finding(kind="code", name=f"{len(findings) - _MOST_FILES} more files")
+
+
+def _differing(
+    kind: str,
+    left: Mapping[str, object] = MappingProxyType({}),
+    right: Mapping[str, object] = MappingProxyType({}),
+) -> Iterator[Finding]:
+    """Yields the entries that both have and that differ."""
+    for name, value in left.items():
+        if name in right and value != right[name]:
+            yield Finding(kind=kind, name=name, left=str(value), right=str(right[name]))
+
+
+def _state(changed: Mapping[str, str], name: str) -> str:
+    if name not in changed:
+        return "as committed"
+    return f"changed ({changed[name][:8]})" if changed[name] else "changed"
 
 
 def _replicas(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
@@ -194,56 +239,31 @@ def _replicas(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
     counts = [text.rpartition("×")[2].strip() for text in strategies]
     if all(counts) and counts[0] != counts[1]:
         yield Finding(kind="replicas", name="replicas", left=strategies[0], right=strategies[1])
-    devices = [_gpus(run) for run in (left, right)]
-    if devices[0] != devices[1] and None not in devices:
-        yield Finding(kind="replicas", name="devices", left=str(devices[0]), right=str(devices[1]))
-
-
-def _gpus(run: RecordedRun) -> str | None:
-    devices = run.last_start.get("devices")
-    if not isinstance(devices, dict):
-        return None
-    return ", ".join(map(str, devices.get("gpus") or ())) or "CPU"
+    devices = [run.section("devices") for run in (left, right)]
+    gpus = [", ".join(map(str, found.get("gpus") or ())) or "CPU" for found in devices if found]
+    yield from _differing("replicas", *({"devices": names} for names in gpus))
 
 
 def _numerics(left: RecordedRun, right: RecordedRun, known: set[str]) -> Iterator[Finding]:
     if left.record is None or right.record is None:
         return
-    before, now = left.record.numerics, right.record.numerics
-    versions = {*_software(left), *_software(right)}
-    for name in before:
-        if name in now and before[name] != now[name] and name not in versions:
-            if _SETTING_OF.get(name) in known:
-                continue
-            values = _drop_common_words([before[name], now[name]], name)
-            yield Finding(kind="numerics", name=name, left=values[0], right=values[1])
-
-
-def _drop_common_words(values: list[str], name: str) -> list[str]:
-    """Returns two values; of processors only the instruction sets that the other lacks."""
-    if name != "processor":
-        return values
-    words = [value.split() for value in values]
-    pairs = itertools.permutations(words)
-    return [" ".join(w for w in a if w not in b) or "none of these" for a, b in pairs]
-
-
-def _software(run: RecordedRun) -> Mapping[str, object]:
-    software = run.last_start.get("software")
-    return software if isinstance(software, dict) else {}
+    versions = {*left.section("software"), *right.section("software")}
+    for finding in _differing("numerics", left.record.numerics, right.record.numerics):
+        if finding.name in versions or _SETTING_OF.get(finding.name) in known:
+            continue
+        if finding.name == "processor":  # Only the instruction sets that the other lacks.
+            words = finding.left.split(), finding.right.split()
+            texts = [
+                " ".join(word for word in a if word not in b) or "none of these"
+                for a, b in (words, words[::-1])
+            ]
+            finding = dataclasses.replace(finding, left=texts[0], right=texts[1])
+        yield finding
 
 
 def _versions(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    before, now = _software(left), _software(right)
-    for name in before:
-        if name in now and before[name] != now[name]:
-            yield Finding(
-                kind="versions",
-                name=name,
-                left=str(before[name]),
-                right=str(now[name]),
-                can_change_weights=name != "PyYAML",
-            )
+    for finding in _differing("versions", left.section("software"), right.section("software")):
+        yield dataclasses.replace(finding, can_change_weights=finding.name != "PyYAML")
 
 
 def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
@@ -275,9 +295,9 @@ def _unknown(left: RecordedRun, right: RecordedRun) -> Iterator[str]:
             yield f"which settings of {name} can change its weights: {run.problem}"
         if run.data is None:
             yield f"the data of {name}: it has no data.json that can be read"
-        if not isinstance(_code(run).get("revision"), str):
+        if not isinstance(run.section("code").get("revision"), str):
             yield f"the code of {name}: run.json has no git revision"
-        if not _software(run):
+        if not run.section("software"):
             yield f"the package versions of {name}: run.json has none"
         if run.record is None:
             yield f"the numerics of {name}: no checkpoint has a record"
@@ -329,10 +349,10 @@ class RecordedRun:
     recoveries: list[tuple[int, int]]
     edits: Mapping[int, str]
 
-    @property
-    def last_start(self) -> Mapping[str, Any]:
-        """The entry of the last start in `run.json`; empty if there is none."""
-        return self.history.attempts[-1] if self.history.attempts else {}
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Returns a section of the last start in `run.json`; empty if it has none."""
+        section = self.history.attempts[-1].get(name) if self.history.attempts else None
+        return section if isinstance(section, dict) else {}
 
 
 def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> RecordedRun:
@@ -419,190 +439,3 @@ def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:
                 f"its record says that the weights are {record.weights[:12]}, and "
                 f"fingerprints.jsonl that they are {trail.weights[:12]}",
             )
-
-
-# From the most likely cause to the least likely, if nothing else is known.
-KINDS = (
-    "checkpoint",
-    "settings",
-    "data",
-    "code",
-    "replicas",
-    "numerics",
-    "versions",
-    "resume",
-)
-_COMPUTATION = ("code:", "numerics:", "versions:", "replicas:")
-_NETWORK = (
-    r"settings:task\.model\b",
-    r"settings:runtime\.(mixed_precision|enable_xla|intra_op|run_eagerly|deterministic)",
-    r"settings:task\.(?!train_data|validation_data)",
-)
-# Where two runs first differ, to patterns of `kind:name` that explain it, the best first.
-_CAUSE_PATTERNS: Mapping[str, Sequence[str]] = MappingProxyType(
-    {
-        "weights": (
-            r"settings:runtime\.seed$",
-            r"settings:task\.model\b",
-            r"settings:task\.init",
-            r"settings:trainer\.fine_tuning",
-            r"settings:task\.(?!train_data|validation_data)",
-            "code:",
-            "versions:",
-        ),
-        "batch": (
-            "data:train",
-            r"settings:task\.train_data\b",
-            r"settings:runtime\.seed$",
-            r"settings:task\.",
-            "data:",
-            "code:",
-            "replicas:",
-        ),
-        "output": (*_NETWORK, r"settings:runtime\.seed$", *_COMPUTATION),
-        "loss": (
-            r"settings:task\.(?!train_data|validation_data|model)",
-            *_NETWORK,
-            *_COMPUTATION,
-        ),
-        "gradient": (*_NETWORK, r"settings:trainer\.gradient", *_COMPUTATION),
-        "update": (
-            r"settings:trainer\.(optimizer_config|fine_tuning)",
-            r"settings:trainer\.",
-            r"settings:runtime\.",
-            *_COMPUTATION,
-        ),
-    }
-)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Finding:
-    """A difference between the records of two runs.
-
-    Attributes:
-        kind: One of `KINDS`.
-        name: The setting, the file, the package, or what else differs.
-        left: Its value in the first run, as a short text; "" if the name is enough.
-        right: Its value in the second run.
-        details: Further lines, such as lines of code that differ.
-        can_change_weights: Whether the weights can depend on it.
-    """
-
-    kind: str
-    name: str
-    left: str = ""
-    right: str = ""
-    details: Sequence[str] = ()
-    can_change_weights: bool = True
-
-    @property
-    def values(self) -> str:
-        """Both values, such as `1 and 2`; "" if there are none."""
-        return f"{self.left} and {self.right}" if self.left or self.right else ""
-
-
-def rank_findings(findings: Sequence[Finding], place: str = "") -> list[Finding]:
-    """Returns the findings, first the finding that best explains the first difference.
-
-    `place` is that of the first tensor that differs (`TensorDifference.place`), "" if it is not
-    known.
-    """
-    patterns = _CAUSE_PATTERNS.get(place, ())
-
-    def rank(finding: Finding) -> tuple[bool, bool, int, int]:
-        key = f"{finding.kind}:{finding.name}"
-        places = (index for index, pattern in enumerate(patterns) if re.match(pattern, key))
-        return (
-            finding.kind != "checkpoint",
-            not finding.can_change_weights,
-            next(places, len(patterns)),
-            KINDS.index(finding.kind),
-        )
-
-    return sorted(findings, key=rank)
-
-
-_MOST_LINES = 12  # of the differences of a file
-_MOST_FILES = 20
-
-
-def code_findings(
-    left: Mapping[str, object], right: Mapping[str, object], directories: tuple[Path, Path]
-) -> Iterator[Finding]:
-    """Yields the differences between the sections `code` of two starts.
-
-    `directories` are the run directories, which have the patches. Yields nothing if a start has no
-    such section.
-    """
-    revisions = left.get("revision"), right.get("revision")
-    if None not in revisions and revisions[0] != revisions[1]:
-        short = [str(revision)[:12] for revision in revisions]
-        yield Finding(kind="code", name="git revision", left=short[0], right=short[1])
-    changed = left.get("changed"), right.get("changed")
-    if not isinstance(changed[0], dict) or not isinstance(changed[1], dict):
-        return
-    names = sorted({*changed[0], *changed[1]})
-    differing = [name for name in names if changed[0].get(name) != changed[1].get(name)]
-    if not differing:
-        return
-    patches = [_patch(code, path) for code, path in zip((left, right), directories, strict=True)]
-    for name in differing[:_MOST_FILES]:
-        texts = [patch.get(name, "") for patch in patches]
-        yield Finding(
-            kind="code",
-            name=name,
-            left=_state(changed[0], name),
-            right=_state(changed[1], name),
-            details=[*_lines(*texts)],
-        )
-    if differing[_MOST_FILES:]:
-        yield Finding(kind="code", name=f"{len(differing) - _MOST_FILES} more files")
-
-
-def module_findings(left: Mapping[str, str], right: Mapping[str, str]) -> Iterator[Finding]:
-    """Yields the modules of the user that differ between the records of two checkpoints."""
-    for name in changed_modules(left, right)[:_MOST_FILES]:
-        yield Finding(
-            kind="code", name=f"module {name}", left=left[name][:8], right=right[name][:8]
-        )
-
-
-def _state(changed: Mapping[str, str], name: str) -> str:
-    if name not in changed:
-        return "as committed"
-    return f"changed ({changed[name][:8]})" if changed[name] else "changed"
-
-
-def _patch(code: Mapping[str, object], directory: Path) -> dict[str, str]:
-    """Returns the diffs in the patch of a start by file; empty if it has none."""
-    name = code.get("patch")
-    if not isinstance(name, str):
-        return {}
-    try:
-        content = read_file(directory / Path(name).name)
-        diffs = diffs_by_file(content)
-    except (OSError, ValueError, SyntaxError):
-        return {}
-    return {_text(file): _text(diff) for file, diff in diffs.items()}
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "backslashreplace")
-
-
-def _lines(left: str, right: str) -> Iterator[str]:
-    """Yields the lines that only one of two patches adds or removes, with its letter."""
-    lines = [
-        f"{'A' if line[0] == '-' else 'B'}: {line[2:]}"
-        for line in difflib.ndiff(_changes(left), _changes(right))
-        if line[0] in "-+"
-    ]
-    yield from (line[:200] for line in lines[:_MOST_LINES])
-    if lines[_MOST_LINES:]:
-        yield f"… and {len(lines) - _MOST_LINES} more lines"
-
-
-def _changes(diff: str) -> list[str]:
-    body = diff.partition("\n@@ ")[2].splitlines()
-    return [line for line in body if line.startswith(("+", "-"))]

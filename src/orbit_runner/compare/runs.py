@@ -24,7 +24,7 @@ from orbit_runner.run_directory.metric_records import (
     better_values,
     metric_title,
 )
-from orbit_runner.run_directory.run_data import NON_METRICS, RunData, read_run
+from orbit_runner.run_directory.run_summary import NON_METRICS, RunData, read_run
 
 # Settings that only describe an experiment.
 _IGNORED_SETTINGS = ("description",)

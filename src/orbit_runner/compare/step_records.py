@@ -19,8 +19,6 @@ from orbit_runner.compare.histories import LargestDifference, is_bitwise_equal, 
 if TYPE_CHECKING:
     from numpy.lib.npyio import NpzFile
 
-    from orbit_runner.utils.types import JsonObject
-
 # In the order in which they are computed. `weights` and `slots` are those before the step.
 PLACES = ("weights", "slots", "batch", "output", "loss", "gradient", "update")
 _DESCRIPTIONS = {
@@ -51,13 +49,11 @@ class StepRecord:
     Attributes:
         step: The step, from 1.
         tensors: Its tensors in the order in which they are computed.
-        digests: The type, shape and SHA-256 of each tensor.
         examples: The indices of the examples in the batch; None if they are not known.
     """
 
     step: int
     tensors: Sequence[StepTensor]
-    digests: Sequence[str]
     examples: Sequence[int | None] | None = None
 
 
@@ -98,8 +94,8 @@ def write_step(path: Path, record: StepRecord) -> None:
     """Writes the tensors of a step to a file."""
     arrays: dict[str, np.ndarray] = {}
     rows = []
-    for index, (tensor, digest) in enumerate(zip(record.tensors, record.digests, strict=True)):
-        rows.append([tensor.place, tensor.name, digest])
+    for index, tensor in enumerate(record.tensors):
+        rows.append([tensor.place, tensor.name, digest_of(tensor.value)])
         value = _to_storable(tensor.value)
         if value.nbytes <= _MOST_BYTES:
             arrays[str(index)] = value
@@ -239,11 +235,6 @@ class StepState:
     weights: str
     tensors: Mapping[str, str]
     numerics: Mapping[str, str]
-
-    @classmethod
-    def from_answer(cls, answer: JsonObject) -> StepState:
-        """Returns the state in the answer of a process."""
-        return cls(**{field.name: answer[field.name] for field in dataclasses.fields(cls)})
 
 
 class Pair(Protocol):

@@ -7,12 +7,14 @@ import dataclasses
 import functools
 from typing import Any
 
+from orbit_runner.config.parsing import value_checks
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import ALWAYS, NEVER, Weights
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.errors import RunnerError
-from orbit_runner.registry import TASKS, Entry
+from orbit_runner.registration import Entry
+from orbit_runner.registry import TASKS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +98,5 @@ def default_of(config: ExperimentConfig, path: str) -> object:
     for parent in parents:
         section = getattr(section, parent)
     field = section.__dataclass_fields__[name]
-    default = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
-    return ... if default is dataclasses.MISSING else plain_value(default)
+    has_none = dataclasses.MISSING is field.default is field.default_factory
+    return ... if has_none else plain_value(value_checks.default_of(field))

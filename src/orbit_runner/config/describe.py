@@ -7,7 +7,12 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.parsing.conversion import describe_type, is_config, options_of
+from orbit_runner.config.parsing.conversion import (
+    describe_type,
+    is_config,
+    item_class,
+    options_of,
+)
 from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.config.serialize import plain_value
@@ -132,7 +137,7 @@ def registry_names(registry: Registry) -> tuple[str, ...]:
 
 def _describe_allowed(owner: type[Config], name: str, hint: object, meta: Metadata) -> str:
     if issubclass(owner, OneOf) and name == "type":
-        return ", ".join(owner.available())
+        return ", ".join(owner.choices())
     if meta.get("variants") is not None:
         return ""
     parts = [", ".join(map(_format_value, meta.get("allowed", ()))), str(meta.get("word", ""))]
@@ -155,9 +160,8 @@ def _format_limit(limit: float) -> str:
 
 def remark(meta: Metadata, path: str) -> str:
     """Returns why a setting has no effect or only one value, or what it is an alternative to."""
-    for key, words in (("unsupported", "only the default is accepted"), ("ignored", "no effect")):
-        if meta.get(key):
-            return f"{words}: {meta[key]}"
+    if meta.get("unsupported"):
+        return f"only the default is accepted: {meta['unsupported']}"
     alternative = meta.get("exclusive_with")
     return f"alternative to {path.rpartition('.')[0]}.{alternative}" if alternative else ""
 
@@ -166,11 +170,3 @@ def default_section(hint: object) -> Config | None:
     """Returns the section that a type contains, with its defaults, or None."""
     cls = next((option for option in options_of(hint) if is_config(option)), None)
     return None if cls is None else cls()
-
-
-def item_class(hint: object) -> type[Config] | None:
-    """Returns the class of the sections in a list, or None if the type is not such a list."""
-    for option in options_of(hint):
-        if typing.get_origin(option) is list:
-            return next((item for item in typing.get_args(option) if is_config(item)), None)
-    return None

@@ -15,15 +15,6 @@ PATTERN = (
     rf"^(?=[0-9])(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})(?:m|min))?(?:({_NUMBER})s)?$"
 )
 ALLOWED = "a number of seconds, or numbers with the units d, h, m and s, such as 90s, 3h or 1h30m"
-_WORD = re.compile(rf"({_NUMBER})\s*([a-z]*)")
-_UNITS = {
-    **dict.fromkeys(("d", "day", "days"), "d"),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
-    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), "s"),
-}
-_NEXT_SMALLER_UNIT = {"d": "h", "h": "m", "m": "s"}
-_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")  # As Slurm writes time limits.
 _LONGEST_TEXT = 100
 
 
@@ -37,7 +28,7 @@ def duration_seconds(value: str | float) -> float:
         return float(value)
     match = re.match(PATTERN, value) if len(value) <= _LONGEST_TEXT else None
     if match is None or "\n" in value:
-        raise DurationError(f"got {shorten(repr(value))}{_suggestion(value)}\nallowed: {ALLOWED}")
+        raise DurationError(f"got {shorten(repr(value))}\nallowed: {ALLOWED}")
     numbers = (float(number or 0) for number in match.groups())
     seconds = sum(n * _SECONDS[unit] for n, unit in zip(numbers, "dhms", strict=True))
     if not seconds:
@@ -50,28 +41,3 @@ def duration_seconds(value: str | float) -> float:
 def describe_duration(value: str | float) -> str:
     """Returns a duration as it was given; a number gets its unit: `90s`."""
     return value if isinstance(value, str) else f"{value:g}s"
-
-
-def _suggestion(text: str) -> str:
-    """Returns a clause with the nearest duration, or "" if none is similar."""
-    if len(text) > _LONGEST_TEXT:
-        return ""
-    text = text.strip().lower()
-    clock = _CLOCK.fullmatch(text)
-    if clock is not None:
-        numbers = [int(number or 0) for number in clock.groups()]
-        parts = [f"{n}{unit}" for n, unit in zip(numbers, "dhms", strict=True) if n]
-    else:
-        words = _WORD.findall(text)
-        if _WORD.sub("", text).replace("and", "").strip(" ,") or not words:
-            return ""
-        if any(unit not in _UNITS for _, unit in words):
-            return ""
-        parts = []
-        for number, word in words:
-            # In `1h30`, the 30 has the next smaller unit.
-            unit = _UNITS[word] if word or not parts else _NEXT_SMALLER_UNIT.get(parts[-1][-1], "s")
-            parts.append(f"{number}{unit}")
-        parts.sort(key=lambda part: "dhms".index(part[-1]))
-    near = "".join(parts)
-    return f"; did you mean {near!r}?" if re.match(PATTERN, near) else ""

@@ -71,6 +71,26 @@ class Problem:
         return f"  {place}\n    {body}" if place else f"  {body}"
 
 
+def not_supported(path: str, message: str) -> Problem:
+    """Returns the problem with a value that other settings or the code do not allow."""
+    return Problem(path, message, code="not-supported")
+
+
+def not_set(path: str, message: str) -> Problem:
+    """Returns the problem with a value that is missing."""
+    return Problem(path, message, code="not-set")
+
+
+def no_effect(path: str, message: str) -> Problem:
+    """Returns the problem with a value that nothing uses."""
+    return Problem(path, message, code="no-effect")
+
+
+def conflict(path: str, message: str) -> Problem:
+    """Returns the problem with a value that contradicts another one."""
+    return Problem(path, message, code="conflict")
+
+
 class ConfigError(RunnerError):
     """An invalid config, with all its problems."""
 
@@ -79,6 +99,13 @@ class ConfigError(RunnerError):
         codes = [problem.code for problem in self.problems]
         text = self._format(_MAX_SHOWN_OF_ALL if show_all else _MAX_SHOWN)
         super().__init__(text, code=next(iter(codes), UNSPECIFIC))
+
+    @classmethod
+    def of(
+        cls, path: str, message: str, origin: Origin | None = None, code: str = UNSPECIFIC
+    ) -> ConfigError:
+        """Returns the error with a single problem."""
+        return cls([Problem(path, message, origin, code)])
 
     def as_dicts(self) -> list[JsonObject]:
         """Returns what `--json` prints of the error: an object for each problem."""

@@ -13,11 +13,11 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.describe import default_section, item_class, registry_names, remark
+from orbit_runner.config.describe import default_section, registry_names, remark
 from orbit_runner.config.durations import ALLOWED, PATTERN
-from orbit_runner.config.parsing.conversion import describe_type, options_of
+from orbit_runner.config.parsing.conversion import describe_type, item_class, options_of
 from orbit_runner.config.parsing.value_checks import default_of
-from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, OneOf
+from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, GardenOnly, OneOf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import plain_value
 
@@ -82,7 +82,8 @@ class _Sections:
     def schema_of(self, config: Config, path: str) -> Schema:
         """Returns the schema of a section itself, without its description."""
         hints = typing.get_type_hints(type(config))
-        properties = {
+        properties = {n: _garden_only_schema(s) for n, s in config.garden_only.items()}
+        properties |= {
             field.name: self._property_schema(field, config, hints[field.name], path)
             for field in dataclasses.fields(config)
         }
@@ -136,7 +137,7 @@ class _Sections:
             return {"enum": [plain_value(default_of(field))]}
         allowed: Iterable[object] = meta.get("allowed") or ()
         if isinstance(owner, OneOf) and field.name == "type":
-            allowed = (*owner.available(), None)
+            allowed = (*owner.choices(), None)
         elif meta.get("registry") is not None:
             allowed = registry_names(meta["registry"])
         if allowed:
@@ -188,14 +189,17 @@ def _one_block_schema(config: OneOf, properties: dict[str, Schema]) -> Schema:
     suggested = {
         name: {key: schema[key] for key in ("description", "type")}
         for name, schema in blocks.items()
-        if name in config.available()
+        if name in config.choices()
     }
     chosen = {name: {"properties": {name: schema}} for name, schema in suggested.items()}
     return {
         "type": _SECTION,
         "additionalProperties": False,
         "properties": {"type": properties["type"]},
-        "patternProperties": {f"^{name}$": schema for name, schema in blocks.items()},
+        "patternProperties": {
+            **{f"^{name}$": schema for name, schema in blocks.items()},
+            **{f"^{name}$": {} for name in config.unavailable},
+        },
         "allOf": _conditions("type", chosen, {"properties": suggested}),
     }
 
@@ -212,41 +216,22 @@ def _conditions(key: str, by_name: Mapping[str, Schema], otherwise: Schema) -> l
 
 def _any_of_schema(schemas: Sequence[Schema]) -> Schema:
     """Returns a schema that any of several schemas satisfies."""
-    distinct = _distinct_schemas(schemas)
-    if len(distinct) > 1:
-        # Descriptions and defaults do not decide what is valid.
-        bare = [{k: v for k, v in s.items() if k not in _ANNOTATIONS} for s in distinct]
-        if len(_distinct_schemas(bare)) > 1:
-            return {**_common_keywords(distinct, ("description",)), "anyOf": distinct}
-        return {**_common_keywords(distinct, _ANNOTATIONS), **bare[0]}
-    return distinct[0]
+    distinct = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
+    return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
 
-_ANNOTATIONS = ("description", "default")
-
-
-def _distinct_schemas(schemas: Iterable[Schema]) -> list[Schema]:
-    distinct: list[Schema] = []
-    for schema in schemas:
-        if schema not in distinct:
-            distinct.append(schema)
-    return distinct
-
-
-def _common_keywords(schemas: Sequence[Schema], keys: Iterable[str]) -> Schema:
-    first, *others = schemas
-    return {
-        key: first[key]
-        for key in keys
-        if key in first and all(other.get(key, _common_keywords) == first[key] for other in others)
-    }
+def _garden_only_schema(setting: GardenOnly) -> Schema:
+    """Returns the schema of a setting that has no meaning here."""
+    # Editors of the Visual Studio Code family show the message, and do not suggest the setting.
+    about: Schema = {"deprecated": True, "deprecationMessage": f"no effect: {setting.reason}"}
+    return about | ({"enum": [setting.default]} if setting.refused else {})
 
 
 def _describe_setting(meta: Metadata, path: str) -> Schema:
     """Returns the description of a setting, and whether it has no effect."""
     text = remark(meta, path)
     description = str(meta.get("help", "")) + (f" ({text})" if text else "")
-    if meta.get("unsupported") or meta.get("ignored"):
+    if meta.get("unsupported"):
         # Editors of the Visual Studio Code family show the message, and do not suggest the setting.
         return {"description": description, "deprecated": True, "deprecationMessage": text}
     return {"description": description}

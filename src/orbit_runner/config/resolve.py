@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem, parent_path
+from orbit_runner.config.errors import ConfigError, Origin, Problem, not_set, parent_path
 from orbit_runner.config.parsing.bases import load_with_bases
 from orbit_runner.config.parsing.builder import Builder
-from orbit_runner.config.parsing.gin_checks import gin_problems
 from orbit_runner.config.parsing.gin_files import (
     GinLayer,
     load_gin,
@@ -132,7 +131,6 @@ def resolve(request: Request) -> ResolvedConfig:
     if not layers.problems:
         builder.check(config)
         _require_task(builder)
-        builder.problems += gin_problems(config, layers.statements)
         _check_paths(builder, config)
     for index, text in enumerate(config.gin_bindings):
         if text in layers.statements:
@@ -142,7 +140,7 @@ def resolve(request: Request) -> ResolvedConfig:
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
-    discarded = tuple(map(str, builder.discarded))
+    discarded = tuple(builder.discarded)
     return ResolvedConfig(config, builder.origins, notes, discarded, layers.experiment_layer)
 
 
@@ -348,7 +346,7 @@ def _find_file(name: str) -> Path:
         message = (
             f"unknown experiment {name!r}; for Model Garden's, use --experiment={OFFICIAL}{name}"
         )
-        raise ConfigError([Problem("--experiment", message, code="missing-file")]) from None
+        raise ConfigError.of("--experiment", message, code="missing-file") from None
 
 
 def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> None:
@@ -390,7 +388,7 @@ def import_modules(names: Sequence[str], origin: Origin) -> None:
             importlib.import_module(str(name))
         except (Exception, SystemExit) as error:  # A script may call `sys.exit`.
             message = f"cannot import {name!r}: {type(error).__name__}: {error}"
-            raise ConfigError([Problem("imports", message, origin, code="import-failed")]) from None
+            raise ConfigError.of("imports", message, origin, code="import-failed") from None
 
 
 def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
@@ -404,7 +402,7 @@ def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
 def _require_task(builder: Builder) -> None:
     if not any(path == "task.name" or path == "task" for path in builder.origins):
         message = "no task is set; pass --experiment=NAME (see `runner list`) or set task.name"
-        builder.problems.append(Problem("task.name", message, code="not-set"))
+        builder.problems.append(not_set("task.name", message))
 
 
 def _check_paths(builder: Builder, config: Config) -> None:

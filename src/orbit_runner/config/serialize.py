@@ -86,39 +86,29 @@ def plain_value(value: object, *, keeps_tuples: bool = False) -> Any:
     return PythonTuple(items) if keeps_tuples and isinstance(value, PythonTuple) else items
 
 
-def entries(
-    config: Config, prefix: str = "", *, ignored: bool = False
-) -> Iterator[tuple[str, object]]:
+def entries(config: Config, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yields (dotted path, value) for each setting in use, in the order of declaration.
 
     Skips unsupported settings and blocks that are not chosen, because they have their defaults. A
-    section is yielded before its settings. With `ignored`, also yields settings without effect if
-    their value may differ from the experiment's default.
+    section is yielded before its settings.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.metadata.get("unsupported"):
-            continue
-        if field.metadata.get("ignored") and not (ignored and _may_differ(field, value)):
             continue
         if isinstance(config, OneOf) and field.name not in ("type", config.type):
             continue
         path = f"{prefix}.{field.name}" if prefix else field.name
         yield path, value
         if isinstance(value, Config):
-            yield from entries(value, path, ignored=ignored)
-
-
-def _may_differ(field: dataclasses.Field[object], value: object) -> bool:
-    # Model Garden's experiments may register values other than the defaults of their classes.
-    return bool(field.metadata.get("merged")) or value != field.default
+            yield from entries(value, path)
 
 
 def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     """Returns a config as YAML. If `origins` is given, the origin of each value is a comment."""
     lines: list[tuple[str, str]] = []
     keeps_tuples = bool(getattr(config, "is_official", False))  # Other tasks take any list.
-    for path, value in entries(config, ignored=True):
+    for path, value in entries(config):
         depth = path.count(".")
         name = path.rpartition(".")[2]
         text = plain_value(value, keeps_tuples=keeps_tuples)

@@ -14,7 +14,6 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.errors import nearest_name_hint, shorten, unknown_name_message
@@ -26,13 +25,11 @@ _TRANSPARENT = (
 )
 # The maximum number of `from … import name` to follow to the definition of a function.
 _MAX_MODULES = 5
-_NUMBER_TYPES = (int, float)
-_LIST_NAMES = ("list", "tuple", "List", "Tuple", "Sequence", "Iterable")
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "int": int,
-    "float": _NUMBER_TYPES,
-    "str": str,
-    "bool": bool,
+_TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "str": (str,),
+    "float": (int, float),
+    "int": (int,),
 }
 
 
@@ -295,48 +292,16 @@ def _annotation_text(annotation: object) -> str:
 
 
 def _accepts(parameter: Parameter, value: object) -> bool:
-    if parameter.annotation:
-        return _has_type(parameter.annotation, value)
+    """Returns whether a value fits: annotations of one plain type are checked, others are not."""
     default = parameter.default
-    if value is None or default is None:
-        return True
-    if isinstance(default, bool) or isinstance(value, bool):
-        return isinstance(value, bool) or not isinstance(default, bool)
-    if isinstance(default, _NUMBER_TYPES):
-        return isinstance(value, _NUMBER_TYPES)
-    return not isinstance(default, str) or isinstance(value, str)
+    expected = _TYPES.get(parameter.annotation)
+    if not parameter.annotation and value is not None and default is not UNKNOWN:
+        expected = next((kind for kind in _TYPES.values() if _is_of(default, kind)), None)
+    return expected is None or _is_of(value, expected)
 
 
-def _has_type(annotation: str, value: object) -> bool:
-    """Returns whether a value has the type of an annotation; True for unusual annotations."""
-    try:
-        return _fits(ast.parse(annotation, mode="eval").body, value)
-    except SyntaxError:
-        return True
-
-
-def _fits(node: ast.expr, value: Any) -> bool:
-    if isinstance(node, ast.Constant):
-        if isinstance(node.value, str):
-            return _has_type(node.value, value)
-        return node.value is not None or value is None
-    if isinstance(node, ast.BinOp):
-        return _fits(node.left, value) or _fits(node.right, value)
-    if not isinstance(node, ast.Subscript):
-        return _is_instance_of(_last_name(node), value)
-    name = _last_name(node.value)
-    inner = node.slice
-    options = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-    if name in ("Optional", "Union"):
-        return (name == "Optional" and value is None) or any(
-            _fits(option, value) for option in options
-        )
-    if name == "Literal":
-        return value in [option.value for option in options if isinstance(option, ast.Constant)]
-    fits = _is_instance_of(name, value)
-    if fits and name in _LIST_NAMES:
-        return all(_fits(options[0], item) for item in value)
-    return fits
+def _is_of(value: object, kind: tuple[type, ...]) -> bool:
+    return isinstance(value, kind) and (bool in kind or not isinstance(value, bool))
 
 
 def _last_name(node: ast.expr) -> str:
@@ -344,13 +309,3 @@ def _last_name(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_instance_of(name: str, value: object) -> bool:
-    if name in _LIST_NAMES:
-        return isinstance(value, (list, tuple))
-    if name in ("dict", "Dict", "Mapping"):
-        return isinstance(value, Mapping)
-    if name not in _TYPES:
-        return True
-    return isinstance(value, _TYPES[name]) and (name == "bool" or not isinstance(value, bool))

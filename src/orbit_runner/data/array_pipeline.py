@@ -1,4 +1,4 @@
-"""tf.data pipelines over in-memory arrays, in which a batch is a function of (seed, step)."""
+"""Batches of in-memory arrays, each a function of (seed, step), and tf.data pipelines of them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_batches import eval_chunks, train_chunks
-from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.arrays import is_text, leaves, stored_rows, tree_of
+from orbit_runner.data.augment import CropFlip, CroppedImages
+from orbit_runner.data.images.decode_errors import zero_or_raise
+from orbit_runner.data.indexed import IndexedArray, indexed_arrays
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.order.mixture import Mixture
-from orbit_runner.data.order.sharding import replica_slices
+from orbit_runner.data.order.mixture import Mixture, make_order
+from orbit_runner.data.order.sharding import count_eval_steps, replica_slices
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tf_pipeline import endless_dataset, one_pass_dataset
+from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
+from orbit_runner.data.stored_tensor import Table
+from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
-__all__ = ["PipelineOptions", "eval_dataset", "train_dataset"]
+__all__ = ["PipelineOptions", "eval_chunks", "eval_dataset", "train_chunks", "train_dataset"]
 
 _Tree = dict[str, Any]
+_Read = Callable[[tf.Tensor, tf.Tensor], _Tree]
+
+_CHUNK_EXAMPLES = 4096
+_CHUNK_BYTES = 2**22
 
 
 def train_dataset(
@@ -122,3 +131,147 @@ def eval_dataset(
         element=element,
     )
     return one_pass_dataset(chunks, slices, options, cache=cache)
+
+
+def train_chunks(
+    source: ArraySource,
+    *,
+    global_batch_size: int,
+    seed: int,
+    replicas: int = 1,
+    shuffle: bool = True,
+    excluded: np.ndarray = NO_EXAMPLES,
+    mixture: Mixture | None = None,
+    augmentation: CropFlip | None = None,
+    element: Callable[[_Tree], Tensors] | None = None,
+) -> Chunks:
+    """Returns the batches of `train_dataset`, which never end, addressed by step.
+
+    `element` converts batches into another structure of the same tensors, such as a tuple.
+    `excluded`, int64 [k], are the examples to leave out, ascending. `mixture` must not contain
+    them. Raises `DataError` if `augmentation` is set and there are no images [n, height, width,
+    channels].
+    """
+    order = make_order(source.size, seed, shuffle, excluded, mixture, TENSORFLOW)
+    read = _make_reader(source, augmentation, seed)
+    batch_size = global_batch_size // replicas
+
+    def make(positions: tf.Tensor) -> Tensors:
+        rows = order(tf.reshape(positions, [-1]))
+        batches = _read_batches(read, positions, rows.examples, rows.epochs)
+        return batches if element is None else element(batches)
+
+    return Chunks(
+        make=make,
+        global_batch_size=global_batch_size,
+        batch_size=batch_size,
+        length=_batches_per_call(source, batch_size),
+        nbytes=_nbytes(source),
+    )
+
+
+def eval_chunks(
+    source: ArraySource,
+    *,
+    global_batch_size: int,
+    replicas: int = 1,
+    drop_remainder: bool = False,
+    element: Callable[[_Tree, tf.Tensor], Tensors] | None = None,
+) -> Chunks:
+    """Returns the batches of one pass of `eval_dataset`, addressed by step.
+
+    They are pairs of batches and float32 weights, or what `element` returns for them. Raises
+    `DataError` if `drop_remainder` leaves no batch.
+    """
+    steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
+    read = _make_reader(source, None, 0)
+    batch_size = global_batch_size // replicas
+
+    def make(positions: tf.Tensor) -> Tensors:
+        real = positions < source.size
+        ids = tf.reshape(tf.where(real, positions, 0), [-1])
+        batches = _read_batches(read, positions, ids, tf.zeros_like(ids))
+        pair = batches, tf.cast(real, tf.float32)
+        return pair if element is None else element(*pair)
+
+    return Chunks(
+        make=make,
+        global_batch_size=global_batch_size,
+        batch_size=batch_size,
+        length=_batches_per_call(source, batch_size),
+        nbytes=_nbytes(source),
+        steps=steps,
+    )
+
+
+def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) -> _Read:
+    if augmentation is not None and np.ndim(source.arrays.get("image", 0)) != 4:
+        raise DataError(
+            f"{source.name}: got arrays {', '.join(path for path, _ in leaves(source.arrays))}, "
+            "expected `image`, with images [n, height, width, channels] to augment",
+            field="augment",
+            code="bad-data",
+        )
+    if indexed := indexed_arrays(source):
+        return _make_indexed_reader(source, indexed[0])
+    if augmentation is None:
+        readers = tf.nest.map_structure(Table, source.arrays)
+    else:
+        images = source.arrays["image"]
+        others = {name: array for name, array in source.arrays.items() if name != "image"}
+        readers = tf.nest.map_structure(Table, others)
+        readers["image"] = CroppedImages(images, augmentation, seed)
+    return lambda ids, epochs: tf.nest.map_structure(lambda read: read(ids, epochs), readers)
+
+
+def _make_indexed_reader(source: ArraySource, first: IndexedArray) -> _Read:
+    """Returns the function that reads the examples of an object in Python."""
+    paths = [path for path, _ in leaves(source.arrays)]
+    arrays = [array for _, array in leaves(source.arrays)]
+    dtypes = [tf.string if is_text(array) else tf.as_dtype(array.dtype) for array in arrays]
+
+    def read_rows(ids: np.ndarray) -> tuple[np.ndarray | bytes, ...]:
+        try:
+            rows = first.reader.read(first.rows[ids].tolist())
+        except DataError as error:
+            empty = [np.zeros((len(ids), *array.shape[1:]), array.dtype) for array in arrays]
+            return (*empty, str(error).encode())
+        return (*(np.stack(rows[path]) for path in paths), b"")
+
+    def read(ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:
+        del epochs
+        # The result depends only on the ids.
+        *tensors, problem = tf.numpy_function(
+            read_rows, [ids], [*dtypes, tf.string], stateful=False
+        )
+        zero = zero_or_raise(tf.equal(problem, ""), lambda: tf.ensure_shape(problem, []))
+        # Slices of whole tensors, which cost nothing but depend on the zero.
+        rows = [
+            tf.ensure_shape(tensor[zero:], [*ids.shape, *array.shape[1:]])
+            for tensor, array in zip(tensors, arrays, strict=True)
+        ]
+        return tree_of(dict(zip(paths, rows, strict=True)))
+
+    return read
+
+
+def _read_batches(read: _Read, positions: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:
+    batch_size = positions.shape[1]
+
+    def stack(rows: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(rows, [-1, batch_size, *rows.shape[1:]])
+
+    return tf.nest.map_structure(stack, read(ids, epochs))
+
+
+def _batches_per_call(source: ArraySource, batch_size: int) -> int:
+    # Several batches per call, because a call costs as much as a small batch.
+    if indexed_arrays(source):  # A batch may take long to read.
+        return 1
+    example = sum(array[:1].nbytes for _, array in leaves(source.arrays))
+    by_memory = _CHUNK_BYTES // max(1, example * batch_size)
+    return max(1, min(_CHUNK_EXAMPLES // batch_size, by_memory))
+
+
+def _nbytes(source: ArraySource) -> int:
+    return sum(stored_rows(array).nbytes for _, array in leaves(source.arrays))

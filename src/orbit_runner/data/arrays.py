@@ -123,17 +123,6 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
         ) from None
 
 
-def first_rounded(exact: np.ndarray, values: np.ndarray) -> int | None:
-    """Returns the first flat index at which `values`, float32, round a whole number, or None.
-
-    All float32 numbers above 2^24 are even, so different IDs may become equal.
-    """
-    if max(values.max(initial=0), -values.min(initial=0)) < 2**24:
-        return None
-    is_rounded = (np.abs(values) >= 2**24) & (values != exact) & (exact == np.floor(exact))
-    return int(is_rounded.argmax()) if is_rounded.any() else None
-
-
 def bytes_keys(rows: Iterable[bytes]) -> np.ndarray:
     """Returns a key of each row, which equal rows have in common: uint64 [n]."""
     blake = hashlib.blake2b

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import DataError, first_line
 
@@ -70,6 +70,22 @@ def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[P
     if twice is not None:
         raise DataError(f"{source}: {twice} is listed twice", field="input_path", code="set-twice")
     return paths
+
+
+def patterns(path: Any) -> list[str]:
+    """Returns the file patterns of an `input_path`, also of Model Garden's experiments.
+
+    It can be a comma-separated string, or a (nested) list or mapping of such strings.
+    """
+    if isinstance(path, str):
+        return [part.strip() for part in path.split(",") if part.strip()]
+    values = path.values() if hasattr(path, "values") else path or ()
+    return [pattern for value in values for pattern in patterns(value)]
+
+
+def is_local(path: str) -> bool:
+    """Returns whether a path is a local path, and not a URL such as `gs://…`."""
+    return "://" not in path
 
 
 def read_json_object(path: Path, field: str) -> JsonObject:

@@ -6,11 +6,9 @@ another directory keeps its fingerprint.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +19,11 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.data.arrays import RepeatedArray, leaves
+from orbit_runner.data.disk_cache import FileStatus, cached, file_status
 from orbit_runner.errors import DataError, format_count
-from orbit_runner.utils.cache import cache_directory, write_shared_file
+from orbit_runner.utils.files import sha256_of
 
 _THREADS = 8
-# Digests that are computed faster than this are not cached on disk.
-_CACHED_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,37 +166,20 @@ def content_digest(path: Path) -> str:
     """Returns the SHA-256 digest of a file, as `sha256:<hex>`.
 
     A digest that took long is cached on disk until the size or the modification time of the file
-    changes. Raises `OSError` if the file cannot be read.
+    changes. Raises `DataError` or `OSError` if the file cannot be read.
     """
-    status = path.stat()
-    return _content_digest(path, status.st_size, status.st_mtime_ns)
+    return _content_digest(file_status(path))
 
 
 @functools.lru_cache(maxsize=256)
-def _content_digest(path: Path, size: int, mtime_ns: int) -> str:
-    key = [os.fspath(path), size, mtime_ns]
-    entry = (
-        cache_directory("digests") / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.json"
-    )
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        cached_key, digest = json.loads(entry.read_bytes())
-        if cached_key == key:
-            return str(digest)
-    began = time.monotonic()
-    digest = compute_digest(path)
-    if time.monotonic() - began > _CACHED_SECONDS:
-        with contextlib.suppress(OSError):
-            write_shared_file(entry, json.dumps([key, digest]).encode())
-    return digest
+def _content_digest(file: FileStatus) -> str:
+    values = cached("digests", [], lambda: {"digest": compute_digest(Path(file.path))}, [file])
+    return str(values["digest"])
 
 
 def compute_digest(path: Path) -> str:
     """Returns the SHA-256 digest of a file, as `sha256:<hex>`, without using the cache."""
-    sha = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            sha.update(block)
-    return f"sha256:{sha.hexdigest()}"
+    return f"sha256:{sha256_of(path)}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,15 @@
-"""tf.data options that affect speed and memory, but not values."""
+"""tf.data options and services, which affect speed and memory, but not values."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from orbit_runner.config.schema.data import DataConfig, service_addresses
+
+Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,3 +55,40 @@ class PipelineOptions:
             algorithms = tf.data.experimental.AutotuneAlgorithm
             options.autotune.autotune_algorithm = algorithms[self.autotune_algorithm]
         return options
+
+
+def apply_on_services(
+    services: Sequence[str], pieces: tf.data.Dataset, make: Stage
+) -> tf.data.Dataset:
+    """Returns `make(pieces)`, in the same order, computed on tf.data services if there are any.
+
+    `services` are addresses of the form `grpc://host:port`. Each service makes all of `pieces`,
+    which should be cheap, and keeps its share. `make` must return one element for each input
+    element.
+
+    A dispatcher with several workers would return the batches of each worker as they arrive. Here,
+    each service has one worker and makes every n-th element of the pipeline, and the elements are
+    taken in turn. So the order stays a function of (seed, step), and a resumed run gets the batches
+    that it would have gotten without the interruption.
+    """
+    if not services:
+        return make(pieces)
+    count = len(services)
+    options = tf.data.Options()
+    # This applies to the iterators in the service. With autotuning, deleting an iterator sometimes
+    # blocks for as long as the iterator has existed; see `train/inputs/distribute.py`.
+    options.autotune.enabled = False
+    parts = [
+        make(pieces.shard(count, index))
+        .with_options(options)
+        .apply(
+            tf.data.experimental.service.distribute(
+                tf.data.experimental.service.ShardingPolicy.OFF, service, compression=None
+            )
+        )
+        for index, service in enumerate(services)
+    ]
+    if count == 1:
+        return parts[0]
+    turns = tf.data.Dataset.range(count).repeat()
+    return tf.data.Dataset.choose_from_datasets(parts, turns, stop_on_empty_dataset=True)

@@ -25,7 +25,6 @@ from orbit_runner.errors import DataError
 _MOST_BYTES = 2**28
 _MOST_ROWS = 10**6
 _MOST_RECORDS = 20_000
-_MOST_FILES = 200_000
 # A file is read at its beginning and at its end, where images have their checksums.
 _END_BYTES = 2**12
 
@@ -198,32 +197,19 @@ def _file_id(path: str | Path) -> str:
 
 
 def _file_keys(train: Sequence[str], validation: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of files: equal for one file, and for files of equal contents."""
-    by_path = _path_keys(train), _path_keys(validation)
-    if len(train) + len(validation) > _MOST_FILES:
-        return by_path
-    try:
-        left, right = (
-            np.array([os.stat(path).st_size for path in paths]) for paths in (train, validation)
-        )
-        common = np.intersect1d(left, right)
-        alike = np.isin(left, common), np.isin(right, common)
-        if max(alike[0].sum(), alike[1].sum()) > _MOST_RECORDS:
-            return by_path
-        for keys, paths, sizes, rows in zip(
-            by_path, (train, validation), (left, right), alike, strict=True
-        ):
-            numbers = np.flatnonzero(rows)
-            keys[numbers] = bytes_keys(
-                _end_bytes(paths[n], int(sizes[n])) for n in numbers.tolist()
-            )
-    except OSError:
-        return _path_keys(train), _path_keys(validation)
-    return by_path
+    """Returns the keys of files: of their contents if there are few, else of their paths."""
+    if len(train) + len(validation) <= _MOST_RECORDS:
+        with contextlib.suppress(OSError):
+            return _contents_keys(train), _contents_keys(validation)
+    return _path_keys(train), _path_keys(validation)
+
+
+def _contents_keys(paths: Sequence[str]) -> np.ndarray:
+    return bytes_keys(_end_bytes(path, os.path.getsize(path)) for path in paths)
 
 
 def _path_keys(paths: Sequence[str]) -> np.ndarray:
-    return bytes_keys(map(os.fsencode, paths)).copy()
+    return bytes_keys(map(os.fsencode, paths))
 
 
 def _end_bytes(path: str | Path, size: int) -> bytes:

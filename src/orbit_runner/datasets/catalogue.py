@@ -211,40 +211,13 @@ _DEV = _archive(
         "dev/newstest2014-deen-src.de.sgm": "newstest2014.de",
     },
 )
-_NEWS = {
-    "v9": _archive(
-        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
-        80418416,
-        "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
-        _pair("news-commentary-v9", "training/"),
-    ),
-    "v12": _archive(
-        "https://data.statmt.org/wmt17/translation-task/training-parallel-nc-v12.tgz",
-        168591139,
-        "2b45f30ef1d550d302fd17dd3a5cbe19134ccc4c2cf50c2dae534aee600101a2",
-        _pair("news-commentary-v12", "training/"),
-    ),
-    "v13": _archive(
-        "https://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz",
-        113157482,
-        "17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
-        _pair("news-commentary-v13", "training-parallel-nc-v13/"),
-    ),
-}
-
-
-def _wmt(year: str, news: str, what: str, experiments: tuple[str, ...] = ()) -> PublicDataset:
-    files = (_EUROPARL, _COMMONCRAWL, _NEWS[news], _DEV)
-    return PublicDataset(
-        name=f"wmt{year}_ende",
-        help=f"WMT en-de {what}: Europarl, Common Crawl, News Commentary {news}",
-        terms=f"see each corpus at https://www.statmt.org/wmt{year}/translation-task.html",
-        files=files,
-        results=tuple(name for file in files for name in (file.members or {}).values()),
-        folder=f"data/wmt{year}_ende",
-        experiments=experiments,
-    )
-
+_NEWS_COMMENTARY = _archive(
+    "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+    80418416,
+    "cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
+    _pair("news-commentary-v9", "training/"),
+)
+_WMT = (_EUROPARL, _COMMONCRAWL, _NEWS_COMMENTARY, _DEV)
 
 TEXTS = (
     PublicDataset(
@@ -259,9 +232,15 @@ TEXTS = (
         folder="data/multi30k",
         experiments=("transformer_multi30k", "text_language"),
     ),
-    _wmt("14", "v9", "as in Vaswani et al. 2017", ("transformer_wmt_ende",)),
-    _wmt("17", "v12", "as in the official Transformer"),
-    _wmt("18", "v13", "as in Tensor2Tensor"),
+    PublicDataset(
+        name="wmt14_ende",
+        help="WMT en-de as in Vaswani et al. 2017: Europarl, Common Crawl, News Commentary v9",
+        terms="see each corpus at https://www.statmt.org/wmt14/translation-task.html",
+        files=_WMT,
+        results=tuple(name for file in _WMT for name in (file.members or {}).values()),
+        folder="data/wmt14_ende",
+        experiments=("transformer_wmt_ende",),
+    ),
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import filecmp
 import hashlib
 import http.client
-import json
 import os
 import posixpath
 import re
@@ -18,19 +17,15 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from orbit_runner import exit_codes
 from orbit_runner.datasets.catalogue import PublicDataset, RemoteFile, format_bytes
 from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.utils.files import sha256_of
 from orbit_runner.utils.log import detail, note, phase
 from orbit_runner.version import __version__
 
-if TYPE_CHECKING:
-    from orbit_runner.utils.types import JsonObject
-
-_MANIFEST = ".runner_data.json"
 _PIECE = 1 << 20
 _TIMEOUT_SECONDS = 30.0
 _REPORT_SECONDS = 0.2
@@ -61,9 +56,7 @@ def address_of(text: str | None) -> str:
     return directory.resolve().as_uri()
 
 
-def download_dataset(
-    data: PublicDataset, directory: Path, *, base: str = "", replace: bool = False
-) -> bool:
+def download_dataset(data: PublicDataset, directory: Path, *, base: str = "") -> bool:
     """Downloads the missing files of a dataset. Returns whether any file was missing.
 
     Args:
@@ -71,10 +64,9 @@ def download_dataset(
         directory: Where its files belong; created if needed. A file there is always complete,
             because it is moved there after it was verified and unpacked.
         base: The address of another copy of the files, which have the same names there.
-        replace: Whether to overwrite different files of the same names.
     """
     _ensure_writable(directory)
-    missing = [file for file in data.files if not _is_there(file, directory, replace)]
+    missing = [file for file in data.files if not _is_there(file, data, directory)]
     for file in missing:
         with tempfile.TemporaryDirectory(prefix=".download-", dir=directory) as aside:
             path = Path(aside) / file.name
@@ -85,9 +77,7 @@ def download_dataset(
                 continue
             phase(f"unpacking {file.name}")
             unpacked = Path(aside) / "unpacked"
-            names = unpack(path, unpacked, file)
-            _move_files(names, unpacked, directory, replace=replace)
-            _remember_unpacked(directory, file, names)
+            _move_files(unpack(path, unpacked, file), unpacked, directory)
     return bool(missing)
 
 
@@ -123,15 +113,6 @@ def fetch(url: str, path: Path, size: int = 0, sha256: str = "") -> None:
             f"  got       SHA-256 {digest.hexdigest()}\n  published SHA-256 {sha256}",
             code="wrong-checksum",
         )
-
-
-def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def unpack(archive: Path, directory: Path, file: RemoteFile) -> list[str]:
@@ -176,44 +157,23 @@ def extract_sentences(source: Path, target: Path) -> None:
     target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _is_there(file: RemoteFile, directory: Path, replace: bool) -> bool:
+def _is_there(file: RemoteFile, data: PublicDataset, directory: Path) -> bool:
     """Returns whether the result of a file exists; raises an error if it is a different file."""
-    target = directory / file.name
     if file.is_archive:
-        digests = _read_manifest(directory).get(file.sha256) or {}
-        is_present = bool(digests) and all(_has(directory / n, digests[n]) for n in digests)
+        names = data.results if file.members is None else file.members.values()
+        is_present = all((directory / name).is_file() for name in names)
     else:
-        is_present = _has(target, file.sha256)
-        if not is_present and target.exists() and not replace:
+        target = directory / file.name
+        is_present = target.is_file()
+        if is_present and sha256_of(target) != file.sha256:
             raise RunnerError(
                 f"{target} exists, but is not the published file ({file.size:,} bytes, "
-                f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace",
+                f"SHA-256 {file.sha256})\nmove it, or choose another --dir",
                 code="already-exists",
             )
     if is_present:
-        note(f"{file.name}: already present and verified")
+        note(f"{file.name}: already present")
     return is_present
-
-
-def _has(path: Path, sha256: str) -> bool:
-    return path.is_file() and sha256_of(path) == sha256
-
-
-def _read_manifest(directory: Path) -> JsonObject:
-    try:
-        manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
-
-
-def _remember_unpacked(directory: Path, file: RemoteFile, names: Sequence[str]) -> None:
-    """Records the files that were unpacked from an archive, and their SHA-256."""
-    manifest = _read_manifest(directory)
-    manifest[file.sha256] = {name: sha256_of(directory / name) for name in names}
-    aside = directory / f"{_MANIFEST}.new"
-    aside.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    os.replace(aside, directory / _MANIFEST)
 
 
 def _ensure_writable(directory: Path) -> None:
@@ -228,7 +188,7 @@ def _ensure_writable(directory: Path) -> None:
         raise RunnerError(f"{directory} is not writable", path="--dir", code="not-writable")
 
 
-def _move_files(names: Sequence[str], aside: Path, directory: Path, *, replace: bool) -> None:
+def _move_files(names: Sequence[str], aside: Path, directory: Path) -> None:
     """Moves complete files; raises an error first if that would overwrite a different one."""
     different = [
         name
@@ -236,10 +196,10 @@ def _move_files(names: Sequence[str], aside: Path, directory: Path, *, replace: 
         if (directory / name).exists()
         and not filecmp.cmp(aside / name, directory / name, shallow=False)
     ]
-    if different and not replace:
+    if different:
         raise RunnerError(
             f"{directory}: these files exist, but differ from the published dataset:\n"
-            f"{format_list(different)}\nmove them, choose another --dir, or pass --replace",
+            f"{format_list(different)}\nmove them, or choose another --dir",
             code="already-exists",
         )
     for name in names:

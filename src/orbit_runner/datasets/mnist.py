@@ -114,10 +114,6 @@ def _read_pair(images: Path, labels: Path, field: str) -> tuple[np.ndarray, np.n
     return image, label
 
 
-_MAGIC = bytes((0, 0, 8))
-_PIECE_BYTES = 2**24
-
-
 def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
     """Returns the values of an IDX file of bytes: read-only uint8 with `rank` dimensions.
 
@@ -169,29 +165,12 @@ def _parse_values(
 
 def _read_content(path: Path, field: str) -> bytes:
     try:
-        if path.suffix != ".gz":
-            return path.read_bytes()
-        with gzip.open(path) as file:
-            return _decompress(file)
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"{path}: cannot be read ({error})", field=field, code="unreadable-file"
         ) from None
-
-
-def _decompress(file: gzip.GzipFile) -> bytes:
-    """Reads one byte more than the header promises: a small file may decompress to a huge one."""
-    content = file.read(4)
-    if content[:3] != _MAGIC or len(content) < 4:
-        return content
-    content += file.read(4 * content[3])
-    sizes = struct.unpack(f">{len(content) // 4 - 1}I", content[4 : len(content) & ~3])
-    left = math.prod(sizes) + 1
-    parts = [content]
-    while left > 0 and (part := file.read(min(left, _PIECE_BYTES))):
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
 
 
 MNIST = Reader(load, place_arguments)

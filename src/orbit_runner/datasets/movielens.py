@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.bad_records.report import check_bad_records
+from orbit_runner.data.bad_records import check_bad_records
 from orbit_runner.data.dataset import Reader
+from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
-from orbit_runner.data.ratings.parsing import Layout, load_or_parse, parse_ratings
 from orbit_runner.errors import DataError, format_choices, format_count
+
+_CHUNK_BYTES = 2**24
+# A file without line ends, such as one of zeros, must not be read into memory as a whole.
+_MAX_LINE_BYTES = 1 << 20
+_MOST_DIGITS = 18
+_FIELDS = ("user", "item", "rating", "time")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """The format of a line: user, item, rating, time."""
+
+    separator: bytes  # If there are several bytes, all must be equal.
+    header: bytes = b""  # The first line of the file; empty if it has no header.
+
+    @property
+    def pattern(self) -> re.Pattern[bytes]:
+        """The pattern of a valid line; `_parse_fields` accepts these lines."""
+        number = rb"\d{1,%d}" % _MOST_DIGITS
+        fields = (number, number, rb"\d{1,9}(?:\.\d{1,9})?", number)
+        return re.compile(re.escape(self.separator).join(fields))
+
 
 # The README of each dataset describes the format of its lines.
 _FILES = MappingProxyType(
     {
-        "100k": ("u.data", Layout(b"\t")),
-        "1m": ("ratings.dat", Layout(b"::")),
-        "20m": ("ratings.csv", Layout(b",", b"userId,movieId,rating,timestamp")),
+        "100k": ("u.data", _Layout(b"\t")),
+        "1m": ("ratings.dat", _Layout(b"::")),
+        "20m": ("ratings.csv", _Layout(b",", b"userId,movieId,rating,timestamp")),
     }
 )
 
@@ -48,22 +74,27 @@ def load(
     layout = _FILES[variant][1]
     name = f"movielens {variant}"
     bad = dict[int, str]()
-    try:
-        if max_bad_records:  # Not cached, because the cache only has numbers.
-            users, items, times = parse_ratings(path, layout, field=field, bad=bad)
-        else:
-            users, items, times = load_or_parse(
-                path, lambda: parse_ratings(path, layout, field=field), f"ratings of {variant}"
-            )
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror}", field=field, code="unreadable-file"
-        ) from None
+    if max_bad_records:  # Not cached, because the cache only has numbers.
+        users, items, times = _parse_ratings(path, layout, field=field, bad=bad)
+    else:
+        users, items, times = _load_or_parse(path, layout, field)
     first = 2 if layout.header else 1
     check_bad_records(name, bad, max_bad_records, len(users) + len(bad), "lines")
     return Interactions(
         name, users, items, times, files=(path,), first_line=first, bad_lines=tuple(sorted(bad))
     )
+
+
+def _load_or_parse(path: Path, layout: _Layout, field: str) -> np.ndarray:
+    """Returns the ratings of `_parse_ratings`, from the cache if the file has not changed."""
+
+    def parse() -> Values:
+        numbers = _parse_ratings(path, layout, field=field)
+        return {"numbers": numbers.astype(np.int32) if numbers.max() < 2**31 else numbers}
+
+    key = [layout.separator.decode(), layout.header.decode()]
+    values = cached("ratings", key, parse, [file_status(path, field)])
+    return np.asarray(values["numbers"], np.int64)
 
 
 def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:
@@ -118,6 +149,119 @@ def _arguments(section: Any) -> dict[str, object]:
         "variant": section.variant,
         "max_bad_records": section.max_bad_records,
     }
+
+
+def _parse_ratings(
+    path: Path, layout: _Layout, *, field: str, bad: dict[int, str] | None = None
+) -> np.ndarray:
+    """Returns the users, items and times of a file, in its order: int64 [3, n].
+
+    Raises DataError for the setting `field` if the file cannot be read or is empty, or if a line is
+    not valid. If `bad` is given, lines that are not valid are left out, and added to it by their
+    numbers, from 1, with their problems.
+    """
+    parts = [np.zeros((3, 0), np.int64)]
+    line = 1
+    try:
+        for chunk in _read_chunks(path):
+            if line == 1 and layout.header:
+                chunk = _strip_header(path, chunk, layout, field)
+                line += 1
+            if chunk:
+                parts.append(_parse(path, chunk, layout, line, field, bad))
+                line += chunk.count(b"\n")
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read: {error.strerror}", field=field, code="unreadable-file"
+        ) from None
+    if not parts[1:]:
+        raise DataError(
+            f"{path}: contains no ratings, expected one per line", field=field, code="empty-data"
+        )
+    return np.concatenate(parts, axis=1)
+
+
+def _read_chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            chunk += file.readline(_MAX_LINE_BYTES)
+            chunk = chunk.replace(b"\r\n", b"\n")
+            yield chunk if chunk.endswith(b"\n") else chunk + b"\n"
+
+
+def _strip_header(path: Path, chunk: bytes, layout: _Layout, field: str) -> bytes:
+    first, _, rest = chunk.partition(b"\n")
+    if first != layout.header:
+        raise DataError(
+            f"{path}:1: got {_format_line(first)}, expected the header "
+            f"{_format_line(layout.header)}",
+            field=field,
+            code="bad-record",
+        )
+    return rest
+
+
+def _parse(
+    path: Path, chunk: bytes, layout: _Layout, line: int, field: str, bad: dict[int, str] | None
+) -> np.ndarray:
+    ratings = _parse_fields(chunk, layout)
+    if ratings is not None:
+        return ratings
+    # A line is not valid. Match each line, which is slow, to report which one.
+    pattern = layout.pattern
+    good = []
+    for number, text in enumerate(chunk.split(b"\n")[:-1], start=line):
+        if pattern.fullmatch(text):
+            good.append(text)
+            continue
+        separator = repr(layout.separator.decode())
+        problem = (
+            f"{path}:{number}: got {_format_line(text)}, expected four numbers separated by "
+            f"{separator}: {', '.join(_FIELDS)}"
+        )
+        if bad is None:
+            raise DataError(problem, field=field, code="bad-record")
+        bad[number] = problem
+    rest = b"".join(text + b"\n" for text in good)
+    ratings = _parse_fields(rest, layout) if rest else np.zeros((3, 0), np.int64)
+    if ratings is None or len(rest) == len(chunk):
+        raise AssertionError(f"{path}: lines that match were not parsed")
+    return ratings
+
+
+def _parse_fields(text: bytes, layout: _Layout) -> np.ndarray | None:
+    """Returns the users, items and times of lines, int64 [3, n]; None if one is not valid."""
+    # Not at the top, because its import takes longer than reading the cache.
+    import pyarrow
+    from pyarrow import csv
+
+    separator = layout.separator
+    if len(separator) > 1:  # Arrow splits at one character.
+        if b"\t" in text:
+            return None
+        text, separator = text.replace(separator, b"\t"), b"\t"
+    kinds = (pyarrow.uint64(), pyarrow.uint64(), pyarrow.float64(), pyarrow.uint64())
+    try:
+        table = csv.read_csv(
+            pyarrow.BufferReader(text),
+            csv.ReadOptions(column_names=_FIELDS),
+            csv.ParseOptions(
+                delimiter=separator.decode(),
+                quote_char=False,
+                ignore_empty_lines=False,
+            ),
+            csv.ConvertOptions(column_types=dict(zip(_FIELDS, kinds, strict=True)), null_values=[]),
+        )
+        names = ("user", "item", "time")
+        numbers = np.stack([table[name].cast(pyarrow.int64()).to_numpy() for name in names])
+    except pyarrow.ArrowInvalid:
+        return None
+    return numbers if numbers.max() < 10**_MOST_DIGITS else None
+
+
+def _format_line(text: bytes) -> str:
+    shown = repr(text.decode("utf-8", "replace"))
+    return shown if len(shown) <= 80 else f"{shown[:77]}…'"
 
 
 RATINGS = Reader(load, _arguments)

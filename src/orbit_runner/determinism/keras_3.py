@@ -21,6 +21,7 @@ import tf_keras
 
 from orbit_runner import tf_internals
 from orbit_runner.determinism.scopes import install_keras_3_patches
+from orbit_runner.utils.deferred_imports import ReplacedLoader, find_spec_with
 
 _SCOPES = "name_scope_stack"  # of Keras 3
 _VARIABLES_PATCHED = "orbit_runner_variables"
@@ -131,16 +132,9 @@ def _create_averaged(next_creator: Callable[..., tf.Variable], **kwargs: Any) ->
     return next_creator(**{**kwargs, "aggregation": aggregation})
 
 
-class _ConfiguringLoader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        return self._loader.create_module(spec)
-
+class _ConfiguringLoader(ReplacedLoader):
     def exec_module(self, module: types.ModuleType) -> None:
-        assert module.__spec__ is not None
-        module.__spec__.loader = module.__loader__ = self._loader
+        super().exec_module(module)
         # The import draws numbers, but a program may have imported Keras 3 before it set the seed.
         python = random.getstate()
         arrays = np.random.get_state()
@@ -161,7 +155,4 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != "keras":
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _ConfiguringLoader(spec.loader)
-        return spec
+        return find_spec_with(_ConfiguringLoader, fullname, path, target)

@@ -94,13 +94,6 @@ def seed_everything(seed: int, *, keep_objects: bool = False) -> None:
     set_tensorflow_seed(seed)
 
 
-def reseed(seed: int) -> None:
-    """Seeds as `seed_everything` does, while models of this process remain in use."""
-    keras_3.reset()
-    tf_keras.backend.reset_uids()
-    tf_keras.utils.set_random_seed(seed)
-
-
 @contextlib.contextmanager
 def unchanged_generators_scope() -> Iterator[None]:
     """Restores the random generators of Python, NumPy and TensorFlow after a `with` block."""

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
-from orbit_runner.utils.xla_cache import VARIABLE, other_xla_flags
 
+XLA_FLAGS = "TF_XLA_FLAGS"
+XLA_CACHE = "--tf_xla_persistent_cache_"  # what begins the flags of the cache
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
 # Used by some runs: `TaskData.packages` and the model of a run say which.
 KERAS_3 = "keras"
@@ -33,7 +34,7 @@ _PACKAGES_ON_GPUS = ("nvidia-cublas-cu12", "nvidia-cudnn-cu12")
 # Read by TensorFlow and XLA regardless of the config.
 _VARIABLES = (
     "XLA_FLAGS",
-    "TF_XLA_FLAGS",
+    XLA_FLAGS,
     # Selects the kernel that multiplies blocks of matrices, if oneDNN is off.
     "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",
     # Allows float32 products to be computed in bfloat16.
@@ -125,7 +126,7 @@ def _portable_record(packages: Iterable[str]) -> dict[str, str]:
 
 def _versions(packages: Iterable[str]) -> dict[str, str]:
     return {
-        **{package: _version(package) for package in (*_PACKAGES, *packages)},
+        **{package: version_of(package) for package in (*_PACKAGES, *packages)},
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "C library": portable.c_library(),
     }
@@ -245,7 +246,7 @@ def _conditional_variables(runtime: RuntimeConfig) -> dict[str, str]:
     if not runtime.num_gpus:
         return {name: _read_variable(name) for name in names}
     values = {name: _read_variable(name) for name in (*names, *_ON_GPUS)}
-    versions = {package: _version(package) for package in _PACKAGES_ON_GPUS}
+    versions = {package: version_of(package) for package in _PACKAGES_ON_GPUS}
     return {"GPU": _gpus(runtime.num_gpus), **values, **versions}
 
 
@@ -266,15 +267,18 @@ def _gpus(asked: int, directory: Path = Path("/proc/driver/nvidia/gpus")) -> str
 
 
 def _read_variable(*names: str) -> str:
-    values = (" ".join(_read_words(name)) for name in names)
+    values = (" ".join(read_words(name)) for name in names)
     return next(filter(None, values), _UNSET)
 
 
-def _read_words(name: str) -> list[str]:
-    return other_xla_flags() if name == VARIABLE else os.environ.get(name, "").split()
+def read_words(name: str) -> list[str]:
+    """Returns the words in an environment variable, without the flags of the cache of XLA."""
+    words = os.environ.get(name, "").split()
+    return [word for word in words if name != XLA_FLAGS or not word.startswith(XLA_CACHE)]
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
+    """Returns the installed version of a package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -16,14 +16,18 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.determinism.keys import Calls, step_key
-from orbit_runner.determinism.stateless_ops import KERAS_3_REPLACEMENTS, REPLACEMENTS, Draw
+from orbit_runner.determinism.stateless_ops import (
+    KERAS_3_REPLACEMENTS,
+    REPLACEMENTS,
+    Calls,
+    Draw,
+    step_key,
+)
 from orbit_runner.tf_internals import (
     FuncGraph,
     WhileBodyFuncGraph,
@@ -64,14 +68,14 @@ def keyed_draws_scope(
     `purpose` separates draws for different uses, such as training and evaluation. Raises
     `RuntimeError` if the random ops of this TensorFlow cannot be replaced.
     """
-    install_patches(_next_draw, _keyed_iteration_scope)
+    install_patches()
 
     def make_key() -> tf.Tensor:
         # A variable is also callable, but it is not a function that returns a step.
         current_step = step() if isinstance(step, FunctionType) else step
         return step_key(seed, purpose, current_step, replica)
 
-    with _stream_scope(Stream(make_key, _call_key)):
+    with _stream_scope(Stream(make_key)):
         yield
 
 
@@ -83,21 +87,18 @@ def keyed_piece_scope(index: tf.Tensor | int) -> Iterator[None]:
     values. `index` is an integer scalar, such as the number of a piece of a batch in gradient
     accumulation.
     """
-    outer = _current_stream()
-    if outer is None:
-        yield
-        return
-    with _stream_scope(Stream(lambda: outer.piece_key(index), _call_key)):
+    with _nested_scope(lambda outer: outer.piece_key(index)):
         yield
 
 
 @contextlib.contextmanager
-def _keyed_iteration_scope(index: tf.Tensor) -> Iterator[None]:
+def _nested_scope(make_key: Callable[[Stream], tf.Tensor]) -> Iterator[None]:
+    """Opens a stream whose key is made from that of the current one, if there is one."""
     outer = _current_stream()
     if outer is None:
         yield
         return
-    with _stream_scope(Stream(lambda: outer.calls().child_key(index), _call_key)):
+    with _stream_scope(Stream(lambda: make_key(outer))):
         yield
 
 
@@ -125,6 +126,7 @@ def _next_draw() -> Draw | None:
 
 
 def _call_key() -> tf.Tensor:
+    """Returns the key (uint64 [1]) for one call of a function."""
     stream = _current_stream()
     if stream is not None:
         return stream.calls().child_key()
@@ -141,16 +143,12 @@ class Stream:
     """A sequence of draws, in the graph in which it started and in the graphs nested in it.
 
     It starts in the graph that is being built, or eagerly. `make_key` makes the key (uint64 [1]);
-    it is called at the first draw, in that graph. `call_key` returns the key (uint64 [1]) for one
-    call of a function.
+    it is called at the first draw, in that graph.
     """
 
-    def __init__(
-        self, make_key: Callable[[], tf.Tensor], call_key: Callable[[], tf.Tensor]
-    ) -> None:
+    def __init__(self, make_key: Callable[[], tf.Tensor]) -> None:
         self._home = _current_graph()
         self._make_key = make_key
-        self._call_key = call_key
         self._calls: dict[FuncGraph | None, Calls] = {}
 
     def contains_current_graph(self) -> bool:
@@ -199,8 +197,8 @@ class Stream:
     def _capture_key(self, graph: FuncGraph) -> tf.Tensor:
         # A function is traced once and called from many graphs, so each call passes it a key. By
         # default, TensorFlow would get the key at the outermost call, outside of all graphs.
-        key = graph.capture_call_time_value(self._call_key, _SPEC, key=_CAPTURE)
-        graph.function_captures.by_ref_external[_CAPTURE] = self._call_key
+        key = graph.capture_call_time_value(_call_key, _SPEC, key=_CAPTURE)
+        graph.function_captures.by_ref_external[_CAPTURE] = _call_key
         return key
 
 
@@ -229,67 +227,51 @@ _lock = threading.Lock()
 _installed: set[str] = set()
 
 
-# Maps the number of an iteration of `tf.vectorized_map`, int32 scalar, to its context.
-IterationScope = Callable[[tf.Tensor], AbstractContextManager[None]]
-
-
-def install_patches(next_draw: Callable[[], Draw | None], iteration_scope: IterationScope) -> None:
-    """Installs the replacements; only the first call has an effect.
-
-    `next_draw` returns what determines the next draw, or None if the original op should be used.
-    `iteration_scope` returns the context of an iteration of `tf.vectorized_map`.
-    """
-    with _lock:
-        if "tensorflow" in _installed:
-            return
-        wrappers = _op_wrappers(REPLACEMENTS, next_draw)
-        loop = functools.partial(_patch_vectorized, iteration_scope=iteration_scope)
-        replace_functions({**wrappers, "vectorized_loop": loop})
-        _installed.add("tensorflow")
+def install_patches() -> None:
+    """Installs the replacements; only the first call has an effect."""
+    _install("tensorflow", REPLACEMENTS, vectorized_loop=_patch_vectorized)
 
 
 def install_keras_3_patches() -> None:
     """Installs the replacements in Keras 3, which must be imported; only once."""
+    _install("keras", KERAS_3_REPLACEMENTS)
+
+
+def _install(
+    library: str, ops: Mapping[str, Callable[..., object]], **patches: Callable[..., object]
+) -> None:
     with _lock:
-        if "keras" in _installed:
+        if library in _installed:
             return
-        replace_functions(_op_wrappers(KERAS_3_REPLACEMENTS, _next_draw))
-        _installed.add("keras")
-
-
-def _op_wrappers(
-    replacements: Mapping[str, Callable[..., object]], next_draw: Callable[[], Draw | None]
-) -> dict[str, Callable[..., object]]:
-    return {
-        name: functools.partial(_patch_op, replacement=replacement, next_draw=next_draw)
-        for name, replacement in replacements.items()
-    }
+        patched_ops = {
+            name: functools.partial(_patch_op, replacement=replacement)
+            for name, replacement in ops.items()
+        }
+        replace_functions({**patched_ops, **patches})
+        _installed.add(library)
 
 
 def _patch_op(
-    original: Callable[..., Tensors],
-    replacement: Callable[..., tf.Tensor],
-    next_draw: Callable[[], Draw | None],
+    original: Callable[..., Tensors], replacement: Callable[..., tf.Tensor]
 ) -> Callable[..., Tensors]:
     @functools.wraps(original)
     def draw_or_call(*args: object, **kwargs: object) -> Tensors:
-        this = next_draw()
+        this = _next_draw()
         return original(*args, **kwargs) if this is None else replacement(this, *args, **kwargs)
 
     return draw_or_call
 
 
-def _patch_vectorized(
-    original: Callable[..., Tensors], iteration_scope: IterationScope
-) -> Callable[..., Tensors]:
+def _patch_vectorized(original: Callable[..., Tensors]) -> Callable[..., Tensors]:
     @functools.wraps(original)
     def patched_pfor(loop_fn: Callable[..., Tensors], *args: object, **kwargs: object) -> Tensors:
+        # `index` is the number of an iteration of `tf.vectorized_map`, int32 scalar.
         def body(index: tf.Tensor) -> Tensors:
-            with iteration_scope(index):
+            with _nested_scope(lambda outer: outer.calls().child_key(index)):
                 return loop_fn(index)
 
         def body_with_config(index: tf.Tensor, pfor_config: object) -> Tensors:
-            with iteration_scope(index):
+            with _nested_scope(lambda outer: outer.calls().child_key(index)):
                 return loop_fn(index, pfor_config=pfor_config)
 
         takes_config = takes_pfor_config(loop_fn)

@@ -1,9 +1,17 @@
-"""Stateless replacements for TensorFlow's stateful random ops."""
+"""Stateless replacements for TensorFlow's stateful random ops, and the keys of their draws.
+
+The generator is Philox, whose output is a function of a 64-bit key and a 128-bit counter. A draw
+uses a stream's key and the counter `[0, call number]`; TensorFlow increments the first word within
+the draw. A derived key is the output of the generator for a counter whose second word is at least
+2^63, which no draw reaches.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import itertools
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,7 +19,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.determinism.keys import PHILOX, Calls
 from orbit_runner.tf_internals import keras_3_initial_seed
 
 if TYPE_CHECKING:
@@ -44,59 +51,27 @@ class Draw:
         return tf.concat([tf.bitcast(self.key, tf.int64), number], axis=0)
 
 
-# Below, `seed`, `seed2` and `shape` are the arguments of the stateful op. The stateless ops are raw
-# ops, because other public functions take a seed that they hash again in each draw.
+def _stateless(
+    op: Callable[..., tf.Tensor], arguments: str, *, takes_seed: bool = False, **defaults: object
+) -> Callable[..., tf.Tensor]:
+    """Returns a function that draws with a stateless op, and has the arguments of a stateful one.
 
+    These are raw ops, because other public functions take a seed that they hash again in each draw.
 
-def _uniform(
-    draw: Draw,
-    shape: TensorLike,
-    dtype: object,
-    seed: int = 0,
-    seed2: int = 0,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomUniformV2(
-        shape=shape, dtype=dtype, name=name, **draw.generator
-    )
+    Args:
+        op: The stateless op, whose arguments have the same names.
+        arguments: The names of the arguments of the stateful op, in their order.
+        takes_seed: Whether the op takes a seed; if not, a key, a counter and an algorithm.
+        defaults: The defaults of the stateful op.
+    """
+    names = arguments.split()
 
+    def draw_values(draw: Draw, *args: object, **kwargs: object) -> tf.Tensor:
+        values = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        values = {name: value for name, value in values.items() if name not in ("seed", "seed2")}
+        return op(**values, **({"seed": draw.seed} if takes_seed else draw.generator))
 
-def _uniform_int(
-    draw: Draw,
-    shape: TensorLike,
-    minval: TensorLike,
-    maxval: TensorLike,
-    seed: int = 0,
-    seed2: int = 0,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomUniformIntV2(
-        shape=shape, minval=minval, maxval=maxval, name=name, **draw.generator
-    )
-
-
-def _normal(
-    draw: Draw,
-    shape: TensorLike,
-    dtype: object,
-    seed: int = 0,
-    seed2: int = 0,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessRandomNormalV2(shape=shape, dtype=dtype, name=name, **draw.generator)
-
-
-def _truncated_normal(
-    draw: Draw,
-    shape: TensorLike,
-    dtype: object,
-    seed: int = 0,
-    seed2: int = 0,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessTruncatedNormalV2(
-        shape=shape, dtype=dtype, name=name, **draw.generator
-    )
+    return draw_values
 
 
 def _parameterized_truncated_normal(
@@ -132,24 +107,6 @@ def _parameterized_truncated_normal(
     )
 
 
-def _multinomial(
-    draw: Draw,
-    logits: TensorLike,
-    num_samples: TensorLike,
-    seed: int = 0,
-    seed2: int = 0,
-    output_dtype: object = tf.int64,
-    name: str | None = None,
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessMultinomial(
-        logits=logits,
-        num_samples=num_samples,
-        seed=draw.seed,
-        output_dtype=output_dtype,
-        name=name,
-    )
-
-
 def _gamma(
     draw: Draw,
     shape: TensorLike,
@@ -175,12 +132,6 @@ def _poisson(
     return tf.raw_ops.StatelessRandomPoisson(
         shape=_full_shape(shape, rate), seed=draw.seed, lam=rate, dtype=dtype, name=name
     )
-
-
-def _shuffle(
-    draw: Draw, value: TensorLike, seed: int = 0, seed2: int = 0, name: str | None = None
-) -> tf.Tensor:
-    return tf.raw_ops.StatelessShuffle(value=value, name=name, **draw.generator)
 
 
 def _generator_binomial(
@@ -225,17 +176,27 @@ def _full_shape(shape: TensorLike, parameter: TensorLike) -> tf.Tensor:
     return tf.concat([shape, tf.shape(parameter, out_type=shape.dtype)], axis=0)
 
 
+_OPS = tf.raw_ops
 # The replacements by the names in `tf_internals` of the functions that create the ops.
 REPLACEMENTS: dict[str, Callable[..., tf.Tensor]] = {
-    "random_uniform": _uniform,
-    "random_uniform_int": _uniform_int,
-    "random_standard_normal": _normal,
-    "truncated_normal": _truncated_normal,
+    "random_uniform": _stateless(_OPS.StatelessRandomUniformV2, "shape dtype seed seed2 name"),
+    "random_uniform_int": _stateless(
+        _OPS.StatelessRandomUniformIntV2, "shape minval maxval seed seed2 name"
+    ),
+    "random_standard_normal": _stateless(
+        _OPS.StatelessRandomNormalV2, "shape dtype seed seed2 name"
+    ),
+    "truncated_normal": _stateless(_OPS.StatelessTruncatedNormalV2, "shape dtype seed seed2 name"),
     "parameterized_truncated_normal": _parameterized_truncated_normal,
-    "multinomial": _multinomial,
+    "multinomial": _stateless(
+        _OPS.StatelessMultinomial,
+        "logits num_samples seed seed2 output_dtype name",
+        takes_seed=True,
+        output_dtype=tf.int64,
+    ),
     "random_gamma": _gamma,
     "random_poisson": _poisson,
-    "random_shuffle": _shuffle,
+    "random_shuffle": _stateless(_OPS.StatelessShuffle, "value seed seed2 name"),
     "generator_binomial": _generator_binomial,
     "generator_skip": _generator_state,
 }
@@ -244,3 +205,74 @@ KERAS_3_REPLACEMENTS: dict[str, Callable[..., object]] = {
     "keras_3_seed": _keras_3_seed,
     "keras_3_generator": _keras_3_generator,
 }
+
+
+PHILOX = 1
+_CHILD = 1 << 63
+_PIECE = _CHILD | 1 << 62
+_SEEDED = _CHILD | 1 << 61
+
+
+class Calls:
+    """A key (uint64 [1]), and the number of the next draw that uses it."""
+
+    def __init__(self, key: tf.Tensor) -> None:
+        self.key = key
+        self._numbers = itertools.count()
+        self._seeded_keys: dict[int, tf.Tensor] = {}
+        self._seeded_numbers: dict[int, itertools.count[int]] = {}
+
+    def next(self) -> int:
+        """Returns the next number."""
+        return next(self._numbers)
+
+    def seeded(self, seed: int, generator: object) -> tuple[tf.Tensor, int]:
+        """Returns the key (uint64 [1]) and the number of the next draw of a generator with a seed.
+
+        Generators with equal seeds have equal keys, so that they draw equal values.
+        """
+        if seed not in self._seeded_keys:
+            self._seeded_keys[seed] = _derive(self.key, seed, _SEEDED)
+        numbers = self._seeded_numbers.setdefault(id(generator), itertools.count())
+        return self._seeded_keys[seed], next(numbers)
+
+    def child_key(self, index: tf.Tensor | int = 0) -> tf.Tensor:
+        """Returns the key (uint64 [1]) of a loop or a function call, which has its own draws.
+
+        `index` is the iteration of the loop, an integer scalar.
+        """
+        return _derive(self.key, index, _CHILD | self.next())
+
+    def piece_key(self, index: tf.Tensor | int) -> tf.Tensor:
+        """Returns the key (uint64 [1]) of a piece, independent of earlier draws.
+
+        `index` is an integer scalar.
+        """
+        return _derive(self.key, index, _PIECE)
+
+
+def step_key(seed: int, purpose: str, step: tf.Tensor | int, replica: tf.Tensor | int) -> tf.Tensor:
+    """Returns the key (uint64 [1]) of a replica's step.
+
+    `step` and `replica` are integer scalars.
+    """
+    digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
+    root = tf.constant(np.frombuffer(digest[:8], "<u8").astype(np.uint64))
+    return _derive(root, step, replica)
+
+
+def _derive(key: tf.Tensor, low: tf.Tensor | int, high: tf.Tensor | int) -> tf.Tensor:
+    if isinstance(low, int) and isinstance(high, int):
+        counter = tf.constant(np.array([low % 2**64, high % 2**64], np.uint64))
+    else:
+        counter = tf.stack([_uint64(low), _uint64(high)])
+    # Other public functions take a seed, which they hash again in each draw.
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[1], key=key, counter=counter, alg=PHILOX, dtype=tf.uint64
+    )
+
+
+def _uint64(value: tf.Tensor | int) -> tf.Tensor:
+    if isinstance(value, int):
+        return tf.constant(np.uint64(value % 2**64))
+    return tf.cast(value, tf.uint64)

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import SettingError, format_count
+from orbit_runner.utils.flops import peak_of
 from orbit_runner.utils.log import note
-from orbit_runner.utils.mfu import peak_of
 
 # The part of a GPU's memory that virtual GPUs share; the rest is for CUDA and its libraries.
 _SHARED_MEMORY = 0.9

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.addresses import Liveness, probe
-from orbit_runner.distribute.cluster.description import Member, MemberLost
-from orbit_runner.distribute.cluster.liveness import format_members
+from orbit_runner.distribute.cluster.description import Member, MemberLost, format_members
+from orbit_runner.distribute.parameter_servers import server_watch_scope
+from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import cut_at_word, first_line
 
 # Raised by collectives and the coordination service; the last two if a peer exits normally.
@@ -31,8 +33,14 @@ _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
 @contextlib.contextmanager
-def failure_detection_scope(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Raises `MemberLost` if a lost worker makes a `with` block fail."""
+def failure_detection_scope(
+    strategy: tf.distribute.Strategy, runtime: RuntimeConfig
+) -> Iterator[None]:
+    """Raises `MemberLost` if a lost member of the cluster makes a `with` block fail."""
+    if is_asynchronous(strategy):
+        with server_watch_scope(strategy, runtime):
+            yield
+        return
     others = _other_workers(strategy)
     if not others:
         yield

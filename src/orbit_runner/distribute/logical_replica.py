@@ -11,15 +11,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.tf_internals import replace_functions
-
-if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
-
 
 _lock = threading.Lock()
 _installed = False
@@ -74,7 +69,7 @@ def _replace_count() -> None:
 def _refuse(original: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Returns a method to read rows that fails in a `logical_replica_scope`."""
 
-    def read(self: Variable, *args: object, **kwargs: object) -> tf.Tensor:
+    def read(self: tf.Variable, *args: object, **kwargs: object) -> tf.Tensor:
         if _counts.active:
             # `tf.gather` then reads the whole variable, as it does for mirrored variables.
             raise AttributeError(original.__name__)

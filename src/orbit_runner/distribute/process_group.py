@@ -7,7 +7,22 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from orbit_runner.tf_internals import worker_count
+from orbit_runner.tf_internals import default_strategy, worker_count
+
+
+def is_asynchronous(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether workers take steps without waiting for each other (`parameter_server`)."""
+    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
+
+
+def local_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
+    """Returns the strategy for computations of this process alone.
+
+    With asynchronous workers, that is the default strategy, because steps that are not scheduled on
+    workers must not run in the scope of the run's own strategy.
+    """
+    # `tf.distribute.get_strategy` would return the current strategy instead.
+    return default_strategy() if is_asynchronous(strategy) else strategy
 
 
 class Workers:

@@ -13,7 +13,7 @@ from orbit_runner.distribute.cluster.barrier import wait_at_barrier
 from orbit_runner.distribute.cluster.description import Cluster, MemberLost
 from orbit_runner.distribute.cluster.resolver import remote_cluster
 from orbit_runner.distribute.devices import note_unused_gpus, select_devices
-from orbit_runner.distribute.parameter_server import build_parameter_server
+from orbit_runner.distribute.parameter_servers import build_parameter_server
 from orbit_runner.distribute.tpu_strategy import build_tpu_strategy
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.tf_internals import (
@@ -49,7 +49,7 @@ def _build_one_device(spec: StrategySpec) -> tf.distribute.Strategy:
 
 def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
     runtime = spec.runtime
-    ops = cross_device_ops(runtime.effective_all_reduce, runtime.num_packs)
+    ops = cross_device_ops(runtime.effective_all_reduce)
     # TensorFlow finds the members of an all-reduce by a key, and remembers them and the shape of
     # their tensor after the strategy is gone. All strategies start at the same key, so without
     # keys of its own, a run can meet an all-reduce of an earlier run in the same process.
@@ -57,18 +57,17 @@ def _build_mirrored(spec: StrategySpec) -> tf.distribute.Strategy:
         return tf.distribute.MirroredStrategy(list(spec.devices), cross_device_ops=ops)
 
 
-def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:
+def cross_device_ops(name: str | None) -> tf.distribute.CrossDeviceOps | None:
     """Returns how `mirrored` reduces gradients over replicas, or None for TensorFlow's choice.
 
-    `name` is one of `all_reduce_alg`, or None. `num_packs` is the number of packs that gradients
-    are split into.
+    `name` is one of `all_reduce_alg`, or None.
     """
     if name is None:
         return None
     if name == "nccl":
-        return tf.distribute.NcclAllReduce(num_packs=num_packs)
+        return tf.distribute.NcclAllReduce()
     if name == "hierarchical_copy":
-        return tf.distribute.HierarchicalCopyAllReduce(num_packs=num_packs)
+        return tf.distribute.HierarchicalCopyAllReduce()
     return tf.distribute.ReductionToOneDevice()
 
 

@@ -2,56 +2,54 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
-from orbit_runner.utils import xla_cache
+from orbit_runner.determinism.numerics_record import XLA_CACHE, XLA_FLAGS, read_words, version_of
+from orbit_runner.errors import SettingError
 from orbit_runner.utils.deferred_imports import defer_imports
 from orbit_runner.utils.streams import open_tolerant_stream
-
-# The environment of this process when it imported TensorFlow, if it was forked after that.
-_import_environment: Mapping[str, str] | None = None
-
-
-class ImportedTooEarly(BaseException):
-    """Raised if TensorFlow was imported before a variable was set: a new process must be started.
-
-    Not an `Exception`, because no part of a run can handle it.
-    """
-
-
-def set_import_environment(environ: Mapping[str, str]) -> None:
-    """Records the environment with which TensorFlow was imported, before the config was known."""
-    global _import_environment
-    _import_environment = dict(environ)
 
 
 def required_variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
     """Yields the names and values of the environment variables that the settings require."""
-    if runtime.gpu_thread_mode:
-        yield "TF_GPU_THREAD_MODE", runtime.gpu_thread_mode
-    if runtime.per_gpu_thread_count:
-        yield "TF_GPU_THREAD_COUNT", str(runtime.per_gpu_thread_count)
-    if runtime.batchnorm_spatial_persistent:
-        yield "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT", "1"
     if runtime.xla_cache_dir:
-        yield xla_cache.VARIABLE, xla_cache.prepare_xla_cache(runtime.xla_cache_dir)
-    if runtime.enable_winograd_nonfused is not None:
-        yield "TF_ENABLE_WINOGRAD_NONFUSED", str(int(runtime.enable_winograd_nonfused))
+        yield XLA_FLAGS, _prepare_xla_cache(runtime.xla_cache_dir)
     if runtime.is_portable:  # Last: it also unsets variables.
         yield from portable.VARIABLES.items()
 
 
-def prepare_environment(runtime: RuntimeConfig) -> None:
-    """Sets the environment variables. Must be called before TensorFlow is imported.
+def _prepare_xla_cache(directory: str) -> str:
+    """Creates a cache directory, and returns the value of `TF_XLA_FLAGS` that enables it.
 
-    Raises `ImportedTooEarly` in a process that was forked after the import, if it needs others, and
-    `RunnerError` if Python runs without docstrings.
+    Each version of TensorFlow and type of processor has its own subdirectory, because XLA's names
+    of programs depend on neither. Raises SettingError if the directory cannot be created.
     """
+    name = f"tensorflow-{version_of('tensorflow')}-{platform.machine()}-{_processor_digest()}"
+    own = Path(directory).expanduser().resolve() / name
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"cannot create {own}: {error.strerror}\nuse a writable directory"
+        raise SettingError("runtime.xla_cache_dir", reason, code="not-writable") from error
+    return " ".join([*read_words(XLA_FLAGS), f"{XLA_CACHE}directory={own}"])
+
+
+def _processor_digest() -> str:
+    """Returns an id of the processor type, because programs may use all of its features."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    features = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
+    return hashlib.sha256("\n".join(sorted(features)).encode()).hexdigest()[:8]
+
+
+def prepare_environment(runtime: RuntimeConfig) -> None:
+    """Sets the environment variables. Must be called before TensorFlow is imported."""
     # The messages of TensorFlow's C++ code at startup bury the runner's own, even at the error
     # level: on a CPU it reports that there is no CUDA driver. Errors in ops are raised as Python
     # exceptions in any case.
@@ -60,12 +58,7 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     # dependencies, which takes a fifth of the time until the first step.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     defer_imports()
-    required = dict(required_variables(runtime))
-    if _import_environment is not None:
-        late = [name for name, value in required.items() if _import_environment.get(name) != value]
-        if late:
-            raise ImportedTooEarly(f"{', '.join(late)} must be set before TensorFlow is imported")
-    os.environ.update(required)
+    os.environ.update(required_variables(runtime))
 
 
 def redirect_native_output(path: Path | None) -> None:

@@ -30,14 +30,13 @@ def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
         field = problem.path.removeprefix("runtime.")
         raise DeviceError(problem.message, field=field, code=problem.code)
     name = find_tpu(runtime, os.environ)
-    topology = _initialize_tpu(resolver := _build_resolver(runtime, name), name)
+    topology = _initialize_tpu(resolver := _build_resolver(name), name)
     # The assignment is always passed. It equals the default if a replica is one device, but v5p
     # requires it, and Model Garden's fix for v5p uses an attribute that TensorFlow 2.20 lacks.
     # Partitioned steps are compiled as one program for all parts (`run_options`), while variables
     # are not partitioned, as in Model Garden's own driver for such runs.
-    dims = runtime.train_input_partition_dims or runtime.eval_input_partition_dims or ()
     return tf.distribute.TPUStrategy(
-        resolver, experimental_device_assignment=assign_devices(topology, dims)
+        resolver, experimental_device_assignment=assign_devices(topology, runtime.parts)
     )
 
 
@@ -48,22 +47,17 @@ def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
     """
     if not runtime.traits.uses_tpu:
         return None
-    padder = runtime.tpu_enable_xla_dynamic_padder
     return tf.distribute.RunOptions(
         experimental_xla_options=tf.tpu.XLAOptions(
             use_spmd_for_xla_partitioning=runtime.parts > 1,
-            enable_xla_dynamic_padder=True if padder is None else padder,
+            enable_xla_dynamic_padder=True,
         )
     )
 
 
-def _build_resolver(
-    runtime: RuntimeConfig, name: str
-) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+def _build_resolver(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=name, zone=runtime.tpu_zone, project=runtime.tpu_project
-        )
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         if name != LOCAL:
             resolver.cluster_spec()  # Looks up the address in Google Cloud.
     except Exception as error:  # Google Cloud's client packages raise their own classes.
@@ -115,43 +109,17 @@ def computation_shape(mesh_shape: Sequence[int], parts: int) -> tuple[int, ...]:
 
 
 def assign_devices(
-    topology: tf.tpu.experimental.Topology, dims: Sequence[int] = ()
+    topology: tf.tpu.experimental.Topology, parts: int
 ) -> tf.tpu.experimental.DeviceAssignment:
-    """Returns an assignment of all devices of a TPU to replicas.
+    """Returns an assignment of all devices of a TPU to replicas of `parts` devices.
 
-    `dims` is the number of parts of a batch along each of its dimensions; their product is the
-    number of devices per replica. Replicas are in the order of their hosts, because inputs are
-    distributed in that order, and would otherwise be sent from one host to another at each step.
-    Raises `DeviceError` if the devices cannot be divided by the number of parts.
+    Raises `DeviceError` if the devices cannot be divided by `parts`.
     """
-    parts = math.prod(dims)
-    modes = tf.tpu.experimental.DeviceOrderMode
-    # Neighboring parts exchange edges. If they form a single row, the default order, a ring, puts
-    # neighbors next to each other; if they form a grid, the order by rows does.
-    mode = modes.MESH if sum(n > 1 for n in dims) > 1 else modes.AUTO
     devices = topology.num_tasks * topology.num_tpus_per_task
     shape = computation_shape([int(size) for size in topology.mesh_shape], parts)
-    built = tf.tpu.experimental.DeviceAssignment.build(
-        topology,
-        computation_shape=shape,
-        num_replicas=devices // parts,
-        device_order_mode=mode,
+    return tf.tpu.experimental.DeviceAssignment.build(
+        topology, computation_shape=shape, num_replicas=devices // parts
     )
-    order = sorted(
-        range(built.num_replicas), key=lambda replica: _host_order(topology, built, replica)
-    )
-    return tf.tpu.experimental.DeviceAssignment(topology, built.core_assignment[order])
-
-
-def _host_order(
-    topology: tf.tpu.experimental.Topology,
-    assignment: tf.tpu.experimental.DeviceAssignment,
-    replica: int,
-) -> tuple[int, int]:
-    # A replica receives its inputs through the host of its first device.
-    first = assignment.coordinates(replica, 0)
-    task = topology.task_ordinal_at_coordinates(first)
-    return int(task), int(topology.tpu_device_ordinal_at_coordinates(first))
 
 
 def split_inputs(

@@ -36,8 +36,8 @@ from orbit_runner.inspection.scale import Scale, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.serving.loader import make_task, single_process_runtime
 from orbit_runner.state.initial_weights import initialize
-from orbit_runner.state.layer_table import LayerGroup, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.state.trained_layers import LayerGroup, has_table, layer_groups
 from orbit_runner.step.batches import batch_summary, pictures, sentences
 from orbit_runner.step.layers import LayerCalls, layer_rows
 from orbit_runner.step.results import LayerRow, TensorSummary

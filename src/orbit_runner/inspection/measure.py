@@ -30,7 +30,6 @@ from orbit_runner.utils.flops import step_flops
 if TYPE_CHECKING:
     import tf_keras
 
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.train.evaluator import Evaluator
     from orbit_runner.train.multitask import MultiEvaluator
@@ -102,7 +101,7 @@ def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None)
     )
 
 
-def variable_bytes(variables: Iterable[Variable]) -> int:
+def variable_bytes(variables: Iterable[tf.Variable]) -> int:
     """Returns the bytes of variables, each counted once."""
     distinct = {id(variable): variable for variable in variables}.values()
     return sum(variable.shape.num_elements() * variable.dtype.size for variable in distinct)

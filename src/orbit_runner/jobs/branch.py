@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
     checkpoints_of,
     current_damage,
     latest_intact_record,
 )
-from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import compare_runs
 from orbit_runner.config.errors import ConfigError, Problem
@@ -48,8 +47,7 @@ from orbit_runner.jobs.train_job import ConfigWriter, describe_run
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.config import is_made_with
-from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.config import is_made_with, read_setting
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
@@ -389,7 +387,7 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
 
 def _repeat_steps(plan: BranchPlan, directory: Path, after: int, progress: Progress) -> None:
     resolved = convert_to_single_process(plan.before, plan.reference.strategy)
-    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory)
+    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory, alone=True)
     check_data(resolved, plan.parent)
     with progress.shown_scope():
         begin = "the beginning" if after < 0 else f"the checkpoint of step {after}"

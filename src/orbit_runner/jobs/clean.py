@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
-from orbit_runner.checkpoint.ranking import steps_by_rank
 from orbit_runner.errors import RunnerError, first_line, format_count
-from orbit_runner.run_directory.config_values import read_setting
+from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.paths import CHECKPOINTS
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
 from orbit_runner.run_directory.run_summary import RunSummary, read_summary, tracker_directories
@@ -67,7 +66,6 @@ def list_run_files(run: Path) -> RunFiles:
 
 def _pattern(run: Path) -> re.Pattern[str]:
     best = re.escape(best_directory(run))
-    summaries = str(read_setting(run, "trainer.validation_summary_subdir") or "validation")
     alternatives = [
         # A file that could not be read was renamed, and a killed process leaves temporary files.
         rf"({_FILES})(\.damaged(-\d+)?)?|\.({_FILES})\.\d+",
@@ -76,7 +74,7 @@ def _pattern(run: Path) -> re.Pattern[str]:
         rf"{CHECKPOINTS}/(configs|damaged|\.writing-\d+)/.+",
         rf"{best}/(best{_CHECKPOINT}|checkpoint|info\.json(\.damaged(-\d+)?)?|\.writing-\d+/.+)",
         rf"ema_checkpoints/(average_weights{_CHECKPOINT}|checkpoint|\.writing-\d+/.+)",
-        rf"(train|{re.escape(summaries)}){_EVENTS}",
+        rf"(train|validation){_EVENTS}",
         r"train/plugins/profile/[^/]+/[^/]+\.xplane\.pb",
         r"\.assets-\d+/[^/]+",
         r"logs/(.+/)?[^/]+\.log|\.cluster/.+",

@@ -12,8 +12,7 @@ from typing import Any
 
 from orbit_runner import tf_internals
 from orbit_runner.config.errors import ConfigError, Origin, Problem
-from orbit_runner.config.parsing.gin_checks import parse_statements
-from orbit_runner.config.parsing.gin_files import macro_names
+from orbit_runner.config.parsing.gin_files import macro_names, parse_statements
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
@@ -98,6 +97,13 @@ def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
         statement.scope for statement, _ in parsed if getattr(statement, "selector", "") == "macro"
     }
     for statement, origin in parsed:
+        selector = getattr(statement, "selector", "")
+        if selector.rpartition(".")[2] == "create_trainer":  # Model Garden's, which nothing calls.
+            message = (
+                f"{selector} is not supported: this runner trains every task\n"
+                "move the step of your trainer to `train_step` of the task"
+            )
+            yield Problem("", message, origin, code="not-supported")
         for name in macro_names(getattr(statement, "value", None)):
             if not _is_defined(name, defined):
                 message = f"macro %{name} is not defined{nearest_name_hint(name, defined)}"

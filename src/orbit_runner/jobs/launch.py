@@ -14,7 +14,7 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import adapt_to_role
-from orbit_runner.distribute.cluster.tf_config import NAME
+from orbit_runner.distribute.cluster.sources import NAME
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
 from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
@@ -97,13 +97,6 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
             f"got `{runtime.distribution_strategy}`, which runs in "
             f"one process, but `runner launch` starts clusters\nallowed: {', '.join(TRAINERS)}",
             path="runtime.distribution_strategy",
-            code="not-supported",
-        )
-    if runtime.cluster_source == "none":
-        raise RunnerError(
-            "got `none`, but `runner launch` "
-            "describes the cluster itself\nremove it, or start the members with `runner run`",
-            path="runtime.cluster_source",
             code="not-supported",
         )
     if runtime.remote_cluster:

@@ -13,10 +13,10 @@ import numpy as np
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.data.images.dataset import part_of_images
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
 from orbit_runner.data.images.files import FileSource, image_headers
 from orbit_runner.data.images.files import load as load_images
-from orbit_runner.data.images.split import part_of_images
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.data.tables.split import RowSplit
@@ -95,7 +95,7 @@ $features$unused
 $section"""
 _TEXT = """\
   name: text_classification
-  # The mean of the embeddings of all words; `transformer` and `bert` see their order.
+  # The mean of the embeddings of all words; `transformer` sees their order.
   model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}
 $columns
   # A hash of the features decides, so that equal rows are in the same part.

@@ -49,18 +49,24 @@ _SERVICE_SECONDS = 0.8
 
 
 def check_before_start(
-    resolved: ResolvedConfig, mode: str, model_dir: Path, environ: Mapping[str, str] = os.environ
+    resolved: ResolvedConfig,
+    mode: str,
+    model_dir: Path,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    alone: bool = False,
 ) -> Cluster | None:
     """Checks a run before TensorFlow is imported, so that mistakes are reported at once.
 
-    `environ` may describe a cluster. Returns the cluster that this process is a member of, or None.
-    Raises `ConfigError`, or `ClusterError` if the description of the cluster is wrong.
+    `environ` may describe a cluster; with `alone`, it is not read. Returns the cluster that this
+    process is a member of, or None. Raises `ConfigError`, or `ClusterError` if the description of
+    the cluster is wrong.
     """
     config = resolved.config
     with setting_error_scope(resolved):
         # First, because the code of a task may import TensorFlow, such as a function of its data.
         set_portable_variables(config.runtime)
-    cluster = resolve_cluster(config.runtime, environ)
+    cluster = None if alone else resolve_cluster(config.runtime, environ)
     problems = [*_mode_problems(mode), *_directory_problems(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:
         problems += _checkpoint_problems(model_dir)

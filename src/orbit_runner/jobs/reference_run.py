@@ -18,7 +18,6 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_int
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, format_list
@@ -37,7 +36,6 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.files import write_atomically
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
@@ -50,8 +48,6 @@ MACHINE_SETTINGS = (
     "runtime.intra_op_threads",
     "runtime.inter_op_threads",
     "runtime.dataset_num_private_threads",
-    "runtime.gpu_thread_mode",
-    "runtime.per_gpu_thread_count",
     "runtime.enable_xla",
     "runtime.xla_cache_dir",
     "task.train_data.data_dir",
@@ -232,15 +228,6 @@ def repeat_run(
         )
 
 
-def leave_best_out(directory: Path, trainer: TrainerConfig) -> None:
-    """Prepares the copy of a run whose best checkpoint stays with the original.
-
-    With an empty `info.json`, the copied run does not warn that it is missing.
-    """
-    if trainer.best_checkpoint_export_subdir:
-        write_atomically(directory / trainer.best_checkpoint_export_subdir / "info.json", "{}\n")
-
-
 def copy_checkpoint(
     checkpoints: CheckpointFolder, step: int, directory: Path, *, what: str = "--last"
 ) -> None:
@@ -282,7 +269,6 @@ def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> Resolv
         )
     changes: dict[str, object] = {
         "tf_data_service": None,
-        "cluster_source": "none",
         "worker_hosts": None,
         "task_index": -1,
     }

@@ -1,16 +1,20 @@
 """Repeats a run up to a step, examines that step, and compares it with the run: `runner replay`.
 
+The step is given, or it is the one at which the run diverged.
+
 Does not import TensorFlow before the run is repeated.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_runner import exit_codes
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
+from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import StepVerdict, judge_step
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
@@ -20,17 +24,19 @@ from orbit_runner.jobs.reference_run import (
     convert_to_single_process,
     copy_checkpoint,
     difference_reasons,
-    leave_best_out,
     limit_steps,
     resolve_saved_config,
 )
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.metric_records import Divergence, read_divergence
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.step.results import Examination
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
+    from orbit_runner.jobs.rerun import RerunResult
     from orbit_runner.jobs.train_job import Progress
     from orbit_runner.train.run import Run
 
@@ -44,11 +50,12 @@ class ReplayPlan:
 
     resolved: ResolvedConfig  # config of the run, changed to fit a single process
     history: RunHistory
-    step: int
+    step: int  # the step to examine, or that at which it was detected that the run diverged
     start: int | None  # step of the checkpoint to start from; None for the beginning
     last: int  # the last step of the replay, or `step` if it ends before that step is taken
     continues: bool  # whether the replay takes the step as the run did, and all up to `last`
     notes: list[str]  # why the step may differ from that of the run
+    divergence: Divergence | None = None  # how the run diverged, if that step is to be found
 
     @property
     def after(self) -> int:
@@ -93,13 +100,51 @@ def plan_replay(
         start=None if start is None else start.step,
         last=last or step,
         continues=last is not None,
-        notes=difference_reasons(
-            history,
-            changed.config.runtime,
-            newest,
-            same_config=newest is None or is_made_with(run, newest.config, written.config),
-        ),
+        notes=_find_notes(history, written, changed, newest),
     )
+
+
+def plan_search(
+    run: Path, imports: tuple[str, ...] = (), changes: tuple[tuple[str, str, str], ...] = ()
+) -> ReplayPlan:
+    """Returns how the step at which a run diverged is found, from the checkpoint before it.
+
+    Raises `RunnerError` if the run did not diverge, or if a single process cannot repeat it.
+    """
+    written, changed = resolve_saved_config(run, imports, changes)
+    divergence = read_divergence(RunDirectory(run).metrics)
+    if divergence is None:
+        raise RunnerError(
+            f"{run} did not diverge, as far as its records say\n"
+            "to examine a step, use --step=N instead of --find",
+            path="--find",
+            code="unknown-step",
+        )
+    history = read_history(run)
+    before = divergence.first_above or divergence.step
+    start = latest_intact_record(checkpoints_of(run), at_most=before - 1)
+    newest = latest_intact_record(checkpoints_of(run))
+    strategy = newest.strategy if newest is not None else _recorded_strategy(history)
+    return ReplayPlan(
+        resolved=convert_to_single_process(changed, strategy),
+        history=history,
+        step=divergence.step,
+        start=None if start is None else start.step,
+        last=divergence.step,
+        continues=False,
+        notes=_find_notes(history, written, changed, newest),
+        divergence=divergence,
+    )
+
+
+def _find_notes(
+    history: RunHistory,
+    written: ResolvedConfig,
+    changed: ResolvedConfig,
+    newest: CheckpointRecord | None,
+) -> list[str]:
+    same = newest is None or is_made_with(history.folder, newest.config, written.config)
+    return difference_reasons(history, changed.config.runtime, newest, same_config=same)
 
 
 def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
@@ -155,29 +200,35 @@ def _next_recorded_step(
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """A replayed step, and whether it is the one that the run took."""
+    """A replayed step.
 
-    examination: Examination
-    own: StepVerdict
+    Attributes:
+        step: The step.
+        examination: What was found in it; None if the steps of this run cannot be examined.
+        own: Whether it is the step that the run took; None if it was found by a search.
+        finding: What is wrong with a step that was found; "" if it was given.
+        obstacle: Why it cannot be examined; "" if it can.
+        examples: The examples of a step that cannot be examined; [] if they are not known.
+    """
+
+    step: int
+    examination: Examination | None
+    own: StepVerdict | None = None
+    finding: str = ""
+    obstacle: str = ""
+    examples: Sequence[int] = ()
 
 
-def replay(
-    plan: ReplayPlan,
-    directory: Path,
-    progress: Progress,
-    *,
-    layers: Sequence[str] = (),
-    on_examined: Callable[[Run, Examination], None] = lambda run, examination: None,
-) -> Replay:
+def replay(plan: ReplayPlan, directory: Path, progress: Progress) -> Replay:
     """Repeats a run up to a step in a new directory, and examines that step.
 
-    `on_examined` is called with the run before the step, and the examination of the step. If the
-    run ends before the step, raises the error that ended it, or `RunnerError`.
+    If the run ends before the step, raises the error that ended it, or `RunnerError`.
     """
-    check_before_start(limit_steps(plan.resolved, plan.last), plan.history.mode, directory)
+    check_before_start(
+        limit_steps(plan.resolved, plan.last), plan.history.mode, directory, alone=True
+    )
     if plan.start is not None:
         copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
-        leave_best_out(directory, plan.resolved.config.trainer)
     with progress.shown_scope():
         if plan.notes:
             progress.note(
@@ -186,18 +237,13 @@ def replay(
         progress.phase("importing tensorflow")
         prepare_environment(plan.resolved.config.runtime)
         with setting_error_scope(plan.resolved):
-            return _replay_to_step(plan, directory, progress, layers, on_examined)
+            if plan.divergence is not None:
+                return _find_step(plan, plan.divergence, directory, progress)
+            return _replay_to_step(plan, directory, progress)
 
 
-def _replay_to_step(
-    plan: ReplayPlan,
-    directory: Path,
-    progress: Callback,
-    layers: Sequence[str],
-    on_examined: Callable[[Run, Examination], None],
-) -> Replay:
+def _replay_to_step(plan: ReplayPlan, directory: Path, progress: Callback) -> Replay:
     with paused_collection_scope():
-        from orbit_runner.jobs.rerun import rerun
         from orbit_runner.step.examine import (
             ExamineAtStep,
             StepExamined,
@@ -209,21 +255,10 @@ def _replay_to_step(
 
     def examine(run: Run) -> None:
         nonlocal examination
-        examination = examine_step(run, layers=layers)
-        on_examined(run, examination)
+        examination = examine_step(run)
 
-    def check(run: Run) -> None:
-        check_examinable(run, layers)
-
-    result = rerun(
-        plan.resolved,
-        plan.history,
-        directory,
-        progress,
-        step=plan.last,
-        after=plan.after,
-        callbacks=[ExamineAtStep(plan.step, examine, stops=not plan.continues, check=check)],
-    )
+    callback = ExamineAtStep(plan.step, examine, stops=not plan.continues, check=check_examinable)
+    result = _rerun(plan, directory, progress, callback)
     error = None if isinstance(result.error, StepExamined) else result.error
     if examination is None:
         raise error or RunnerError(
@@ -238,4 +273,62 @@ def _replay_to_step(
         summary_interval=plan.resolved.config.trainer.summary_interval,
         error=error,
     )
-    return Replay(examination, own)
+    return Replay(plan.step, examination, own)
+
+
+def _rerun(
+    plan: ReplayPlan, directory: Path, progress: Callback, callback: Callback
+) -> RerunResult:
+    from orbit_runner.jobs.rerun import rerun
+
+    return rerun(
+        plan.resolved,
+        plan.history,
+        directory,
+        progress,
+        step=plan.last,
+        after=plan.after,
+        callbacks=[callback],
+    )
+
+
+def _find_step(
+    plan: ReplayPlan, divergence: Divergence, directory: Path, progress: Callback
+) -> Replay:
+    with paused_collection_scope():
+        from orbit_runner.step.bad_step import ExamineBadStep
+        from orbit_runner.step.examine import StepExamined, examination_obstacle, examine_step
+
+    examination: Examination | None = None
+    obstacle = ""
+
+    def examine(run: Run) -> None:
+        nonlocal examination, obstacle
+        obstacle = examination_obstacle(run)
+        if not obstacle:
+            examination = examine_step(run)
+
+    search = ExamineBadStep(divergence, examine)
+    error = _rerun(plan, directory, progress, search).error
+    if error is not None and not isinstance(error, StepExamined):
+        raise error
+    if search.found is None:
+        lines = [f"no step up to {plan.last} diverges when it is trained again", *plan.notes]
+        different = RunnerError("\n".join(lines), code="not-repeatable")
+        different.exit_code = exit_codes.DIFFERENT
+        raise different
+    step = max(1, search.found.step)
+    examples = _examples_of(plan, step, divergence.recoveries) if obstacle else []
+    return Replay(
+        step, examination, finding=str(search.found), obstacle=obstacle, examples=examples
+    )
+
+
+def _examples_of(plan: ReplayPlan, step: int, recoveries: int) -> list[int]:
+    from orbit_runner.step.examples import TrainingOrder
+
+    examples = TrainingOrder(plan.resolved.config, plan.history.folder).examples(recoveries)
+    if examples is None:
+        return []
+    rows = examples.order.rows(step - 1).examples.tolist()
+    return [int(example) for example in rows if example >= 0]

@@ -18,8 +18,7 @@ from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
-from orbit_runner.determinism.portable import SETTING
-from orbit_runner.determinism.published_fingerprints import PublishedRun, read_published
+from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.jobs.branch import branch_point_scope
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
@@ -28,7 +27,6 @@ from orbit_runner.jobs.reference_run import (
     check_data,
     copy_checkpoint,
     difference_reasons,
-    leave_best_out,
     limit_steps,
     repeat_run,
 )
@@ -52,16 +50,14 @@ def reproduce_run(
     Returns the comparison, and the error that ended the repetition early, if any. Divergence is a
     result, and not such an error.
     """
-    check_before_start(
-        limit_steps(original.resolved, original.record.step), original.history.mode, directory
-    )
+    limited = limit_steps(original.resolved, original.record.step)
+    check_before_start(limited, original.history.mode, directory, alone=True)
     history = original.history
     resolved = original.resolved
     data = check_data(resolved, history.folder)
     if original.start is not None:
         with _source_scope(original) as source:
             copy_checkpoint(checkpoints_of(source), original.start, directory)
-        leave_best_out(directory, original.resolved.config.trainer)
     reasons = difference_reasons(
         history, resolved.config.runtime, original.record, same_config=original.same_config
     )
@@ -167,7 +163,7 @@ def reproduce_published(
     published = read_published()
     run = published.runs[name]
     resolved = portable_experiment(name, run.step, imports=imports)
-    check_before_start(resolved, _MODE, directory)
+    check_before_start(resolved, _MODE, directory, alone=True)
     notes = tuple(_find_notes(resolved, run, published.numerics))
     with progress.shown_scope(), setting_error_scope(resolved):
         if notes:

@@ -19,12 +19,12 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, MemberLost
-from orbit_runner.distribute.cluster.shutdown import ChiefShutdown, ServerShutdown
+from orbit_runner.distribute.parameter_servers import RunEnd, serve_role
 from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 from orbit_runner.errors import DataError, ExportFailed, format_count
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.preflight import setting_error_scope
-from orbit_runner.reporting.report_writer import ReportCollector, ReportWriter
+from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.run_directory.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.metric_records import SPEED
@@ -43,16 +43,13 @@ if TYPE_CHECKING:
     from orbit_runner.reporting.progress.history import History
     from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, QuietProgress
     from orbit_runner.reporting.progress.live import LiveProgress
-    from orbit_runner.reporting.progress.notebook import NotebookProgress
     from orbit_runner.reporting.results import Results
     from orbit_runner.reporting.run_record import RunRecord
     from orbit_runner.train.callbacks.base import Logs, RunView
     from orbit_runner.utils.types import JsonObject
 
     # What `make_progress` returns.
-    Progress: TypeAlias = (
-        PlainProgress | QuietProgress | JsonProgress | LiveProgress | NotebookProgress
-    )
+    Progress: TypeAlias = PlainProgress | QuietProgress | JsonProgress | LiveProgress
 
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))
@@ -118,11 +115,8 @@ def compare_data(job: Job) -> DataRecord:
 def serve(job: Job) -> int:
     """Serves this process's devices until the chief is done. Returns the exit code."""
     prepare_process(job)
-    from orbit_runner.distribute.servers import serve_role
-
     assert job.cluster is not None
-    shutdown = ServerShutdown(job.model_dir, job.cluster.me)
-    return serve_role(job.cluster, run_exit_code=shutdown.run_exit_code, announce=shutdown.announce)
+    return serve_role(job.cluster, RunEnd(job.model_dir, job.cluster.me))
 
 
 def prepare_process(job: Job) -> None:
@@ -185,9 +179,7 @@ def _run(job: Job, progress: Progress, times: PhaseTimes) -> tuple[tf_keras.Mode
         raise
     results = _make_results(job, progress, model, logs, time.monotonic() - start)
     run = kept.run
-    results = dataclasses.replace(
-        results, export_problem=export_problem, data=run.records.other_data.as_dict()
-    )
+    results = dataclasses.replace(results, export_problem=export_problem, data=run.records.data)
     stopped = run.stopped_by_time
     if stopped:
         # `on_train_end`, at which `progress` stores the reasons, is not called.
@@ -220,16 +212,16 @@ def _server_shutdown_scope(job: Job) -> Iterator[None]:
     if not runtime.traits.is_asynchronous or runtime.remote_cluster:
         yield
         return
-    shutdown = ChiefShutdown(job.model_dir)
-    shutdown.begin()
+    run_end = RunEnd(job.model_dir)
+    run_end.begin()
     try:
         yield
     except MemberLost:
         raise
     except BaseException as error:
-        shutdown.end(getattr(error, "exit_code", 1))
+        run_end.tell_servers(getattr(error, "exit_code", 1))
         raise
-    shutdown.end(0)
+    run_end.tell_servers(0)
 
 
 def _make_callbacks(
@@ -242,11 +234,8 @@ def _make_callbacks(
 
 
 def _make_report_writer(job: Job) -> ReportWriter:
-    interval = (
-        job.config.trainer.report_interval if job.mode in TRAINING and job.writes_results else 0.0
-    )
-    collector = ReportCollector(job.model_dir) if interval else None
-    return ReportWriter(job.model_dir, interval, collector)
+    writes = job.mode in TRAINING and job.writes_results
+    return ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
 
 
 def describe_run(

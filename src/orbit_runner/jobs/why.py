@@ -35,7 +35,6 @@ from orbit_runner.jobs.preflight import check_before_start
 from orbit_runner.jobs.reference_run import (
     convert_to_single_process,
     copy_checkpoint,
-    leave_best_out,
 )
 from orbit_runner.run_directory.data_record import fingerprint_of
 from orbit_runner.storage.staging import localize
@@ -60,18 +59,16 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
     end = _find_end(runs, parting)
     if end <= start:
         raise RunnerError("they have no steps in common", code="not-comparable")
-    with temporary_scope() as temporary_directory:
+    with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as temporary:
         for name, run in zip("AB", runs, strict=True):
-            directory = temporary_directory / name.lower()
+            directory = Path(temporary, name.lower())
             directory.mkdir()
             _check_can_rerun(name, run, directory)
             if source is not None:
                 copy_checkpoint(source, start, directory)
-                assert run.resolved is not None, "_check_can_rerun raises an error otherwise"
-                leave_best_out(directory, run.resolved.config.trainer)
         phase(f"running both again from step {start} to {end}")
-        with side_pair_scope(runs, temporary_directory, imports) as pair:
-            return _compare(pair, runs, temporary_directory, start, end, phase)
+        with contextlib.closing(SidePair(runs, Path(temporary), imports)) as pair:
+            return _compare(pair, runs, start, end, phase)
 
 
 def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
@@ -82,7 +79,7 @@ def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
         resolved = convert_to_single_process(
             run.resolved, run.record.strategy if run.record else ""
         )
-        check_before_start(resolved, run.history.mode, directory)
+        check_before_start(resolved, run.history.mode, directory, alone=True)
         now = fingerprint_of(localize(resolved.config).task)
     except RunnerError as error:
         raise RunnerError(f"{name} cannot be run again: {error}", code="not-repeatable") from error
@@ -121,11 +118,8 @@ def _find_end(runs: Pair, parting: RunDiff) -> int:
     return min(run.step for run in runs)
 
 
-def _compare(
-    pair: SidePair, runs: Pair, directory: Path, start: int, end: int, phase: Phase
-) -> Reruns:
-    first = pair.read_answers()
-    reports = StepState.from_answer(first[0]), StepState.from_answer(first[1])
+def _compare(pair: SidePair, runs: Pair, start: int, end: int, phase: Phase) -> Reruns:
+    reports = pair.read_states()
     pair.keep()
     begins_equal = is_same(*reports)
     ends = pair.advance(end)
@@ -142,7 +136,7 @@ def _compare(
         number = max(step, start + 1)
         phase(f"comparing the tensors of step {number}")
         try:
-            tensor, is_usual = _first_tensor(pair, directory, number)
+            tensor, is_usual = _first_tensor(pair, number)
             if not is_usual:
                 notes.append(
                     f"recording the tensors of step {number} changes its last bits, so the first "
@@ -157,24 +151,20 @@ def _compare(
         first_step=step,
         tensor=tensor,
         repeats=(_is_equal(ends[0], recorded[0]), _is_equal(ends[1], recorded[1])),
-        gives_other=(bool(_is_equal(ends[0], recorded[1])), bool(_is_equal(ends[1], recorded[0]))),
         notes=notes,
     )
 
 
-def _first_tensor(
-    pair: SidePair, directory: Path, step: int
-) -> tuple[TensorDifference | None, bool]:
+def _first_tensor(pair: SidePair, step: int) -> tuple[TensorDifference | None, bool]:
     """Returns the first tensor of a step that differs, and whether recording kept the weights.
 
     A graph that returns its tensors may be optimized differently.
     """
     usual = pair.advance(step)
     pair.go_back()
-    paths = directory / "a.npz", directory / "b.npz"
-    recorded = pair.record(paths)
+    recorded = pair.record()
     is_usual = [state.weights for state in usual] == [state.weights for state in recorded]
-    return first_difference(*paths), is_usual
+    return first_difference(*pair.recorded_paths), is_usual
 
 
 def _recorded_weights(run: RecordedRun, step: int) -> str | None:
@@ -283,63 +273,55 @@ def _environment(run: RecordedRun) -> Mapping[str, str]:
 
 
 class SidePair:
-    """Both runs, trained in parallel. A `Pair`."""
+    """Both runs, trained in parallel in the directories `a` and `b` of `directory`. A `Pair`.
 
-    def __init__(self, left: SideProcess, right: SideProcess) -> None:
-        self._sides = left, right
+    They start from the checkpoints in these directories, if there are any. The first states are
+    those at the start.
+    """
 
-    def send_to_both(self, **command: object) -> tuple[JsonObject, JsonObject]:
-        """Sends a command to both, and returns their answers."""
+    def __init__(self, runs: Pair, directory: Path, imports: tuple[str, ...]) -> None:
+        self.recorded_paths = directory / "a.npz", directory / "b.npz"
+        self._sides = list[SideProcess]()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)
+            for name, run in zip("AB", runs, strict=True):
+                self._sides.append(SideProcess(name, run, directory / name.lower(), imports))
+            stack.pop_all()
+
+    def close(self) -> None:
+        """Ends both processes."""
         for side in self._sides:
-            side.send(**command)
-        return self.read_answers()
-
-    def read_answers(self) -> tuple[JsonObject, JsonObject]:
-        """Returns the answers to what was sent last."""
-        left, right = self._sides
-        return left.read_answer(), right.read_answer()
+            side.end()
 
     def advance(self, step: int) -> tuple[StepState, StepState]:
         """Trains both to a step."""
-        left, right = self.send_to_both(do="advance", step=step)
-        return StepState.from_answer(left), StepState.from_answer(right)
+        self._send(do="advance", step=step)
+        return self.read_states()
 
     def keep(self) -> None:
         """Saves the state of both."""
-        self.send_to_both(do="keep")
+        self._send(do="keep")
+        self._read_answers()
 
     def go_back(self) -> None:
         """Restores the state of both that was saved last."""
-        self.send_to_both(do="go_back")
+        self._send(do="go_back")
+        self._read_answers()
 
-    def record(self, paths: tuple[Path, Path]) -> tuple[StepState, StepState]:
-        """Runs the next step of both and writes its tensors to files."""
-        for side, path in zip(self._sides, paths, strict=True):
+    def record(self) -> tuple[StepState, StepState]:
+        """Runs the next step of both and writes its tensors to `recorded_paths`."""
+        for side, path in zip(self._sides, self.recorded_paths, strict=True):
             side.send(do="record", path=str(path))
-        left, right = self.read_answers()
-        return StepState.from_answer(left), StepState.from_answer(right)
+        return self.read_states()
 
+    def read_states(self) -> tuple[StepState, StepState]:
+        """Returns the states that both answer."""
+        left, right = self._read_answers()
+        return StepState(**left), StepState(**right)
 
-@contextlib.contextmanager
-def side_pair_scope(
-    runs: tuple[RecordedRun, RecordedRun], directory: Path, imports: tuple[str, ...]
-) -> Iterator[SidePair]:
-    """Starts both processes, in the directories `a` and `b` of `directory`, and ends them.
+    def _send(self, **command: object) -> None:
+        for side in self._sides:
+            side.send(**command)
 
-    Start from the checkpoints in these directories, if there are any. The first answers are the
-    reports of the state at the start.
-    """
-    with contextlib.ExitStack() as stack:
-        sides = []
-        for name, run in zip("AB", runs, strict=True):
-            side = SideProcess(name, run, directory / name.lower(), imports)
-            stack.callback(side.end)
-            sides.append(side)
-        yield SidePair(*sides)
-
-
-@contextlib.contextmanager
-def temporary_scope() -> Iterator[Path]:
-    """Yields a directory that is deleted at the end."""
-    with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as directory:
-        yield Path(directory)
+    def _read_answers(self) -> list[JsonObject]:
+        return [side.read_answer() for side in self._sides]

@@ -21,7 +21,7 @@ from orbit_runner.compare.step_records import digest_of, write_step
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
-from orbit_runner.distribute.parameter_server import local_strategy
+from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
 from orbit_runner.jobs.reference_run import convert_to_single_process
@@ -138,7 +138,7 @@ def _answers(request: JsonObject) -> Iterator[dict[str, object]]:
         request["strategy"],
     )
     run = side.run
-    errors = error_message_scope(run.config, step=lambda: run.step)
+    errors = error_message_scope(run.config)
     with quiet_orbit_scope(), local_strategy(run.strategy).scope(), errors:
         yield side.report()
         for line in sys.stdin:

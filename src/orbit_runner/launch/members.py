@@ -11,7 +11,7 @@ from orbit_runner.config.schema.runtime import ROLES
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster.addresses import listening_socket
 from orbit_runner.distribute.cluster.description import Cluster, Member
-from orbit_runner.distribute.cluster.tf_config import NAME
+from orbit_runner.distribute.cluster.sources import NAME
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch import LAUNCHED
 

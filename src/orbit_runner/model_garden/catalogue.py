@@ -1,29 +1,17 @@
-"""Finds what the installed Model Garden registers, by reading its sources without importing it.
-
-Whether they can be imported is cached until an installed package changes, because it takes half a
-minute on a busy machine to import every module that registers an experiment.
-"""
+"""Finds what the installed Model Garden registers, by reading its sources without importing it."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import hashlib
 import importlib.util
 import itertools
-import json
-import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from importlib import metadata
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.errors import unknown_name_message
-from orbit_runner.utils.cache import cache_directory, write_shared_file
-from orbit_runner.version import __version__
 
 PACKAGE = "official"
 PREFIX = f"{PACKAGE}/"
@@ -135,62 +123,3 @@ def _find_registrations(text: str, module: str) -> Iterator[Registration]:
         if text.count('"""', 0, match.start()) % 2 == 0:
             name = match["text"] or match["names"].rpartition(".")[2]
             yield Registration(match["kind"], name, module)
-
-
-# Maps the name of an experiment to its module and to the reason why that cannot be imported ("" if
-# it can).
-Availability = dict[str, tuple[str, str]]
-
-
-def read_cache() -> Availability | None:
-    """Returns the cached result for the installed packages, or None if nothing valid is cached."""
-    try:
-        cached = json.loads(_cache_path().read_text(encoding="utf-8"))
-        return {name: (str(module), str(reason)) for name, (module, reason) in cached.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None  # Missing, unreadable or damaged: computed again.
-
-
-def check_imports(failures: Callable[[list[str]], dict[str, str]]) -> Availability:
-    """Imports the modules that register experiments, and caches and returns the result.
-
-    `failures` imports modules and returns the reason why each one fails, "" if it can be imported.
-    """
-    path = _cache_path()
-    entries = experiments()
-    reasons = failures(sorted({entry.module for entry in entries.values()}))
-    availability = {name: (entry.module, reasons[entry.module]) for name, entry in entries.items()}
-    # The home directory may be read-only. The result is then computed again next time.
-    with contextlib.suppress(OSError):
-        write_shared_file(path, json.dumps(availability).encode())
-    return availability
-
-
-def _cache_path() -> Path:
-    return cache_directory("official") / f"experiments-{_fingerprint()}.json"
-
-
-def _fingerprint() -> str:
-    """Returns a fingerprint of everything that the result depends on."""
-    # Not all of `sys.path`: importing setuptools adds its own copies of packages to it.
-    places = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
-    distributions = metadata.distributions(path=places)
-    packages = sorted(
-        f"{distribution.name}=={distribution.version}" for distribution in distributions
-    )
-    known = [__version__, sys.version, sys.prefix, packages, sorted(_source_files())]
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
-
-
-def _source_files() -> Iterator[tuple[str, int, int]]:
-    """Yields path, size and modification time (ns) of each source file of Model Garden."""
-    spec = importlib.util.find_spec(PACKAGE)
-    waiting = [*(spec.submodule_search_locations or ())] if spec else []
-    while waiting:
-        with os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir() and entry.name != "__pycache__":
-                    waiting.append(entry.path)
-                elif entry.name.endswith(".py"):
-                    status = entry.stat()
-                    yield entry.path, status.st_size, status.st_mtime_ns

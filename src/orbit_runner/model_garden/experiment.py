@@ -24,7 +24,7 @@ from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.task_data import UndeclaredData
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.data.file_patterns import is_local, patterns
+from orbit_runner.data.files import is_local, patterns
 from orbit_runner.model_garden.schema import (
     OfficialSection,
     extra_fields,
@@ -87,10 +87,8 @@ def _checkpoint_problems(path: object) -> Iterator[Problem]:
         )
 
 
-# Settings with defaults that Model Garden does not have: `auto` (loops of about a second) and None
-# (if the task allows it).
-_RUNNER_DEFAULTS = ("steps_per_loop", "eval_tf_while_loop")
-_RUNNER_ONLY_VALUES = ("auto", None)
+# A setting with a default that Model Garden does not have: `auto`, loops of about a second.
+_STEPS_PER_LOOP = "steps_per_loop"
 
 _OPTIMIZERS = "official.modeling.optimization.configs."
 
@@ -156,14 +154,10 @@ class OfficialExperiment(ExperimentConfig):
         return native_params
 
     def _native_trainer(self) -> TrainerConfig:
-        ours = self.trainer
-        theirs = self.template.trainer
-        native_values = {
-            name: getattr(theirs, name) for name in _RUNNER_DEFAULTS if hasattr(theirs, name)
-        }
-        return ours.replace(
-            **{n: w for n, w in native_values.items() if getattr(ours, n) in _RUNNER_ONLY_VALUES}
-        )
+        steps = getattr(self.template.trainer, _STEPS_PER_LOOP, None)
+        if steps is None or self.trainer.steps_per_loop != "auto":
+            return self.trainer
+        return self.trainer.replace(steps_per_loop=steps)
 
     @property
     def data(self) -> OfficialData:
@@ -318,9 +312,8 @@ def _common_values(params: base_config.Config) -> dict[str, object]:
     if optimizer is not None and _has_our_optimizers(section):
         trainer["optimizer_config"] = section.optimizer_config.as_dict()
     defaults = config_definitions.TrainerConfig()
-    for name in _RUNNER_DEFAULTS:
-        if trainer.get(name) == getattr(defaults, name):
-            del trainer[name]
+    if trainer.get(_STEPS_PER_LOOP) == defaults.steps_per_loop:
+        del trainer[_STEPS_PER_LOOP]
     return {"trainer": trainer, "runtime": to_plain(_section(params, "runtime"))}
 
 

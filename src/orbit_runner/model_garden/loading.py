@@ -1,19 +1,32 @@
-"""Imports the modules that an experiment of Model Garden needs, and reports failed imports."""
+"""Loads experiments of Model Garden, and reports failed imports in one line.
+
+The rest of the runner uses `Experiments` and `from_model_garden`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner import tf_internals
 from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.builder import Builder
+from orbit_runner.config.parsing.tree import Section
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.model_garden import catalogue
+from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
     from official.modeling import hyperparams
+
+    from orbit_runner.config.schema.experiment import ExperimentConfig
+
 
 # Tasks that are not registered. Model Garden's own driver names them in its code.
 _UNREGISTERED = {
@@ -131,3 +144,48 @@ def _flatten_factories(
 
 def _experiment_error(message: str) -> ConfigError:
     return ConfigError([Problem("--experiment", message, code="unknown-name")])
+
+
+def registered_experiment(name: str, user_settings: Section) -> tuple[ExperimentConfig, Section]:
+    """Returns the config that Model Garden registers under a name, and its lowest config layer.
+
+    Some of the user's settings must be known before TensorFlow is imported. Raises ConfigError
+    if there is no such experiment or it cannot be imported.
+    """
+    if "official.core.exp_factory" not in sys.modules and name not in catalogue.experiments():
+        raise catalogue.unknown_experiment(name)  # No user module has registered it.
+    runtime = Builder(lenient=True).build(RuntimeConfig(), _section(user_settings, "runtime"))
+    assert isinstance(runtime, RuntimeConfig)
+    prepare_environment(runtime)
+    # The dependencies of Model Garden, such as tensorflow-recommenders, must use the same Keras.
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    if "tensorflow" not in sys.modules:
+        print(f"importing tensorflow for official/{name}", file=sys.stderr)
+    with paused_collection_scope():
+        from orbit_runner.model_garden.experiment import build_like, explicit_settings
+
+        params = load_experiment(name)
+    return build_like(params, name), explicit_settings(params, name)
+
+
+class Experiments:
+    """The experiments that Model Garden registers, as a provider for `registry.PROVIDERS`."""
+
+    names = staticmethod(catalogue.experiments)
+    make = staticmethod(registered_experiment)
+
+
+def from_model_garden(params: hyperparams.Config) -> ExperimentConfig:
+    """Returns a config of this runner with the values of a config of Model Garden.
+
+    Its `for_task` has the same values as a config of Model Garden's class. Raises ConfigError if
+    this runner does not allow a value.
+    """
+    from orbit_runner.model_garden import experiment
+
+    return experiment.from_model_garden(params)
+
+
+def _section(root: Section, name: str) -> Section:
+    section = root.children.get(name)
+    return section if isinstance(section, Section) else Section(root.origin)

@@ -130,12 +130,14 @@ def mirror_class(
     return mirrored_class
 
 
-def extra_fields(config: base_config.Config, base: type) -> list[tuple[str, object, object]]:
+def extra_fields(
+    config: base_config.Config, base: type[Config]
+) -> list[tuple[str, object, object]]:
     """Returns (name, type, dataclass field) of each field of a config that `base` does not have.
 
     Only the names are compared.
     """
-    known = {f.name for f in dataclasses.fields(base)}
+    known = {*base.garden_only, *(f.name for f in dataclasses.fields(base))}
     cls: Any = type(config)
     hints = _hints(cls)
     declared = [
@@ -183,7 +185,7 @@ def _fits(value: object, hint: object) -> bool:
 
 
 def _field(name: str, default: object) -> object:
-    metadata = {"help": _HELP, "merged": True, "unsupported": "", "ignored": ""}
+    metadata = {"help": _HELP, "merged": True, "unsupported": ""}
     metadata["path"] = path_kind(name)
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 

@@ -1,25 +1,127 @@
-"""Residual networks for images of CIFAR's size."""
+"""Residual networks for images of CIFAR's size: basic blocks and pre-activation bottlenecks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.models.heads import recursion_limit_scope
-from orbit_runner.models.normalize import normalized_input
-from orbit_runner.models.resnet_blocks import (
-    Norm,
-    basic_block,
-    bottleneck_block,
-    convolution,
-    norm_relu,
-)
-from orbit_runner.models.resnet_depths import blocks_per_stage
+from orbit_runner.models.catalog import CIFAR_LAYERS, nearest_cifar_depths
+from orbit_runner.models.layers import classifier, normalized_input
 
 _STEM_FILTERS = 16
 _STAGE_FILTERS = {1: (16, 32, 64), 2: (64, 128, 256)}
+# Applies batch normalization to a tensor, in a layer of the given name.
+Norm = Callable[[tf.Tensor, str], tf.Tensor]
+
+
+@tf_keras.utils.register_keras_serializable(package="orbit_runner")
+class PadShortcut(tf_keras.layers.Layer):
+    """Type A shortcut: keeps every `stride`-th pixel and pads with zero channels to `filters`.
+
+    It has no parameters (He et al. 2015, section 3.3 (A) and section 4.2).
+    """
+
+    def __init__(self, filters: int, stride: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.stride = stride
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns [batch, ceil(height / stride), ceil(width / stride), filters] of the same dtype.
+
+        The input is [batch, height, width, channels] with at most `filters` channels.
+        """
+        x = inputs[:, :: self.stride, :: self.stride, :]
+        return tf.pad(x, [[0, 0], [0, 0], [0, 0], [0, self.filters - inputs.shape[-1]]])
+
+    def get_config(self) -> dict[str, object]:
+        """Returns the arguments of the constructor."""
+        return {**super().get_config(), "filters": self.filters, "stride": self.stride}
+
+    def without_this_package(self) -> tf_keras.layers.Layer:
+        """Returns equal layers of tf_keras."""
+        layers = tf_keras.layers
+        _, _, _, channels = self.input_shape
+        # What `channels_first` regards as rows and columns are the columns and channels here.
+        padding = ((0, 0), (0, self.filters - channels))
+        pad = layers.ZeroPadding2D(padding, data_format="channels_first", name=f"{self.name}_pad")
+        return tf_keras.Sequential(
+            [layers.MaxPooling2D(1, self.stride, name=f"{self.name}_stride"), pad], name=self.name
+        )
+
+
+def convolution(
+    x: tf.Tensor, filters: int, kernel_size: int, name: str, stride: int = 1
+) -> tf.Tensor:
+    """Returns a convolution without bias, padded as in the papers' code.
+
+    Maps [batch, height, width, channels] to [batch, ceil(height / stride), ceil(width / stride),
+    filters]; `kernel_size` must be odd. The kernel is initialized as in He et al. 2015b ("Delving
+    deep into rectifiers"), section 2.2, forward case: a normal distribution of variance 2 / fan_in,
+    which Keras truncates at two standard deviations.
+    """
+    padding = "same"
+    if stride > 1 and kernel_size > 1:
+        # With "same", TensorFlow would center the kernels on odd pixels, but the shortcut keeps the
+        # even ones.
+        x = tf_keras.layers.ZeroPadding2D(kernel_size // 2, name=f"{name}_pad")(x)
+        padding = "valid"
+    return tf_keras.layers.Conv2D(
+        filters,
+        kernel_size,
+        stride,
+        padding=padding,
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name=name,
+    )(x)
+
+
+def norm_relu(x: tf.Tensor, name: str, norm: Norm) -> tf.Tensor:
+    """Returns batch normalization of `x` followed by ReLU, in the same shape.
+
+    `name` is the name of the convolution that they belong to, such as `stage1_block1_conv1`.
+    """
+    return tf_keras.layers.ReLU(name=f"{name}_relu")(norm(x, f"{name}_bn"))
+
+
+def basic_block(x: tf.Tensor, filters: int, stride: int, name: str, norm: Norm) -> tf.Tensor:
+    """Returns two 3 x 3 convolutions with a type A shortcut, and ReLU after the addition.
+
+    He et al. 2015, figure 5 left and section 4.2. Maps [batch, height, width, channels] to [batch,
+    ceil(height / stride), ceil(width / stride), filters]; the input has at most `filters` channels.
+    The first convolution has the stride. `name` is the prefix of all layer names.
+    """
+    shortcut = x
+    if stride != 1 or x.shape[-1] != filters:
+        shortcut = PadShortcut(filters, stride, name=f"{name}_shortcut")(x)
+    x = norm_relu(convolution(x, filters, 3, f"{name}_conv1", stride), f"{name}_conv1", norm)
+    x = norm(convolution(x, filters, 3, f"{name}_conv2"), f"{name}_conv2_bn")
+    x = tf_keras.layers.Add(name=f"{name}_add")([x, shortcut])
+    return tf_keras.layers.ReLU(name=f"{name}_relu")(x)
+
+
+def bottleneck_block(x: tf.Tensor, filters: int, stride: int, name: str, norm: Norm) -> tf.Tensor:
+    """Returns a pre-activation bottleneck: 1 x 1, 3 x 3, 1 x 1, and nothing after the addition.
+
+    He et al. 2016, figure 1(b) and appendix. Maps [batch, height, width, channels] to [batch,
+    ceil(height / stride), ceil(width / stride), filters]; the convolutions inside have a quarter of
+    `filters`. If the shape changes, the shortcut is a 1 x 1 projection of the first activation. The
+    first convolution has the stride, as in the code that the paper links to. `name` is the prefix
+    of all layer names.
+    """
+    shortcut = x
+    active = norm_relu(x, f"{name}_conv1", norm)
+    if stride != 1 or x.shape[-1] != filters:
+        shortcut = convolution(active, filters, 1, f"{name}_shortcut", stride)
+    inner = filters // 4
+    x = convolution(active, inner, 1, f"{name}_conv1", stride)
+    x = convolution(norm_relu(x, f"{name}_conv2", norm), inner, 3, f"{name}_conv2")
+    x = convolution(norm_relu(x, f"{name}_conv3", norm), filters, 1, f"{name}_conv3")
+    return tf_keras.layers.Add(name=f"{name}_add")([x, shortcut])
 
 
 def resnet_cifar(
@@ -47,7 +149,16 @@ def resnet_cifar(
     num_classes]. `mean` and `std` are those of `Normalize`. `dropout_rate` is for the pooled
     features; the papers use no dropout.
     """
-    blocks = blocks_per_stage(depth, version)
+    step = CIFAR_LAYERS.get(version)
+    if step is None:
+        raise ValueError(f"`version` ({version}) must be 1 or 2.")
+    near = nearest_cifar_depths(depth, version)
+    if near != (depth,):
+        depths = " and ".join(map(str, near))
+        raise ValueError(
+            f"`depth` ({depth}) must be {step}n+2 with n >= 1 in version {version}; "
+            f"nearest: {depths}."
+        )
 
     def norm(x: tf.Tensor, name: str) -> tf.Tensor:
         return tf_keras.layers.BatchNormalization(
@@ -59,35 +170,22 @@ def resnet_cifar(
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
     x = convolution(x, _STEM_FILTERS, 3, "stem_conv")
-    x = _stages_v1(x, blocks, norm) if version == 1 else _stages_v2(x, blocks, norm)
-    x = tf_keras.layers.GlobalAveragePooling2D(name="pool")(x)
-    if dropout_rate:
-        x = tf_keras.layers.Dropout(dropout_rate, name="dropout")(x)
-    # The softmax of the loss is not accurate enough in 16 bits.
-    logits = tf_keras.layers.Dense(
-        num_classes, kernel_initializer="he_normal", dtype="float32", name="logits"
-    )(x)
-    with recursion_limit_scope(4 * depth):
-        return tf_keras.Model(inputs, logits, name=f"resnet{depth}_v{version}")
-
-
-def _stages_v1(x: tf.Tensor, blocks: int, norm: Norm) -> tf.Tensor:
-    x = norm_relu(x, "stem_conv", norm)
-    for filters, stride, name in _block_plan(1, blocks):
-        x = basic_block(x, filters, stride, name, norm)
-    return x
-
-
-def _stages_v2(x: tf.Tensor, blocks: int, norm: Norm) -> tf.Tensor:
-    for filters, stride, name in _block_plan(2, blocks):
-        x = bottleneck_block(x, filters, stride, name, norm)
-    return norm_relu(x, "final", norm)
-
-
-def _block_plan(version: int, blocks: int) -> list[tuple[int, int, str]]:
-    """Returns channels, stride and name of each block; stages 2 and 3 start by halving the size."""
-    return [
-        (filters, 2 if stage > 1 and block == 1 else 1, f"stage{stage}_block{block}")
-        for stage, filters in enumerate(_STAGE_FILTERS[version], start=1)
-        for block in range(1, blocks + 1)
-    ]
+    if version == 1:
+        x = norm_relu(x, "stem_conv", norm)
+    block_of_version = basic_block if version == 1 else bottleneck_block
+    for stage, filters in enumerate(_STAGE_FILTERS[version], start=1):
+        for block in range(1, (depth - 2) // step + 1):
+            # Stages 2 and 3 start by halving the size.
+            stride = 2 if stage > 1 and block == 1 else 1
+            x = block_of_version(x, filters, stride, f"stage{stage}_block{block}", norm)
+    if version == 2:
+        x = norm_relu(x, "final", norm)
+    return classifier(
+        inputs,
+        x,
+        num_classes=num_classes,
+        dropout_rate=dropout_rate,
+        kernel_initializer="he_normal",
+        name=f"resnet{depth}_v{version}",
+        depth=depth,
+    )

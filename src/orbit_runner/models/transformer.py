@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tf_keras
 from official.nlp.modeling import layers, models
 
-from orbit_runner.models.transformer_sizes import SIZES, TransformerSize
+from orbit_runner.models.catalog import SIZES, TransformerSize
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -95,24 +95,6 @@ class TransformerDecoder(models.TransformerDecoder):
         del self.decoder_layers, self.output_normalization
         self.decoder_layers = blocks
         self.output_normalization = normalization
-
-
-def count_parameters(
-    *, vocab_size: int, width: int, filter_size: int, layers: int, decoder_layers: int | None = None
-) -> int:
-    """Returns the number of weights, without biases in attention.
-
-    This is v·d for the shared embedding (v token ids, width d), 4d² per attention, 2df + f + d per
-    feed-forward layer (inner width f), and 2d per normalization, of which each stack has one more
-    at its end. If `decoder_layers` is None, the decoder has as many layers as the encoder.
-    """
-    decoders = layers if decoder_layers is None else decoder_layers
-    attention = 4 * width**2
-    norm = 2 * width
-    feed_forward = 2 * width * filter_size + filter_size + width
-    encoder = layers * (attention + feed_forward + 2 * norm) + norm
-    decoder = decoders * (2 * attention + feed_forward + 3 * norm) + norm
-    return vocab_size * width + encoder + decoder
 
 
 def _stack_options(

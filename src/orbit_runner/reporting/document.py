@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 # Columns of example tables with numbers.
 _NUMBERS = ("row", "example", "step", "epoch", "position", "worker", "replica", "record", "offset",
@@ -51,19 +52,20 @@ class Series:
 
     Attributes:
         name: The name in the legend.
-        points: Values by step, in ascending order of steps; NaN where there is no number.
+        points: Values by step or another number, in ascending order; NaN where there is none.
         color: The index of the color, or of the letter on a terminal.
         band: The lowest and highest value by step, drawn as an area behind the line.
-        quiet: Whether the line is thin and gray, without dots and without a legend.
+        quiet: Whether the line is thin and gray, without dots and without a legend. A single point
+            is a dot, with the name as its title.
         best: The step of the best value, which a page marks; None to mark none.
     """
 
     name: str
-    points: Mapping[int, float]
+    points: Mapping[Any, float]
     color: int = 0
     band: Mapping[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
     quiet: bool = False
-    best: int | None = None
+    best: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Chart:
         may_be_log: Whether the axis may be logarithmic whatever the title is.
         marks: Steps at which a page has a vertical line, with their meaning.
         places: Names of the steps 0, 1, …; a chart with such names is only drawn in a page.
+        is_x_log: Whether the horizontal axis is logarithmic.
     """
 
     title: str
@@ -85,6 +88,7 @@ class Chart:
     may_be_log: bool = False
     marks: Mapping[int, str] = dataclasses.field(default_factory=dict)
     places: Sequence[str] = ()
+    is_x_log: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from orbit_runner.reporting.document import (
     Part,
@@ -17,7 +17,6 @@ from orbit_runner.step.results import (
     Examination,
     ExampleLoss,
     FirstBadValue,
-    LayerOutput,
     VariableStep,
 )
 
@@ -31,21 +30,14 @@ def step_section(step: StepExamples, name: str, source: str) -> Section:
     if step.recoveries:
         times = "recovery" if step.recoveries == 1 else "recoveries"
         seed += f" after {step.recoveries} {times} from divergence"
-    skipped = "; skipped: it changes no weight" if step.skipped else ""
     return Section(
-        f"step {step.step:,} of {name}: {step.rows:,} examples of {source}, {seed}{skipped}",
+        f"step {step.step:,} of {name}: {step.rows:,} examples of {source}, {seed}",
         limited_examples(step.chosen, step.count),
     )
 
 
-def examination_sections(
-    examination: Examination, *, layers: Sequence[str] = (), every: bool = False
-) -> Iterator[Section]:
-    """Yields the sections of an examined step.
-
-    `layers` are the layers whose outputs are shown; without them, those with bad values are. With
-    `every`, all examples, variables and layers are shown.
-    """
+def examination_sections(examination: Examination, *, every: bool = False) -> Iterator[Section]:
+    """Yields the sections of an examined step. With `every`, all rows are shown."""
     loss = "not computed" if examination.loss is None else _number(examination.loss)
     yield Section("", [Text(f"loss {loss}, {examination.rows:,} examples")])
     bad = examination.first_bad
@@ -65,12 +57,6 @@ def examination_sections(
         ),
     ):
         yield Section(title, limited_examples(rows if every else rows[:most], len(rows)))
-    shown = [output for output in examination.layers if every or _is_shown(output, layers)]
-    yield Section("outputs of layers", [example_table([_layer(output) for output in shown])])
-
-
-def _is_shown(output: LayerOutput, layers: Sequence[str]) -> bool:
-    return output.layer in layers if layers else output.non_finite > 0
 
 
 def _first_bad(examination: Examination, bad: FirstBadValue) -> Iterator[Part]:
@@ -118,16 +104,6 @@ def _variable(variable: VariableStep) -> dict[str, str]:
     }
     counts = ", ".join(f"{count:,} {name}" for name, count in bad.items() if count)
     return {**row, "not finite": counts} if counts else row
-
-
-def _layer(output: LayerOutput) -> dict[str, str]:
-    numbers = {"min": output.min, "mean": output.mean, "max": output.max}
-    return {
-        "layer": output.layer,
-        "shape": "×".join(map(str, output.shape)),
-        **{name: "-" if value is None else _number(value) for name, value in numbers.items()},
-        "not finite": f"{output.non_finite:,}",
-    }
 
 
 def _number(value: float) -> str:

@@ -33,9 +33,7 @@ from orbit_runner.reporting.svg import (
 )
 
 _LONG_WORD = 24  # characters
-_LONG_NAME, _LONG_PATH = 14, 48
-_WHOLE = re.compile(r"--[\w-]+|\d{4}-\d\d-\d\d")
-_LEAST_PARTS = 4  # of a path that is cut
+_LONG_NAME = 14
 _SMALL = 64  # Pictures with fewer pixels a side are enlarged without smoothing.
 
 _STYLE = """
@@ -46,11 +44,11 @@ body{margin:0 auto;max-width:1080px;padding:24px 16px 64px;background:var(--page
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 h1{font-size:1.5rem;margin:0 0 4px;overflow-wrap:anywhere}
 h2{font-size:1.1rem;margin:36px 0 10px}
-p{margin:6px 0}
+p{margin:6px 0;overflow-wrap:anywhere}
 .soft{color:var(--soft)}
 .bad{color:var(--bad)}
 .good{color:var(--good)}
-code,.mono{font:13px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
+code{font:13px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .table{width:fit-content;max-width:100%;border:1px solid var(--line);
 border-radius:8px}
 /* What scrolls sideways has a shadow where more of it is. */
@@ -80,14 +78,12 @@ summary{cursor:pointer}
 pre{font:12.5px/1.45 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-x:auto}
 .command{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:8px 12px;
 white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0}
-.whole{white-space:nowrap}
 .charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr));gap:16px}
 figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--line);
 border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
 :not(svg)>svg{display:block;width:100%;height:auto}
-CHARTSfigure>.bar{height:22px}
-.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
+CHARTS.plot{padding:TOPpx RIGHTpx BOTTOMpx LEFTpx}
 .plot>svg{height:HEIGHTpx;overflow:visible}
 figure+.table{margin-top:10px}
 .table+.charts,.charts+.table{margin-top:16px}
@@ -131,7 +127,6 @@ min-width:0;max-width:none}
 .text tbody th,.text td{border:0;padding:1px 8px}
 .text tr{border-bottom:1px solid var(--line);padding:6px 0}
 .text tbody tr:last-child{border:0}
-.text td[data-title]::before{content:attr(data-title)": ";color:var(--soft)}
 tbody th{white-space:normal;overflow-wrap:break-word}
 .pictures{grid-template-columns:repeat(auto-fill,minmax(72px,1fr))}}
 @media print{body{max-width:none;padding:0;font-size:11pt}
@@ -205,8 +200,7 @@ def _part(part: Part) -> str:
 
 def _paragraph(part: Text) -> str:
     if part.kind == "code":
-        words = re.sub(r"\S+", lambda word: _word(word[0]), part.text.strip())
-        return f"<pre class=command>{words}</pre>"
+        return f"<pre class=command>{_cell(part.text.strip())}</pre>"
     text = "<br>".join(map(escape, part.text.splitlines()))
     return f"<p class={part.kind}>{text}</p>" if part.kind else f"<p>{text}</p>"
 
@@ -239,32 +233,20 @@ def table_html(table: Table) -> str:
             for n, name in enumerate(table.head[1:])
         )
     above = f"<thead><tr>{titles}</tr></thead>" if titles else ""
-    # On a phone, the cells of a row with sentences are one below the other, with their titles.
-    heads_of_cells = table.head if table.sentences else ()
-    lines = "".join(_row(row, kinds, heads_of_cells) for row in table.rows)
+    lines = "".join(_row(row, kinds) for row in table.rows)
     kind = '"table text"' if table.sentences else "table"
     return f"<div class={kind}><table>{above}<tbody>{lines}</tbody></table></div>"
 
 
-def _row(row: Sequence[str], kinds: Sequence[str], heads: Sequence[str] = ()) -> str:
+def _row(row: Sequence[str], kinds: Sequence[str]) -> str:
     if len(row) == 1 < len(kinds):
         return f"<tr><th scope=rowgroup class=group colspan={len(kinds)}>{_cell(row[0])}</th></tr>"
-    titles = [f' data-title="{escape(title)}"' for title in heads] or [""] * len(kinds)
-    others = zip(kinds[1:], titles[1:], row[1:], strict=False)
-    cells = "".join(f"<td{kind}{title}>{_cell(text)}</td>" for kind, title, text in others)
-    return f"<tr>{_name_cell(row[0])}{cells}</tr>"
-
-
-def _name_cell(text: str) -> str:
-    """Returns the first cell of a row. Of a long path, it shows the end, and a title has all."""
-    if isinstance(text, Markup):
-        return f"<th scope=row>{text}</th>"
-    kind = " class=long" if len(text) > _LONG_NAME else ""
-    directories = text.split("/")
-    if len(text) <= _LONG_PATH or len(directories) < _LEAST_PARTS:
-        return f"<th scope=row{kind}>{add_line_breaks(text)}</th>"
-    end = add_line_breaks("/".join(["…", *directories[-2:]]))
-    return f'<th scope=row{kind} title="{escape(text)}">{end}</th>'
+    cells = "".join(
+        f"<td{kind}>{_cell(text)}</td>" for kind, text in zip(kinds[1:], row[1:], strict=False)
+    )
+    name = row[0] if isinstance(row[0], Markup) else add_line_breaks(row[0])
+    long = " class=long" if len(row[0]) > _LONG_NAME and not isinstance(row[0], Markup) else ""
+    return f"<tr><th scope=row{long}>{name}</th>{cells}</tr>"
 
 
 def _cell(text: str) -> str:
@@ -272,18 +254,10 @@ def _cell(text: str) -> str:
         return text
     if isinstance(text, Best):
         return f"<b class=good>{escape(text)}</b>"
-    return "".join(map(_word, re.split("( )", text)))
-
-
-def _word(word: str) -> str:
-    """Returns a word as HTML. Long ones, such as paths, may be broken into lines.
-
-    Browsers would also break a word after a hyphen, such as those of a flag and of a date.
-    """
-    whole = _WHOLE.match(word)
-    rest = word[whole.end() :] if whole else word
-    rest = add_line_breaks(rest) if len(word) > _LONG_WORD else escape(rest)
-    return f"<span class=whole>{escape(whole[0])}</span>{rest}" if whole else rest
+    return "".join(
+        add_line_breaks(word) if len(word) > _LONG_WORD else escape(word)
+        for word in re.split(r"(\s)", text)
+    )
 
 
 def add_line_breaks(path: str) -> str:

@@ -21,12 +21,10 @@ from orbit_runner.reporting.document import (
     Text,
 )
 from orbit_runner.reporting.evaluation import evaluation_parts
-from orbit_runner.reporting.exports import export_table
 from orbit_runner.reporting.html import explanation, page, tiles
 from orbit_runner.reporting.inspection import layer_table, tensor_table, total_table
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.report_data import InputData, ModelData, ReportData, parse_evaluation
-from orbit_runner.reporting.svg import share_bar
 from orbit_runner.run_directory.evaluations import read_evaluations
 from orbit_runner.run_directory.metric_records import (
     SPEED,
@@ -37,8 +35,7 @@ from orbit_runner.run_directory.metric_records import (
     metric_title,
     metric_values,
 )
-from orbit_runner.run_directory.run_data import NON_METRICS, RunData
-from orbit_runner.run_directory.run_summary import attempt_seconds
+from orbit_runner.run_directory.run_summary import NON_METRICS, RunData, attempt_seconds
 from orbit_runner.serving.export_directory import read_exports
 from orbit_runner.utils.text_table import table_lines
 
@@ -263,7 +260,7 @@ def _newest_evaluation(run: RunData) -> Iterator[Section]:
     for record in reversed([*read_evaluations(run.summary.path)]):
         try:
             details = parse_evaluation(record["details"])
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError):
             continue  # The record is damaged.
         title = f"{record.get('checkpoint', '')}, evaluated at {_time_text(record.get('time'))}"
         yield Section(title, evaluation_parts(details))
@@ -297,14 +294,13 @@ def _time_text(timestamp: object) -> str:
 
 
 def _times(run: RunData) -> list[Part]:
-    """Returns the time of each phase of the run, as a bar and a table."""
+    """Returns the time of each phase of the run, and its share."""
     seconds = run.phase_seconds
     total = sum(seconds.values())
     if not total:
         return []
     rows = [(name, f"{value:,.1f} s", f"{value / total:.1%}") for name, value in seconds.items()]
-    bar = Html(share_bar("Time by phase", seconds))
-    return [bar, Table(rows, head=("phase", "time", "share"), right=(1, 2))]
+    return [Table(rows, head=("phase", "time", "share"), right=(1, 2))]
 
 
 def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
@@ -317,8 +313,8 @@ def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
     ]
     last = run.history.attempts[-1] if run.history.attempts else {}
     return [
-        Html(f"<p>SHA-256 <code>{escape(run.weights)}</code></p>"),
-        Html(_reproducibility(last.get("inexact"))),
+        Text(f"SHA-256 {run.weights}"),
+        *_reproducibility(last.get("inexact")),
         Table(rows, head=("checkpoint at step", "weights", "whole state")),
         _folded(
             "What the weights depend on besides the config",
@@ -327,13 +323,12 @@ def _weights(run: RunData, conditions: Mapping[str, str]) -> list[Part]:
     ]
 
 
-def _reproducibility(reasons: Sequence[object] | None) -> str:
-    if reasons is None:
-        return ""
-    if not reasons:
-        return "<p class=good>The config reproduces these weights bit for bit.</p>"
-    items = "".join(f"<li>{escape(str(reason))}</li>" for reason in reasons)
-    return f"<p class=bad>The config may not reproduce these weights:</p><ul>{items}</ul>"
+def _reproducibility(reasons: Sequence[object] | None) -> Iterator[Text]:
+    if reasons:
+        text = "\n".join(["The config may not reproduce these weights:", *map(str, reasons)])
+        yield Text(text, "bad")
+    elif reasons is not None:
+        yield Text("The config reproduces these weights bit for bit.", "good")
 
 
 def _environment(run: RunData) -> Table:
@@ -373,3 +368,37 @@ def export_parts(records: Sequence[JsonObject]) -> list[Part]:
     counts = sorted({str(check.get("examples", "?")) for check in checks})
     note = f"compared with the model on {' and '.join(counts)} validation examples"
     return [*([explanation(note)] if checks else []), export_table(records)]
+
+
+def export_table(records: Sequence[JsonObject]) -> Table:
+    """Returns a table with a row for each export and, before those of a step, one for its model.
+
+    Exports that were not compared with the model, such as a SavedModel, have dashes.
+    """
+    checks = [record.get("check") or {} for record in records]
+    names = tuple(dict.fromkeys(name for check in checks for name in check.get("metrics", ())))
+    head = ("step", "format", "bytes", "difference", "relative", *names, "ms per example")
+    rows: list[tuple[str, ...]] = []
+    step = None
+    for record, check in zip(records, checks, strict=True):
+        if check and record["step"] != step:
+            step = record["step"]
+            before = check.get("model_metrics", {})
+            rows.append(
+                (
+                    *(f"{step:,}", "the model itself", number_or_dash(record.get("model_bytes"))),
+                    *("-", "-", *(number_or_dash(before.get(name)) for name in names)),
+                    number_or_dash(check.get("model_ms")),
+                )
+            )
+        after = check.get("metrics", {})
+        rows.append(
+            (
+                *(f"{record['step']:,}", str(record.get("format"))),
+                number_or_dash(record.get("bytes")),
+                *(number_or_dash(check.get(name)) for name in ("difference", "relative")),
+                *(number_or_dash(after.get(name)) for name in names),
+                number_or_dash(check.get("ms")),
+            )
+        )
+    return Table(rows, head, right=[column for column in range(len(head)) if column != 1])

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.determinism.numerics import unchanged_generators_scope
-from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.inspection.measure import trace_model
 from orbit_runner.inspection.picture_sheet import thumbnails

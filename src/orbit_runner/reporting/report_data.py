@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import json
 import math
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 MODEL = "model.json"
 INPUTS = "inputs.json"
 EVALUATION = "evaluation.json"
-# Larger files are not from this package. With them, a report would not be below 2 MB.
-_MOST_BYTES = 1_000_000
-_PNG = b"\x89PNG\r\n\x1a\n"
 _T = TypeVar("_T")
 
 
@@ -69,7 +65,7 @@ class EvaluationData:
 
 @dataclasses.dataclass(frozen=True)
 class ReportData:
-    """The contents of the files; None for a file that is missing or invalid."""
+    """The contents of the files; None for a file that is missing or damaged."""
 
     model: ModelData | None = None
     inputs: InputData | None = None
@@ -79,9 +75,10 @@ class ReportData:
 def write_data(run: Path, data: ModelData | InputData | EvaluationData) -> None:
     """Writes one of the files of a run."""
     name = {ModelData: MODEL, InputData: INPUTS, EvaluationData: EVALUATION}[type(data)]
-    values = dataclasses.asdict(data)
     if isinstance(data, EvaluationData):
         values = evaluation_values(data)
+    else:
+        values = dataclasses.asdict(data)
     text = json.dumps(to_jsonable(values), ensure_ascii=False, separators=(",", ":"))
     write_atomically(RunDirectory(run).report_data / name, f"{text}\n")
 
@@ -99,125 +96,52 @@ def read_data(run: Path) -> ReportData:
     """Returns the contents of the files of a run."""
     directory = RunDirectory(run).report_data
     return ReportData(
-        model=_read_file(directory / MODEL, _model),
-        inputs=_read_file(directory / INPUTS, _inputs),
+        model=_read_file(directory / MODEL, _parse_model),
+        inputs=_read_file(directory / INPUTS, _parse_inputs),
         evaluation=_read_file(directory / EVALUATION, parse_evaluation),
     )
 
 
 def _read_file(path: Path, parse: Callable[[JsonObject], _T]) -> _T | None:
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            return None
         return parse(read_json_object(path))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _model(values: JsonObject) -> ModelData:
-    return ModelData(
-        tuple(_layer(**layer) for layer in values["layers"]), _number(values["step_flops"])
-    )
+def _parse_model(values: JsonObject) -> ModelData:
+    layers = [LayerRow(**{**row, "shape": _tuples(row["shape"])}) for row in values["layers"]]
+    return ModelData(tuple(layers), values["step_flops"])
 
 
-def _layer(
-    name: object,
-    kind: object,
-    shape: Any,
-    parameters: object,
-    trainable: object,
-    flops: object,
-) -> LayerRow:
-    sizes = None if shape is None else _shape(shape)
-    return LayerRow(
-        _text(name), _text(kind), sizes, _count(parameters), _count(trainable), _number(flops)
-    )
-
-
-def _inputs(values: JsonObject) -> InputData:
-    return InputData(
-        step=None if values["step"] is None else _count(values["step"]),
-        pictures=_pictures(values["pictures"]),
-        sentences=tuple((_text(name), _text(text)) for name, text in values["sentences"]),
-        tensors=tuple(_tensor(**tensor) for tensor in values["tensors"]),
-        problem=_text(values["problem"]),
-        facts=tuple((_text(a), _text(b), _text(c)) for a, b, c in values["facts"]),
-    )
-
-
-def _tensor(
-    name: object,
-    shape: Any,
-    dtype: object,
-    low: object = None,
-    high: object = None,
-    mean: object = None,
-) -> TensorSummary:
-    sizes = tuple(_count(size) for size in shape)
-    return TensorSummary(
-        _text(name), sizes, _text(dtype), _number(low), _number(high), _number(mean)
-    )
+def _parse_inputs(values: JsonObject) -> InputData:
+    tensors = [
+        TensorSummary(**{**row, "shape": _tuples(row["shape"])}) for row in values["tensors"]
+    ]
+    parsed = {"pictures": _pictures(values), "tensors": tuple(tensors)}
+    return InputData(**{**_tuples(values), **parsed})
 
 
 def parse_evaluation(values: JsonObject) -> EvaluationData:
-    """Returns the data of `evaluation_values`. Raises an error of Python if they are invalid."""
-    return EvaluationData(
-        step=_count(values["step"]),
-        note=_text(values["note"]),
-        confusion={(_count(a), _count(b)): _count(n) for a, b, n in values["confusion"]},
-        classes=tuple(_text(name) for name in values["classes"]),
-        pictures=_pictures(values["pictures"]),
-        head=tuple(_text(name) for name in values["head"]),
-        rows=tuple(tuple(_text(cell) for cell in row) for row in values["rows"] if row),
-        problem=_text(values["problem"]),
-        title=_text(values["title"]),
-        calibration=tuple((_count(n), _share(a), _share(b)) for n, a, b in values["calibration"]),
-        facts=tuple((_text(a), _text(b)) for a, b in values["facts"]),
-        others=tuple(parse_evaluation(other) for other in values["others"]),
-        importance=tuple(
-            (_text(name), _finite(mean), _finite(deviation))
-            for name, mean, deviation in values["importance"]
+    """Returns the data of `evaluation_values`. Raises ValueError, TypeError or KeyError."""
+    parsed = {
+        "pictures": _pictures(values),
+        "confusion": {(label, other): count for label, other, count in values["confusion"]},
+        "others": tuple(map(parse_evaluation, values["others"])),
+        "importance": tuple(
+            (name, *(math.nan if number is None else number for number in numbers))
+            for name, *numbers in values["importance"]
         ),
-        importance_note=_text(values["importance_note"]),
-    )
+    }
+    return EvaluationData(**{**_tuples(values), **parsed})
 
 
-def _finite(value: object) -> float:
-    number = _number(value)
-    return math.nan if number is None else number
+def _pictures(values: JsonObject) -> tuple[Picture, ...]:
+    return tuple(Picture(**picture) for picture in values["pictures"])
 
 
-def _share(value: object) -> float:
-    if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise TypeError(f"got {value!r}, expected a share")
-    return value
-
-
-def _pictures(values: Any) -> tuple[Picture, ...]:
-    pictures = tuple(Picture(_text(value["png"]), _text(value["caption"])) for value in values)
-    for picture in pictures:
-        if not base64.b64decode(picture.png, validate=True).startswith(_PNG):
-            raise ValueError("not a PNG file")
-    return pictures
-
-
-def _shape(values: Any) -> tuple[int | None, ...]:
-    return tuple(None if size is None else _count(size) for size in values)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"got {value!r}, expected a string")
-    return value
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise TypeError(f"got {value!r}, expected an integer from 0 to 2**63 - 1")
-    return value
-
-
-def _number(value: object) -> float | None:
-    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
-        raise TypeError(f"got {value!r}, expected a number")
-    return value
+def _tuples(value: Any) -> Any:
+    """Returns a JSON value with tuples for lists."""
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -15,7 +15,7 @@ from orbit_runner.errors import first_line
 from orbit_runner.reporting.report import report_page
 from orbit_runner.reporting.report_data import read_data, write_data
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_data import read_run
+from orbit_runner.run_directory.run_summary import read_run
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.files import read_file, write_atomically
 from orbit_runner.utils.log import note, phase
@@ -55,40 +55,67 @@ def write_report(path: Path, target: Path) -> None:
     write_atomically(target, make_report(path))
 
 
-class ReportCollector(Callback):
-    """Writes the files of `report_data/`.
+class ReportWriter(Callback):
+    """Updates the report at most every `interval` seconds, in well under 1 % of the time.
 
-    It never ends a run: the first failure is reported as a warning, and then nothing is collected.
+    Also writes the files of `report_data/`. If `interval` is 0, writes nothing. It never ends a
+    run: the first failure is reported as a warning, and after one to collect data, nothing more is
+    collected.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, interval: float) -> None:
         self._path = path
+        self._interval = interval
         self._first_step = 0
-        self._began = 0.0
-        self._due = 0.0
+        self._began = time.monotonic()
+        self._due = self._began + interval
+        self._examples_due = self._began + _LEAST / _PART
         self._has_inputs = False
-        self._failed = False
+        self._cannot_collect = self._cannot_write = False
 
     def on_run_begin(self, run: RunView) -> None:
         """Remembers when and at which step the run began."""
         self._first_step = run.step
         self._began = time.monotonic()
-        self._due = self._began + _LEAST / _PART
+        self._examples_due = self._began + _LEAST / _PART
+
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
+        """Updates the report if it is due."""
+        if self._interval and time.monotonic() >= self._due:
+            self.on_train_end(run)
+            self.write()
+            phase("training", minor=True)
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Collects examples at the last evaluation, and at others if enough time has passed."""
         start = time.monotonic()
         is_last = run.step >= run.train_steps or run.stops.reason
-        if is_last or start >= self._due:
+        if is_last or start >= self._examples_due:
             self._collect(self._evaluation, run)
             end = time.monotonic()
-            self._due = end + (end - start) / _PART
+            self._examples_due = end + (end - start) / _PART
+        self.on_loop_end(run, logs)
 
-    def collect_inputs(self, run: Any) -> None:
+    def on_train_end(self, run: RunView) -> None:
         """Collects a training batch and the layers of the model, once."""
         if not self._has_inputs:
             self._has_inputs = True
             self._collect(self._inputs, run)
+
+    def write(self) -> None:
+        """Writes the report now."""
+        if not self._interval:
+            return
+        start = time.monotonic()
+        report = RunDirectory(self._path).report
+        try:
+            write_report(self._path, report)
+        except Exception as error:
+            if not self._cannot_write:
+                note(f"warning: {report} cannot be written: {first_line(error)}")
+            self._cannot_write = True
+        end = time.monotonic()
+        self._due = end + max(self._interval, _PAUSE_FACTOR * (end - start))
 
     def _evaluation(self, run: Run) -> None:
         from orbit_runner.reporting.report_collection import collect_evaluation
@@ -107,71 +134,16 @@ class ReportCollector(Callback):
         if model is not None:
             write_data(self._path, model)
 
-    def _collect(self, collect: Callable[[Run], None], run: Run) -> None:
+    def _collect(self, collect: Callable[[Run], None], run: Any) -> None:
         # If the run directory was removed, writing would create it again.
-        if self._failed or not self._path.is_dir():
+        if not self._interval or self._cannot_collect or not self._path.is_dir():
             return
         phase("collecting data for the report", minor=True)
         try:
             collect(run)
         except Exception as error:
-            self._failed = True
+            self._cannot_collect = True
             note(f"warning: the report has no examples of this run: {first_line(error)}")
-
-
-class ReportWriter(Callback):
-    """Updates the report at most every `interval` seconds, in well under 1 % of the time.
-
-    If `interval` is 0, writes nothing. A report that cannot be written never ends a run: the first
-    failure is reported as a warning.
-    """
-
-    def __init__(
-        self, path: Path, interval: float, collector: ReportCollector | None = None
-    ) -> None:
-        self._path = path
-        self._interval = interval
-        self._collector = collector
-        self._due = time.monotonic() + interval
-        self._failed = False
-
-    def on_run_begin(self, run: RunView) -> None:
-        """Starts to collect data for the report."""
-        if self._collector is not None:
-            self._collector.on_run_begin(run)
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Updates the report if it is due."""
-        if time.monotonic() >= self._due:
-            self.on_train_end(run)
-            self.write()
-            phase("training", minor=True)
-
-    def on_evaluate(self, run: Any, logs: Logs) -> None:
-        """Collects examples, and updates the report if it is due."""
-        if self._collector is not None:
-            self._collector.on_evaluate(run, logs)
-        self.on_loop_end(run, logs)
-
-    def on_train_end(self, run: RunView) -> None:
-        """Collects what no report has needed so far."""
-        if self._collector is not None:
-            self._collector.collect_inputs(run)
-
-    def write(self) -> None:
-        """Writes the report now."""
-        if not self._interval:
-            return
-        start = time.monotonic()
-        try:
-            write_report(self._path, RunDirectory(self._path).report)
-        except Exception as error:
-            if not self._failed:
-                report = RunDirectory(self._path).report
-                note(f"warning: {report} cannot be written: {first_line(error)}")
-            self._failed = True
-        end = time.monotonic()
-        self._due = end + max(self._interval, _PAUSE_FACTOR * (end - start))
 
 
 def _conditions(path: Path) -> Mapping[str, str]:

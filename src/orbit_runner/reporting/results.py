@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.reporting.numbers import sparkline
 from orbit_runner.utils.files import to_jsonable
-from orbit_runner.utils.mfu import format_si
+from orbit_runner.utils.flops import format_si
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from orbit_runner.reporting.document import Chart, Series
@@ -39,6 +39,7 @@ _BUCKETS = 300  # More points than this are drawn as the range of each bucket.
 _MOST_DOTS = 60
 _MOST_HINTS = 60  # parts of a chart that show their values if the pointer is there
 _PLACE_MARGIN = 16  # percent beside the first and the last named place
+_DOT_MARGIN = 4  # percent beside the first and the last dot
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")
 _COLUMNS = 2  # of charts side by side
 _GAP, _PADDING, _TITLE, _LEGEND = 12, 10, 24, 18  # around and in a chart of `draw_charts`
@@ -159,44 +160,34 @@ def value_axis(title: str, values: Sequence[float], height: float = HEIGHT) -> A
     return Axis(low, high, height, 0, log=log)
 
 
-def value_grid(axis: Axis) -> Iterator[str]:
+def _value_grid(axis: Axis) -> Iterator[str]:
     """Yields the lines and labels of the vertical axis, and the line below the chart."""
     for y, label in axis.ticks():
-        yield horizontal(y, "grid")
+        yield _horizontal(y, "grid")
         yield f'<text x="-6" y="{y + 4:.1f}" class="end">{label}</text>'
-    yield horizontal(HEIGHT, "axis")
+    yield _horizontal(HEIGHT, "axis")
 
 
-def horizontal(y: float, kind: str) -> str:
-    """Returns a horizontal line over the whole chart."""
+def _horizontal(y: float, kind: str) -> str:
     return f'<line class="{kind}" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
-def step_labels(axis: Axis) -> Iterator[str]:
-    """Yields the labels of the horizontal axis of a chart by step or by another integer."""
+def _number_labels(axis: Axis, steps: Sequence[float]) -> Iterator[str]:
+    """Yields the labels of the horizontal axis; whole numbers if all steps are."""
+    are_whole = all(step == int(step) for step in steps)
     for x, label in axis.ticks(NARROW):
-        if "." not in label or label[-1] in "kMG":
-            yield x_label(x, label)
+        if not are_whole or "." not in label or label[-1] in "kMG":
+            yield _x_label(x, label)
 
 
-def x_label(x: float, text: str, hint: str = "") -> str:
-    """Returns the label of one place of the horizontal axis, within the chart.
-
-    `hint` is the whole text of a label that is cut.
-    """
+def _x_label(x: float, text: str) -> str:
+    """Returns the label of one place of the horizontal axis, within the chart."""
     fits = len(text) * LETTER / 2 <= (100 - x) / 100 * NARROW + RIGHT
     place = f'x="{x:.4g}%" class="mid"' if fits else f'x="100%" dx="{RIGHT}" class="end"'
-    title = f"<title>{escape(hint)}</title>" if hint and hint != text else ""
-    return f'<text {place} y="{HEIGHT + 16}">{escape(text)}{title}</text>'
+    return f'<text {place} y="{HEIGHT + 16}">{escape(text)}</text>'
 
 
-def x_title(text: str, hint: str = "") -> str:
-    """Returns the title of the horizontal axis. `hint` is the whole text of a title that is cut."""
-    title = f"<title>{escape(hint)}</title>" if hint and hint != text else ""
-    return f'<text x="50%" y="{HEIGHT + 32}" class="mid">{escape(text)}{title}</text>'
-
-
-def cross(x: float, y: float, hint: str) -> str:
+def _cross(x: float, y: float, hint: str) -> str:
     """Returns a mark for a value that is missing or not finite; `hint` says what it is."""
     return (
         f'<svg x="{x:.4g}%" y="{y:.1f}" overflow="visible">'
@@ -249,31 +240,13 @@ def line_chart(chart: Chart) -> str:
         return ""
     title, body, left = drawing
     keys = "".join(_key(line, chart) for line in _legend(chart))
-    return figure(title, chart.title, body, left, keys)
-
-
-def figure(title: str, label: str, body: str, left: float = LEFT, keys: str = "") -> str:
-    """Returns a chart with its title and its legend.
-
-    Args:
-        title: The title.
-        label: What the chart shows, for those who cannot see it.
-        body: The contents of the chart.
-        left: The width of the labels of the vertical axis, in pixels.
-        keys: The contents of the legend, as HTML.
-    """
     legend = f"<div class=legend>{keys}</div>" if keys else ""
     room = f' style="padding-left:{left:.0f}px"' if left > LEFT else ""
     return (
         f"<figure><figcaption>{escape(title)}</figcaption><div class=plot{room}>"
-        f'<svg height="{HEIGHT}" role="img" aria-label="{escape(label)}">{body}</svg></div>'
+        f'<svg height="{HEIGHT}" role="img" aria-label="{escape(chart.title)}">{body}</svg></div>'
         f"{legend}</figure>"
     )
-
-
-def left_room(axis: Axis) -> float:
-    """Returns the width of the labels of a vertical axis."""
-    return max(LEFT, 10 + LETTER * max((len(label) for _, label in axis.ticks()), default=0))
 
 
 def _key(line: Series, chart: Chart) -> str:
@@ -285,9 +258,10 @@ def _key(line: Series, chart: Chart) -> str:
 
 def best_text(line: Series, chart: Chart) -> str:
     """Returns the best value of a line and its step; "" if it is not marked."""
-    if line.best is None or line.best not in line.points:
+    if chart.places or line.best is None or line.best not in line.points:
         return ""
-    return f"best {number_or_dash(line.points[line.best])} at {chart.x_label} {line.best:,}"
+    value = number_or_dash(line.points[line.best])
+    return f"best {value} at {chart.x_label} {number_or_dash(line.best)}"
 
 
 def _dash_index(line: Series) -> int:
@@ -340,20 +314,26 @@ def _draw(chart: Chart) -> tuple[str, str, float] | None:
     if not values:
         return None
     y_axis = value_axis("loss" if chart.may_be_log else chart.title, values)
-    margin = _PLACE_MARGIN if chart.places else 0
-    x_axis = Axis(steps[0], steps[-1], margin, 100 - margin)
+    has_dots = any(map(_is_dot, series))
+    margin = _PLACE_MARGIN if chart.places else _DOT_MARGIN if has_dots else 0
+    x_axis = Axis(steps[0], steps[-1], margin, 100 - margin, log=chart.is_x_log)
     if chart.places:
-        labels = [x_label(x_axis.position(step), name) for step, name in enumerate(chart.places)]
+        labels = [_x_label(x_axis.position(step), name) for step, name in enumerate(chart.places)]
     else:
-        labels = [*step_labels(x_axis), x_title(chart.x_label)]
-    parts = [*value_grid(y_axis), *labels, *_hints(chart, x_axis, steps)]
+        labels = [
+            *_number_labels(x_axis, steps),
+            f'<text x="50%" y="{HEIGHT + 32}" class="mid">{escape(chart.x_label)}</text>',
+        ]
+    parts = [*_value_grid(y_axis), *labels, *_hints(chart, x_axis, steps)]
     for step, meaning in chart.marks.items():
         if steps[0] <= step <= steps[-1]:
             parts.append(_mark(step, meaning, x_axis))
     parts.append(stretched(path for line in series for path in _paths(line, x_axis, y_axis)))
     for line in series:
         parts += _points(line, x_axis, y_axis)
-    return f"{chart.title}{' (log)' if y_axis.log else ''}", "".join(parts), left_room(y_axis)
+    widest = max((len(label) for _, label in y_axis.ticks()), default=0)
+    title = f"{chart.title} (log)" if y_axis.log else chart.title
+    return title, "".join(parts), max(LEFT, 10 + LETTER * widest)
 
 
 def _legend(chart: Chart) -> list[Series]:
@@ -390,31 +370,6 @@ def _legend_parts(rows: Sequence[Sequence[tuple[Series, str]]], left: float) -> 
             yield f'<path class="line c{line.color % COLORS}"{dashes} d="M{x:g} {y - 4}h14"/>'
             yield f'<text x="{x + 20:g}" y="{y}">{escape(text)}</text>'
             x += _key_width(text)
-
-
-def share_bar(title: str, shares: Mapping[str, float]) -> str:
-    """Returns a figure with one bar, divided in proportion to the values, and a legend."""
-    total = sum(shares.values()) or 1.0
-    parts = []
-    start = 0.0
-    height = 22
-    for index, (name, value) in enumerate(shares.items()):
-        width = 100 * value / total
-        parts.append(
-            f'<rect class="c{index % COLORS}" x="{start:.2f}%" width="{width:.2f}%" '
-            f'height="{height}">'
-            f"<title>{escape(name)}: {value / total:.1%}</title></rect>"
-        )
-        start += width
-    legend = "".join(
-        f'<span class="key c{index % COLORS}">{escape(name)}</span>'
-        for index, name in enumerate(shares)
-    )
-    return (
-        f'<figure><svg height="{height}" class=bar role="img" aria-label="{escape(title)}">'
-        f"{''.join(parts)}</svg>"
-        f"<div class=legend>{legend}</div></figure>"
-    )
 
 
 def _mark(step: int, meaning: str, x_axis: Axis) -> str:
@@ -465,12 +420,16 @@ def _hint_lines(chart: Chart, steps: Sequence[int]) -> Iterator[str]:
             at = f" at {step:,}" if len(steps) > 1 else ""
             values.append(f"{line.name}: {line.points[step]:.5g}{at}")
     if values:
-        ends = " to ".join(f"{step:,}" for step in dict.fromkeys((steps[0], steps[-1])))
-        yield chart.places[steps[0]] if chart.places else f"{chart.x_label} {ends}"
+        ends = " to ".join(map(number_or_dash, dict.fromkeys((steps[0], steps[-1]))))
+        yield chart.places[round(steps[0])] if chart.places else f"{chart.x_label} {ends}"
         yield from values
         for step, meaning in chart.marks.items():
             if steps[0] <= step <= steps[-1]:
                 yield _mark_text(step, meaning)
+
+
+def _is_dot(line: Series) -> bool:
+    return line.quiet and len(line.points) == 1
 
 
 def _is_drawn(value: float, y_axis: Axis) -> bool:
@@ -488,6 +447,8 @@ def _paths(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
         pen_down = is_drawn
     yield from _band(line, x_axis, y_axis)
     path = "".join(commands)
+    if _is_dot(line):
+        return  # A line of one value has no length.
     if line.quiet:
         yield f'<path class="quiet" d="{path}"><title>{escape(line.name)}</title></path>'
     else:
@@ -506,9 +467,12 @@ def _points(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
         for step, value in line.points.items()
         if _is_drawn(value, y_axis)
     }
+    lost = [step for step, value in line.points.items() if not math.isfinite(value)]
+    for step in lost[:20] if _is_dot(line) or not line.quiet else []:
+        hint = line.name if line.quiet else f"{line.name}, step {step:,}: not a finite number"
+        yield _cross(x_axis.position(step), HEIGHT - 4, hint)
     if line.quiet:
-        if len(places) == 1:  # A line of one value has no length.
-            ((x, y),) = places.values()
+        for x, y in places.values() if _is_dot(line) else ():
             yield f'<circle class="quiet" cx="{x:.4g}%" cy="{y:.1f}" r="2.5">'
             yield f"<title>{escape(line.name)}</title></circle>"
         return
@@ -519,10 +483,6 @@ def _points(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
     if line.best in places:
         x, y = places[line.best]
         yield f'<circle class="ring {color}" cx="{x:.4g}%" cy="{y:.1f}" r="5.5"/>'
-    lost = [step for step, value in line.points.items() if not math.isfinite(value)]
-    for step in lost[:20]:
-        hint = f"{line.name}, step {step:,}: not a finite number"
-        yield cross(x_axis.position(step), HEIGHT - 4, hint)
 
 
 def _band(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:

@@ -31,26 +31,17 @@ _ATTEMPT_KEYS = ("argv", "mode", "started", "finished", "outcome", "step")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Branch:
-    """Where a run branched off from another run.
+    """Where a run branched off from another run."""
 
-    Attributes:
-        parent: The run directory of the other run. In the file, it is relative to the run.
-        step: The last step that both have in common.
-        weights: SHA-256 of the weights at that step.
-        state: SHA-256 of the whole checkpoint of that step.
-        configs: Fingerprints of the configs that trained the steps up to then: that of the parent,
-            then those before its own branches.
-        changes: The settings that the branch changed.
-        attempts: The starts of the parent until then.
-    """
-
-    parent: Path
-    step: int
-    weights: str
-    state: str
+    parent: Path  # The directory of the other run. In the file, it is relative to the run.
+    step: int  # The last step that both have in common.
+    weights: str  # SHA-256 of the weights at that step.
+    state: str  # SHA-256 of the whole checkpoint of that step.
+    # Fingerprints of the configs that trained the steps up to then: that of the parent, then those
+    # before its own branches.
     configs: tuple[str, ...]
-    changes: tuple[Difference, ...] = ()
-    attempts: tuple[JsonObject, ...] = ()
+    changes: tuple[Difference, ...] = ()  # The settings that the branch changed.
+    attempts: tuple[JsonObject, ...] = ()  # The starts of the parent until then.
 
     def values(self) -> dict[str, object]:
         """Returns the values of the settings that the branch changed, by dotted path."""

@@ -25,25 +25,16 @@ if TYPE_CHECKING:
 _MAX_PATCH = 2**20
 _MAX_PATCHES = 20  # in a run directory
 _MAX_SECONDS = 10.0
-# Do not write the index, so that git commands of the user do not meet its lock. Git reports a large
-# file like a binary one, without its content.
-_GIT = (
-    *("git", "-c", "core.quotePath=true", "-c", "diff.autoRefreshIndex=false"),
-    *("-c", "core.bigFileThreshold=256k"),
-)
+# Do not write the index, so that git commands of the user do not meet its lock.
+_GIT = ("git", "-c", "core.quotePath=true", "-c", "diff.autoRefreshIndex=false")
 # Options that the user's configuration of git would otherwise change.
 _DIFF = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index"),
     *("--unified=3", "--inter-hunk-context=0", "--diff-algorithm=default", "--no-relative"),
-    *("--src-prefix=a/", "--dst-prefix=b/", "--submodule=short", "--ignore-submodules=untracked"),
+    *("--src-prefix=a/", "--dst-prefix=b/", "--binary", "--ignore-submodules=all"),
 )
 _HEAD = re.compile(rb"(.*)\n([0-9a-f]{40,64})\n", re.DOTALL)
 _FILE_HEADER = re.compile(rb"^diff --git (.*)\n", re.MULTILINE)
-# Binary and large files, and submodules.
-_NO_TEXT = re.compile(
-    rb"^(Binary files |(index \S+|(new file|deleted file|old|new) mode) 160000$)", re.MULTILINE
-)
-_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,28 +79,12 @@ def read_code_version(run: Path | None = None) -> CodeVersion:
         note = f"the uncommitted changes are unknown: {first_line(error)}"
         return CodeVersion(revision=revision, notes=(note,))
     changed = {_shown(name): hashlib.sha256(text).hexdigest()[:16] for name, text in parts.items()}
-    left_out = {name: reason for name, text in parts.items() if (reason := _reason(name, text))}
-    notes = [f"not in the patch: {_shown(name)}, {reason}" for name, reason in left_out.items()]
-    patches = [text for name, text in parts.items() if name not in left_out]
-    if sum(map(len, patches)) > _MAX_PATCH:
-        notes = [f"no patch: the changes are larger than {_MAX_PATCH // 2**20} MiB"]
-        patches = []
+    patch = b"".join(parts.values())
+    if len(patch) > _MAX_PATCH:
+        note = f"no patch: the changes are larger than {_MAX_PATCH // 2**20} MiB"
+        return CodeVersion(revision=revision, changed=changed, notes=(note,))
     title = f"Uncommitted changes to revision {revision}, for git apply\n\n".encode()
-    return CodeVersion(
-        revision=revision,
-        changed=changed,
-        notes=tuple(notes),
-        patch=title + b"".join(patches) if patches else b"",
-    )
-
-
-def _reason(name: bytes, text: bytes) -> str:
-    """Returns why the changes of a file are not in the patch; "" if they are."""
-    if name.rpartition(b"/")[2].startswith(b".env") or _PRIVATE_KEY.search(text):
-        return "which may contain a secret"
-    if _NO_TEXT.search(text.partition(b"\n@@ ")[0]):
-        return "a submodule, or a binary or large file"
-    return ""
+    return CodeVersion(revision=revision, changed=changed, patch=title + patch if patch else b"")
 
 
 def diffs_by_file(diff: bytes) -> dict[bytes, bytes]:

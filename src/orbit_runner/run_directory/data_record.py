@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.example_ids import ids_digest
 from orbit_runner.config.schema.task_data import task_data
-from orbit_runner.data.file_patterns import is_local, patterns
+from orbit_runner.data.files import is_local, patterns
 from orbit_runner.data.fingerprint import (
     DataDifference,
     DataFile,

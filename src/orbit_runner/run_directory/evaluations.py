@@ -1,13 +1,11 @@
 """Evaluations of a run that are not part of its training, and the data that they measure.
 
-Only evaluations of a run's own validation data, as its `config.yaml` describes them, are comparable
-with each other. `runner evaluate` writes its results to `evaluations/`, apart from the records of
-training.
+`runner evaluate` and the mode `eval` write their results to `evaluations/`, apart from the records
+of training.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -21,17 +19,15 @@ from orbit_runner.config.fingerprint import (
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import declares_data
-from orbit_runner.config.serialize import inline_yaml, to_yaml
+from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.fingerprint import compare
-from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.run_directory.config_values import parse_settings, read_settings
+from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.config import parse_settings, read_settings
 from orbit_runner.run_directory.data_record import fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.files import (
     create_directory,
-    parse_json,
-    read_file,
     read_json_object,
     to_jsonable,
     write_atomically,
@@ -46,72 +42,35 @@ _DROPS = f"{_VALIDATION}drop_remainder"
 _BATCH_SIZE = "global_batch_size"
 # Settings of the task that change neither its validation data nor what is measured on them.
 _OTHER = ("task.model", "task.init_", "task.metrics", "task.class_weights")
-FILES = "files"
 
 
-@dataclasses.dataclass(frozen=True)
-class OtherData:
-    """How the data of an evaluation differ from the validation data of the run.
-
-    Attributes:
-        settings: The value of each setting that differs, by dotted path.
-        own: The value of each of these settings in the run; None if the run does not have it.
-        files: The files that have changed since the run last started, one line each.
-    """
-
-    settings: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    own: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    files: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.settings or self.files)
-
-    def as_dict(self) -> dict[str, object]:
-        """Returns the settings by path, and the lines about files as `files`."""
-        return {**self.settings, **({FILES: list(self.files)} if self.files else {})}
-
-    def lines(self) -> list[str]:
-        """Returns a line for each difference."""
-        changes = [
-            f"{path}: {inline_yaml(value)}, in the run {inline_yaml(self.own[path])}"
-            for path, value in self.settings.items()
-        ]
-        return [*changes, *self.files]
-
-    def note(self) -> str:
-        """Returns what a user needs to know about such an evaluation."""
-        return (
-            "note: this evaluation is not of the validation data of the run:\n"
-            f"{format_list(self.lines())}\n"
-            "  it counts neither for the best checkpoint nor in curves and comparisons"
-        )
-
-
-def find_other_data(
-    run: Path, config: ExperimentConfig, *, compares_files: bool = True
-) -> OtherData:
+def evaluated_data(run: Path, config: ExperimentConfig) -> dict[str, object]:
     """Returns how the data of an evaluation differ from the validation data of a run.
 
-    `config` is that of the evaluation. The result is empty if they are the same, or if the
-    directory has no `config.yaml`, so that there is nothing to compare with.
+    These are the settings that differ, by dotted path, and as `files` the files that have changed
+    since the run last started, one line each. `config` is that of the evaluation. The result is
+    empty if nothing differs, or if the directory has no `config.yaml` to compare with.
+    """
+    changed = {path: now for path, (_, now) in changed_data_settings(run, config).items()}
+    # Other settings name other files.
+    files = () if changed else _changed_files(run, config)
+    return {**changed, **({"files": [*files]} if files else {})}
+
+
+def changed_data_settings(run: Path, config: ExperimentConfig) -> dict[str, tuple[object, object]]:
+    """Returns the settings that change what is evaluated: their values in the run, and in `config`.
+
+    Empty if the run has no `config.yaml`.
     """
     own = read_settings(run)
     now = parse_settings(to_yaml(config))
-    if not own:
-        return OtherData()
     compares_data = _compares_data(run, config)
-    changed = [
-        path
-        for path in sorted({*own, *now})
+    return {
+        path: (own.get(path), now.get(path))
+        for path in (sorted({*own, *now}) if own else ())
         if own.get(path) != now.get(path)
         and _can_change_data(path, now, config, compares_data=compares_data)
-    ]
-    return OtherData(
-        settings={path: now.get(path) for path in changed},
-        own={path: own.get(path) for path in changed},
-        # Other settings name other files.
-        files=_changed_files(run, config) if compares_files and not changed else (),
-    )
+    }
 
 
 def _compares_data(run: Path, config: ExperimentConfig) -> bool:
@@ -152,20 +111,9 @@ def _changed_files(run: Path, config: ExperimentConfig) -> tuple[str, ...]:
     return compare(*({n: d[n] for n in sections if n in d} for d in (before, now))).changes
 
 
-def set_evaluations_apart(records: Path, now: OtherData) -> None:
-    """Marks the evaluations in `metrics.jsonl` as those of other data: of what was before `now`."""
-    lines = []
-    data = {**now.own, **({FILES: list(now.files)} if now.files else {})}
-    for line in read_file(records).decode(errors="replace").splitlines():
-        record = parse_json(line)
-        if isinstance(record, dict) and record.get("split") == "validation":
-            line = json.dumps({**record, "split": "evaluation", "data": to_jsonable(data)})
-        lines.append(f"{line}\n")
-    write_atomically(records, "".join(lines))
-
-
 def write_evaluation(run: Path, step: int, values: Mapping[str, object]) -> Path:
-    """Writes the result of an evaluation to a file of its own. Returns the path."""
+    """Writes the result of an evaluation to a file of its own, with the time. Returns the path."""
+    values = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **values}
     directory = RunDirectory(run).evaluations
     create_directory(directory)
     name = f"{step}-{time.strftime('%Y%m%d-%H%M%S')}"

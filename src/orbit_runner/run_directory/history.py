@@ -6,7 +6,7 @@ It is read only once, because the run may still be in progress.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +15,11 @@ from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.run_directory.metric_records import AVERAGED_STEPS
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import open_file, parse_json, read_json_object
+from orbit_runner.utils.files import read_lines
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
-# The types of the values of a start. Values of other types are ignored.
-_ATTEMPT_TYPES: Mapping[str, type] = {
-    **dict.fromkeys(("mode", "started", "finished", "outcome", "weights"), str),
-    **dict.fromkeys(("software", "code", "devices", "metrics", "seconds"), dict),
-    **dict.fromkeys(("argv", "inexact"), list),
-}
 _OVERRIDES = ("--resume=override", "override")
 
 
@@ -97,12 +91,12 @@ def read_history(run: Path) -> RunHistory:
         fingerprints={**_read_records(run), **_read_trail(RunDirectory(run).fingerprints)},
         losses={
             line["step"]: line["training_loss"]
-            for line in _read_step_records(RunDirectory(run).metrics)
+            for line in read_lines(RunDirectory(run).metrics)
             if line.get("split") == "train"
             and AVERAGED_STEPS not in line  # means over other steps
             and _is_loss(line.get("training_loss", ""))
         },
-        attempts=tuple(_read_attempts(RunDirectory(run).record("train"))),
+        attempts=tuple(RunDirectory(run).attempts("train")),
     )
 
 
@@ -110,7 +104,7 @@ def _read_trail(path: Path) -> dict[int, Fingerprints]:
     # The last line of a step counts: the run may have been resumed from an earlier step.
     return {
         line["step"]: Fingerprints(str(line.get("weights")), str(line.get("state")))
-        for line in _read_step_records(path)
+        for line in read_lines(path)
     }
 
 
@@ -131,45 +125,6 @@ def _read_records(run: Path) -> dict[int, Fingerprints]:
     return fingerprints
 
 
-def _read_step_records(path: Path) -> Iterator[JsonObject]:
-    try:
-        with open_file(path) as file:
-            yield from _parse_step_records(line.decode(errors="replace") for line in file)
-    except OSError:
-        return
-
-
-def _parse_step_records(lines: Iterable[str]) -> Iterator[JsonObject]:
-    for line in lines:
-        try:
-            record = parse_json(line)
-        except ValueError:
-            continue  # A process was killed while it wrote the line.
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            yield record
-
-
 def _is_loss(value: object) -> bool:
     # JSON has no NaN: the loss is null then.
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
-
-
-def _read_attempts(path: Path) -> list[JsonObject]:
-    try:
-        attempts = read_json_object(path)["attempts"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    if not isinstance(attempts, list):
-        return []
-    return [_drop_unusable(attempt) for attempt in attempts if isinstance(attempt, dict)]
-
-
-def _drop_unusable(attempt: JsonObject) -> JsonObject:
-    usable: JsonObject = {
-        name: value
-        for name, value in attempt.items()
-        if isinstance(value, _ATTEMPT_TYPES.get(name, object))
-    }
-    if not isinstance(usable.get("devices", {}).get("gpus", []), list):
-        del usable["devices"]
-    return usable

@@ -6,22 +6,21 @@ are not complete records are ignored. Does not import TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import (
     cut_records,
-    open_file,
-    parse_json,
-    read_file,
-    recorded_steps,
+    parse_record,
+    read_lines,
     remove_leftovers,
     repair_records,
 )
@@ -69,25 +68,21 @@ _HIGHER = frozenset((
 Record = Mapping[str, Any]
 # (split, metric) to the values by step, in ascending order of steps.
 Curves = dict[tuple[str, str], dict[int, float]]
-# Events: the run returned to a checkpoint after divergence, was resumed, or skipped a step.
+# Events: training diverged, the run returned to a checkpoint after that, or was resumed.
+DIVERGED = "diverged"
 RECOVERED = "recovered"
 RESUMED = "resumed"
-SKIPPED = "skipped"
 
 
 def read_records(path: Path) -> Iterator[Record]:
     """Yields the records of a file in order; none if it cannot be read."""
-    try:
-        with open_file(path) as file:
-            yield from _parse_records(file)
-    except OSError:
-        return
+    return (record for record in read_lines(path) if record.get("split") in SPLITS)
 
 
 def read_last_records(path: Path) -> dict[str, Record]:
     """Returns the last record of each split. Reads only the end of the file."""
     try:
-        with open_file(path) as file:
+        with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
             size = _TAIL_BYTES
             while True:
@@ -134,12 +129,8 @@ def read_partial_records(path: Path) -> dict[int, int]:
 
     Contains only the records that lack steps, because the run was resumed after their first step.
     """
-    try:
-        with open_file(path) as file:
-            marked = [line for line in file if AVERAGED_STEPS.encode() in line]
-    except OSError:
-        return {}
-    steps = {record["step"]: record.get(AVERAGED_STEPS) for record in _parse_records(marked)}
+    marked = read_lines(path, AVERAGED_STEPS.encode())
+    steps = {record["step"]: record.get(AVERAGED_STEPS) for record in marked}
     return {step: count for step, count in sorted(steps.items()) if isinstance(count, int)}
 
 
@@ -158,7 +149,7 @@ class _Group:
 
 def _count_lines(path: Path) -> int:
     try:
-        with open_file(path) as file:
+        with path.open("rb") as file:
             return sum(1 for _ in file)
     except OSError:
         return 0
@@ -212,25 +203,12 @@ def is_result(name: str) -> bool:
 
 def _find_last_records(lines: bytes) -> dict[str, Record]:
     records: dict[str, Record] = {}
-    for record in _parse_records(reversed(lines.split(b"\n"))):
-        records.setdefault(str(record["split"]), record)
+    for record in filter(None, map(parse_record, reversed(lines.split(b"\n")))):
+        if record.get("split") in SPLITS:
+            records.setdefault(record["split"], record)
         if len(records) == len(SPLITS):
             break
     return records
-
-
-def _parse_records(lines: Iterable[bytes]) -> Iterator[Record]:
-    for line in lines:
-        if not line:
-            continue
-        try:
-            record = parse_json(line.decode())
-        except ValueError:
-            continue
-        if isinstance(record, dict) and record.get("split") in SPLITS:
-            step = record.get("step")
-            if isinstance(step, int) and not isinstance(step, bool):
-                yield record
 
 
 def prepare_records(
@@ -255,11 +233,6 @@ def prepare_records(
         cut_records(path, after=step)
 
 
-def has_evaluation(directory: RunDirectory, step: int) -> bool:
-    """Returns whether the result of an evaluation at a global step is recorded."""
-    return (step, "validation") in recorded_steps(directory.metrics)
-
-
 def read_recoveries(metrics: Path) -> list[tuple[int, int]]:
     """Returns the parts of a run with the same number of recoveries: (first step, recoveries).
 
@@ -267,7 +240,10 @@ def read_recoveries(metrics: Path) -> list[tuple[int, int]]:
     recovery changes the seed of the data, and so the order of the examples after it.
     """
     parts = [(1, 0)]
-    for step, recoveries in _recovery_events(metrics):
+    for event in read_lines(metrics, b'"recoveries"'):
+        step, recoveries = event["step"], event.get("recoveries")
+        if event.get("event") not in (RECOVERED, RESUMED) or not isinstance(recoveries, int):
+            continue
         parts = [part for part in parts if part[0] <= step]
         if not parts or parts[-1][1] != recoveries:
             parts.append((step + 1, recoveries))
@@ -279,38 +255,32 @@ def recoveries_of(parts: list[tuple[int, int]], step: int) -> int:
     return next(count for first, count in reversed(parts) if first <= step)
 
 
-def _recovery_events(path: Path) -> Iterator[tuple[int, int]]:
-    """Yields the step and the new number of recoveries of each event, in order."""
-    try:
-        lines = read_file(path).splitlines()
-    except OSError:
-        return
-    for line in lines:
-        if b'"recoveries"' not in line:
-            continue
-        try:
-            event = parse_json(line)
-            if event["event"] in (RECOVERED, RESUMED):
-                yield int(event["step"]), int(event["recoveries"])
-        except (ValueError, KeyError, TypeError, OverflowError):
-            continue  # A process was killed while it wrote the line.
+@dataclasses.dataclass(frozen=True)
+class Divergence:
+    """How training diverged.
 
-
-def read_skipped_steps(metrics: Path) -> tuple[int, ...]:
-    """Returns the steps that a run skips because they were not finite, in ascending order.
-
-    Each event has all steps that were skipped until then, so the last one counts. The steps of
-    `trainer.skip_steps` are not among them.
+    Attributes:
+        step: The step at which it was detected.
+        first_above: The first step of the mean loss that was above its bound; None if something is
+            NaN or infinite.
+        recoveries: How often the run had returned to a checkpoint before.
     """
-    try:
-        lines = read_file(metrics).splitlines()
-    except OSError:
-        return ()
-    for line in reversed(lines):
-        if b'"skipped"' not in line:
-            continue
-        try:
-            return tuple(int(step) for step in parse_json(line)[SKIPPED])
-        except (ValueError, KeyError, TypeError, OverflowError):
-            continue  # A process was killed while it wrote the line.
-    return ()
+
+    step: int
+    first_above: int | None
+    recoveries: int
+
+
+def read_divergence(metrics: Path) -> Divergence | None:
+    """Returns the last divergence of a run; None if its records have none."""
+    divergence = None
+    recoveries = 0
+    for event in read_lines(metrics, b'"event"'):
+        with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
+            if event["event"] == DIVERGED:
+                first = event.get("first_above")
+                divergence = Divergence(
+                    int(event["step"]), None if first is None else int(first), recoveries
+                )
+            recoveries = int(event.get("recoveries", recoveries))
+    return divergence

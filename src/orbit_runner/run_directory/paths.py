@@ -5,9 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.utils.files import read_json_object
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.yaml"
@@ -16,6 +22,12 @@ _OF_A_RUN = (".lock", CHECKPOINTS, "checkpoint", "metrics.jsonl", "run.json", "p
 # What may be in a new run directory before the run begins, such as a log that a shell has opened.
 _NEUTRAL = re.compile(r"(?!\.git$)\..*|__pycache__|lost\+found|logs|config\.yaml|assets|best")
 _MOST_FILES = 3
+# The types of the values of a start. Values of other types are ignored.
+_ATTEMPT_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("mode", "started", "finished", "outcome", "weights"), str),
+    **dict.fromkeys(("software", "code", "devices", "metrics", "seconds"), dict),
+    **dict.fromkeys(("argv", "inexact"), list),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +106,16 @@ class RunDirectory:
         """
         return self.path / ("run.json" if mode.startswith("train") else f"run.{mode}.json")
 
+    def attempts(self, mode: str) -> list[JsonObject]:
+        """Returns the entries of the record of all starts; [] if it cannot be read."""
+        try:
+            attempts = read_json_object(self.record(mode))["attempts"]
+        except (OSError, ValueError, KeyError):
+            return []
+        if not isinstance(attempts, list):
+            return []
+        return [_drop_unusable(attempt) for attempt in attempts if isinstance(attempt, dict)]
+
     def trackers(self, mode: str) -> Path:
         """Returns the path of the ids under which trackers know the run.
 
@@ -111,6 +133,17 @@ class RunDirectory:
                 code="not-a-run",
             )
         return self.config
+
+
+def _drop_unusable(attempt: JsonObject) -> JsonObject:
+    usable: JsonObject = {
+        name: value
+        for name, value in attempt.items()
+        if isinstance(value, _ATTEMPT_TYPES.get(name, object))
+    }
+    if not isinstance(usable.get("devices", {}).get("gpus", []), list):
+        del usable["devices"]
+    return usable
 
 
 def unsuitable_directory_reason(path: Path) -> str:

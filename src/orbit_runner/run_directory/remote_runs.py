@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import threading
 import time
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_runner.checkpoint.directory import CHECKPOINT_FILE, save_listeners
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import (
     PathError,
@@ -70,7 +70,6 @@ def training_scope(url: str) -> Iterator[Path]:
     cannot be used as a run directory or is not writable, `RunnerError` if another process trains
     there, and `StorageError` if the last upload fails.
     """
-    from orbit_runner.checkpoint.directory import save_listeners
     from orbit_runner.storage.objects import ObjectStore, StorageError
     from orbit_runner.storage.staging import copy_objects
 
@@ -187,7 +186,6 @@ class _Upload:
             # It has just been removed.
 
 
-_CHECKPOINT_FILE = re.compile(r".*-\d+\.(index|json|data-\d+-of-\d+)")
 _INDEX, _POINTER = 2, 3
 
 
@@ -195,7 +193,7 @@ def _order(name: str) -> int:
     """Returns the order of uploads."""
     if name.rpartition("/")[2] == "checkpoint":
         return _POINTER
-    if not _CHECKPOINT_FILE.fullmatch(name):
+    if not CHECKPOINT_FILE.fullmatch(name):
         return 0
     return _INDEX if name.endswith(".index") else 1
 

@@ -13,13 +13,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from orbit_runner import exit_codes
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.files import directories_in_use
+from orbit_runner.utils.log import note
 
 # Errors of `flock` on a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -37,16 +37,27 @@ class _Held:
     folder: int  # the descriptor of the directory
     count: int = 0  # how often the process acquired the lock
 
+    def close(self) -> None:
+        os.close(self.file)
+        os.close(self.folder)
+
 
 _held: dict[Path, _Held] = {}
 _guard = threading.Lock()
 
 
 class RunDirectoryRemoved(RunnerError):
-    """Raised if the run directory was removed during training."""
+    """Raised if the run directory was removed, moved or replaced during training."""
 
     code = "run-removed"
     exit_code = exit_codes.CRASHED
+
+    def __init__(self, model_dir: str | Path) -> None:
+        super().__init__(
+            f"{model_dir} was removed during training, with its checkpoints\n"
+            "start the run again; it begins at step 0",
+            path="--model_dir",
+        )
 
 
 class RunLock:
@@ -56,21 +67,15 @@ class RunLock:
     ends, even after SIGKILL. The file is never deleted, because two processes could then lock two
     different files of the same name. Its text names the process that holds the lock or held it
     last. A process may acquire the lock of a directory more than once; a child created by `os.fork`
-    does not share it.
-
-    On platforms and file systems without such locks (Windows, and some file systems shared by
-    several machines), nothing is locked, and `note` is a message about it; otherwise `note` is "".
-    Checking whether the process named in the file is alive would not help: it may run on another
-    machine, or its ID may have been reused, and a run would be refused for no reason.
+    does not share it. On platforms and file systems without such locks, nothing is locked.
     """
 
     def __init__(self, model_dir: str | Path) -> None:
-        self._shown = str(model_dir)
+        self._shown = model_dir
         self._folder = Path(model_dir).resolve()
-        self.path = self._folder / ".lock"
+        self._file = self._folder / ".lock"
         # The second one may contain links.
         self._paths = {self._folder, Path(os.path.abspath(model_dir))}
-        self.note = ""
 
     def acquire(self) -> None:
         """Acquires the lock until `release` or the end of the process.
@@ -81,9 +86,7 @@ class RunLock:
         with _guard:
             if self.is_removed():
                 # An earlier run of this process locked a directory that is no longer there.
-                stale = _held.pop(self._folder)
-                os.close(stale.file)
-                os.close(stale.folder)
+                _held.pop(self._folder).close()
                 directories_in_use.difference_update(self._paths)
             if self._folder not in _held:
                 _held[self._folder] = self._open_and_lock()
@@ -106,8 +109,7 @@ class RunLock:
         # Closing alone would not release the lock if native code has forked a child.
         with contextlib.suppress(OSError):
             fcntl.flock(held.file, fcntl.LOCK_UN)
-        os.close(held.file)
-        os.close(held.folder)
+        held.close()
 
     def is_removed(self) -> bool:
         """Returns whether the directory was removed, moved or replaced since it was locked.
@@ -129,33 +131,18 @@ class RunLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
-
-    def removal_error(self) -> RunDirectoryRemoved:
-        """Returns the error for a directory that was removed, moved or replaced."""
-        return RunDirectoryRemoved(
-            f"{self._shown} was removed during training, with its checkpoints\n"
-            "start the run again; it begins at step 0",
-            path="--model_dir",
-        )
 
     def _open_and_lock(self) -> _Held:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            if self.path.is_fifo():
-                raise OSError(errno.EINVAL, "it is a named pipe, not a file")
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            file = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             if error.errno in _BROKEN_DISK:
                 raise
             raise RunnerError(
-                f"cannot write {self.path}: {error.strerror}\nuse a writable directory",
+                f"cannot write {self._file}: {error.strerror}\nuse a writable directory",
                 path="--model_dir",
                 code="not-writable",
             ) from error
@@ -169,44 +156,48 @@ class RunLock:
         return _Held(file, directory)
 
     def _lock(self, file: int) -> None:
-        for last in _lock_attempts():
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
             try:
-                if _try_lock(file):
-                    return
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                # The text is written after the lock is acquired, and the kernel may release the
+                # lock of a killed process late: for a moment, the text may name one that has ended.
+                holder = _read_record(file)
+                if may_hold(holder) or time.monotonic() > end:
+                    raise refusal(str(self._shown), holder) from None
+                time.sleep(_PAUSE_SECONDS)
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
                     raise RunnerError(
-                        f"cannot lock {self.path}: {error.strerror}", code="not-writable"
+                        f"cannot lock {self._file}: {error.strerror}", code="not-writable"
                     ) from error
-                self.note = (
+                note(
                     f"{self._shown} cannot be locked ({error.strerror}): "
                     "make sure that no other process trains in it"
                 )
                 return
-            holder = _read_record(file)
-            if last or may_hold(holder):
-                raise refusal(self._shown, holder)
 
 
 @dataclasses.dataclass(frozen=True)
 class LockHolder:
-    """The process that has the lock of a run directory.
+    """The process that has the lock of a run directory."""
 
-    Attributes:
-        host: The name of its machine; "" for this machine. It is impossible to tell whether a
-            process on another machine is still running.
-        since: When it acquired the lock, such as `2026-11-20T10:00:00+0000`.
-    """
+    host: str  # "" for this machine. Whether a process on another one still runs is not known.
+    since: str  # Such as `2026-11-20T10:00:00+0000`.
 
-    host: str
-    since: str
+
+def release_all() -> None:
+    """Releases all locks of this process. No thread may be writing to their directories."""
+    for folder, held in [*_held.items()]:
+        held.count = 1
+        RunLock(folder).release()
 
 
 def read_holder(model_dir: Path) -> LockHolder | None:
     """Returns the process that has the lock of a run directory, or None if no process has it."""
     try:
-        if (model_dir / ".lock").is_fifo():
-            return None  # Opening it would wait for a process that writes to it.
         file = os.open(model_dir / ".lock", os.O_RDONLY)
     except OSError:
         return None
@@ -214,42 +205,15 @@ def read_holder(model_dir: Path) -> LockHolder | None:
         holder = _read_record(file)
         if not may_hold(holder):
             return None
-        since = str(holder.get("since"))
-        if holder.get("host") != socket.gethostname():
-            return LockHolder(str(holder.get("host")), since)
-        return LockHolder("", since) if _is_locked(file) else None
+        host = str(holder.get("host"))
+        if host != socket.gethostname():
+            return LockHolder(host, str(holder.get("since")))
+        with contextlib.suppress(OSError):  # Its ID may have been reused, so the lock decides.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        return LockHolder("", str(holder.get("since")))
     finally:
         os.close(file)
-
-
-def _is_locked(file: int) -> bool:
-    """Returns whether the lock is held. Called only if the process that the file names is alive.
-
-    Its ID may have been reused, so the lock decides. If locks are not supported, it counts as held.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    return False
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _lock_attempts() -> Iterator[bool]:
-    # The text is written after the lock is acquired, and the kernel may release the lock of a
-    # killed process late: for a moment, the text may name a process that has ended.
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < end:
-        yield False
-        time.sleep(_PAUSE_SECONDS)
-    yield True
 
 
 def may_hold(holder: Mapping[str, object]) -> bool:
@@ -270,18 +234,16 @@ def may_hold(holder: Mapping[str, object]) -> bool:
 
 def refusal(directory: str, holder: Mapping[str, object], owner: str = "") -> RunnerError:
     """Returns the error for a directory that another process has; `owner` is its owner file."""
-    who = "an unknown process"
-    if holder:
-        who = (
-            f"process {holder.get('process')} on {holder.get('host')}, since "
-            f"{holder.get('since')}\n  {holder.get('command')}"
-        )
+    who = (
+        f"process {holder.get('process')} on {holder.get('host')}, since {holder.get('since')}\n"
+        f"  {holder.get('command')}"
+    )
     more = " (evaluation-only modes can run at the same time)"
     if owner:
         more = f"\nif it has ended, delete {owner}"
     return RunnerError(
         f"another process is training in {directory}\n"
-        f"  {who}\n"
+        f"  {who if holder else 'an unknown process'}\n"
         f"wait for it to finish, stop it, or use another --model_dir{more}",
         path="--model_dir",
         code="run-locked",
@@ -327,11 +289,9 @@ def _release_in_child() -> None:
     global _guard
     _guard = threading.Lock()
     for held in _held.values():
-        os.close(held.file)
-        os.close(held.folder)
+        held.close()
     _held.clear()
     directories_in_use.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_in_child)
+os.register_at_fork(after_in_child=_release_in_child)

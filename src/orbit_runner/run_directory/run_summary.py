@@ -1,7 +1,8 @@
-"""The status, progress and results of a run, for lists of runs. Does not import TensorFlow.
+"""What lists of runs, reports and comparisons show of a run. Does not import TensorFlow.
 
-Only small files and the end of `metrics.jsonl` are read, so that thousands of runs are listed in a
-second. A file that is missing, damaged or being written leaves its part of the summary empty.
+For a summary, only small files and the end of `metrics.jsonl` are read, so that thousands of runs
+are listed in a second. A file that is missing, damaged or being written leaves its part empty. The
+config is not built, so that runs of a task that is not installed can be shown.
 """
 
 from __future__ import annotations
@@ -9,21 +10,30 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import math
 import os
 import re
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.errors import format_count
 from orbit_runner.registry import TRACKERS
-from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.branch import Ancestry, ancestry, read_branch
+from orbit_runner.run_directory.config import read_settings
+from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.metric_records import (
     SPEED,
+    Curves,
     is_result,
     metric_values,
+    read_curves,
     read_last_records,
+    read_partial_records,
 )
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
@@ -32,6 +42,7 @@ from orbit_runner.utils.files import read_json_object
 if TYPE_CHECKING:
     from orbit_runner.run_directory.metric_records import Record
     from orbit_runner.utils.types import JsonObject
+
 
 STATUSES = (
     "running",
@@ -50,62 +61,41 @@ _RECORD = re.compile(r"run(\.\w+)?\.json")
 _DIRECTORIES_OF_A_RUN = frozenset(
     {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets"}
 )
-_NOT_METRICS = (SPEED, "validation_examples")
-_CHECKPOINT = re.compile(r"ckpt-(\d+)\.index")
+# Values of records that do not measure the quality of a model.
+NON_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """What is known about a run at a glance.
-
-    Attributes:
-        path: The run directory.
-        status: One of `STATUSES`.
-        reason: Why the run failed, diverged or stopped, which other machine it runs on, which
-            metrics of the last evaluation are not finite, or why its export failed; "" otherwise.
-        experiment: The name of the experiment; "" if it is not known.
-        mode: The mode of the last start.
-        step: The last recorded step.
-        train_steps: The step at which the run ends; None if it is not known.
-        started: When the run was started first, in seconds since the epoch; None if not known.
-        active: When it last wrote a record or ended, in seconds since the epoch.
-        metrics: Metrics of the last evaluation and, under other names, of the last training record.
-        best: Metrics of the best evaluation; empty if the run does not keep it.
-        best_metric: The metric that determines the best evaluation, or "".
-        best_step: The step of the best evaluation.
-        changes: Settings that override the experiment file, by dotted path.
-        seed: The seed.
-        non_finite_metrics: The metrics of the last evaluation that are NaN or infinite.
-        weights: SHA-256 of the final weights; "" if the run is not finished.
-        inexact: Why the run may not be reproducible; empty if it is, or if that is not known.
-        export_problem: Why the export at the end failed; "" if it did not.
-        starts: How often the run was started.
-        parent: The run that it continues; None if it is no branch.
-        branch_step: The last step that it has in common with `parent`.
-    """
+    """What is known about a run at a glance."""
 
     path: Path
-    status: str
+    status: str  # One of `STATUSES`.
+    # Why it failed, diverged or stopped, which other machine it runs on, which metrics of the last
+    # evaluation are not finite, or why its export failed.
     reason: str = ""
     experiment: str = ""
-    mode: str = ""
-    step: int = 0
-    train_steps: int | None = None
-    started: float | None = None
-    active: float | None = None
+    mode: str = ""  # Of the last start.
+    step: int = 0  # The last recorded one.
+    train_steps: int | None = None  # The step at which it ends.
+    started: float | None = None  # When it was started first, in seconds since the epoch.
+    active: float | None = None  # When it last wrote a record or ended.
+    # Of the last evaluation and, under other names, of the last training record.
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # Of the best evaluation; empty if the run does not keep it.
     best: Mapping[str, float] = dataclasses.field(default_factory=dict)
     best_metric: str = ""
     best_step: int | None = None
+    # Settings that override the experiment file, by dotted path.
     changes: Mapping[str, object] = dataclasses.field(default_factory=dict)
     seed: int | None = None
-    non_finite_metrics: tuple[str, ...] = ()
-    weights: str = ""
-    inexact: tuple[str, ...] = ()
-    export_problem: str = ""
+    non_finite_metrics: tuple[str, ...] = ()  # Of the last evaluation.
+    weights: str = ""  # SHA-256 of the final weights.
+    inexact: tuple[str, ...] = ()  # Why it may not be reproducible.
+    export_problem: str = ""  # Why the export at the end failed.
     starts: int = 0
-    parent: Path | None = None
-    branch_step: int | None = None
+    parent: Path | None = None  # The run that it continues, if it is a branch.
+    branch_step: int | None = None  # The last step that it has in common with `parent`.
 
     def metric(self, name: str) -> float | None:
         """Returns a metric at the best evaluation if the run keeps it, else at the last one."""
@@ -116,7 +106,7 @@ class RunSummary:
         """The metric to show: the one that determines the best evaluation, else the first one."""
         if self.best_metric:
             return self.best_metric
-        return next((name for name in self.metrics if name not in _NOT_METRICS), "")
+        return next((name for name in self.metrics if name not in NON_METRICS), "")
 
 
 def find_runs(root: Path, *, inside_runs: bool = False) -> Iterator[Path]:
@@ -212,23 +202,9 @@ def read_summaries(roots: Sequence[Path], *, inside_runs: bool = False) -> list[
 
 def _read_attempts(directory: RunDirectory) -> list[JsonObject]:
     """Returns the starts that trained, or those of another mode if none did."""
-    trained = _read_record(directory.record("train"))
-    if trained:
-        return trained
-    others = (_read_record(path) for path in sorted(directory.path.glob("run.*.json")))
-    return next((attempts for attempts in others if attempts), [])
-
-
-def _read_record(path: Path) -> list[JsonObject]:
-    try:
-        attempts = read_json_object(path).get("attempts")
-    except (OSError, ValueError):
-        return []
-    return (
-        [attempt for attempt in attempts if isinstance(attempt, dict)]
-        if isinstance(attempts, list)
-        else []
-    )
+    names = (path.name.split(".")[1] for path in sorted(directory.path.glob("run.*.json")))
+    modes = itertools.chain(["train"], names)
+    return next(filter(None, map(directory.attempts, modes)), [])
 
 
 def _status(path: Path, last: JsonObject, active: float | None) -> tuple[str, str]:
@@ -291,11 +267,7 @@ def _last_step(directory: RunDirectory, last: JsonObject, recorded: list[int]) -
     step = _as_integer(last.get("step"))
     if step is not None:
         return step
-    try:
-        names = os.listdir(directory.checkpoints)
-    except OSError:
-        names = []
-    saved = [int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))]
+    saved = CheckpointFolder(directory.checkpoints).committed_steps()
     return max([*recorded, *saved], default=0)
 
 
@@ -337,3 +309,104 @@ def _parse_times(attempt: Mapping[str, object], key: str) -> list[float]:
     except ValueError:
         return []
     return [when.timestamp()]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """The config, records and fingerprints of a run."""
+
+    name: str  # A short name.
+    summary: RunSummary
+    settings: Mapping[str, object]
+    curves: Curves
+    history: RunHistory
+    ancestry: Ancestry = dataclasses.field(default_factory=dict)
+    # Training records that average over fewer steps than others: their number by step.
+    partial_records: Mapping[int, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float | None:
+        """The wall time of all starts that ended, in seconds; None if no start ended."""
+        durations = [
+            seconds for attempt in self.history.attempts if (seconds := attempt_seconds(attempt))
+        ]
+        return sum(durations) if durations else None
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """The seconds of each phase of all starts that ended; empty if they are not known."""
+        totals: dict[str, float] = {}
+        for attempt in self.history.attempts:
+            times = attempt.get("seconds")
+            for name, value in times.items() if isinstance(times, dict) else ():
+                if isinstance(value, (int, float)):
+                    totals[str(name)] = totals.get(str(name), 0.0) + value
+        return totals
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The median of the training records without the first one, which includes tracing."""
+        values = list(self.curves.get(("train", SPEED), {}).values())
+        finite = [value for value in values[1:] or values if math.isfinite(value)]
+        return statistics.median(finite) if finite else None
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the weights: those at the end, or of the newest checkpoint."""
+        prints = self.history.fingerprints
+        return self.summary.weights or (prints[max(prints)].weights if prints else "")
+
+    @property
+    def devices(self) -> str:
+        """The devices of the last start."""
+        last = self.history.attempts[-1] if self.history.attempts else {}
+        devices = last.get("devices")
+        if not isinstance(devices, dict):
+            return ""
+        gpus = [str(name) for name in devices.get("gpus") or () if name]
+        threads = devices.get("cpu_cores", "?")
+        return ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+    @property
+    def software(self) -> Mapping[str, object]:
+        """Versions of packages and the revision of the code at the last start."""
+        last = self.history.attempts[-1] if self.history.attempts else {}
+        software = last.get("software")
+        code = _describe_code(last.get("code"))
+        return {
+            **(software if isinstance(software, dict) else {}),
+            **({"code": code} if code else {}),
+        }
+
+    @property
+    def experiment(self) -> str:
+        """The name of the experiment; "" if it is not known."""
+        return self.summary.experiment or str(self.settings.get("name") or "")
+
+
+def _describe_code(code: object) -> str:
+    """Returns the revision of the code and its uncommitted changes, or "" if it is not known."""
+    if not isinstance(code, dict) or not code.get("revision"):
+        return ""
+    changed = code.get("changed")
+    if not isinstance(changed, dict) or not changed:
+        return str(code["revision"])
+    files = format_count(len(changed), "changed file")
+    kept = f" in {code['patch']}" if code.get("patch") else ""
+    return f"{code['revision']} and {files}{kept}"
+
+
+def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:
+    """Returns the data of a run directory.
+
+    `name` is a short name to show. Curves have about `most_points` at most, if that is given.
+    """
+    return RunData(
+        name=name,
+        summary=read_summary(path),
+        settings=read_settings(path),
+        curves=read_curves(RunDirectory(path).metrics, most_points),
+        history=read_history(path),
+        ancestry=ancestry(path),
+        partial_records=read_partial_records(RunDirectory(path).metrics),
+    )

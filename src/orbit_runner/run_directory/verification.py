@@ -121,8 +121,6 @@ def _check_files(place: CheckpointLocation, same_config: SameConfig) -> Verdict 
         return None  # A run that is still training has just removed it.
     if record is None:
         return dataclasses.replace(verdict, recorded=False)
-    if record.step != place.step:
-        return dataclasses.replace(verdict, damage=f"its record is for step {record.step}")
     return dataclasses.replace(verdict, other_config=not same_config(record.config))
 
 
@@ -135,8 +133,6 @@ def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | Non
     from orbit_runner.checkpoint.finite_check import describe_non_finite
 
     try:
-        if not verdict.recorded and not _has_graph(place):
-            return verdict
         content = CheckpointContent(place.folder.prefix(place.step)).summary()
         record = place.folder.record(place.step)
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
@@ -155,16 +151,6 @@ def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | Non
         return checked
     pairs = [("weights", content.weights, record.weights), ("state", content.state, record.state)]
     return dataclasses.replace(checked, damage=_describe_differences(pairs))
-
-
-def _has_graph(place: CheckpointLocation) -> bool:
-    """Reads each tensor of a checkpoint; returns whether it has an object graph."""
-    import tensorflow as tf
-
-    reader = tf.train.load_checkpoint(str(place.folder.prefix(place.step)))
-    for key in reader.get_variable_to_shape_map():
-        reader.get_tensor(key)  # TensorFlow verifies its own checksums.
-    return bool(reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
 
 
 def _describe_differences(pairs: Sequence[tuple[str, str, str]]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.checkpoint.selection import AVERAGE, Choice
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import Workers
@@ -21,9 +21,9 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter, adapt
 from orbit_runner.train.build_state import build_state
-from orbit_runner.train.nonfinite.evaluation import describe_non_finite_evaluation
+from orbit_runner.train.divergence import warn_of_evaluation
 from orbit_runner.train.run_builder import RunBuilder
-from orbit_runner.utils.log import note, phase
+from orbit_runner.utils.log import phase
 from orbit_runner.utils.metrics import scalars
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class CheckpointEvaluation:
         phase(f"evaluating the weights of step {self.step}")
         with self.strategy.scope():
             logs = scalars(self.evaluator.evaluate(tf.constant(steps, tf.int32)))
-            for text in describe_non_finite_evaluation(self, logs):
-                note(text)
+            warn_of_evaluation(self.step, logs)
         return {name: value for name, value in logs.items() if name != _SPEED}
 
     def fingerprint(self) -> str:

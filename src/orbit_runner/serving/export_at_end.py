@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.selection import BEST, choose_checkpoint, choose_weights
+from orbit_runner.checkpoint.latest_checkpoint import BEST, choose_checkpoint, choose_weights
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.trainer import SAVED_MODEL

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.checkpoint.latest_checkpoint import AVERAGE, Choice
 from orbit_runner.checkpoint.restore import Restorer, content_problem
-from orbit_runner.checkpoint.selection import AVERAGE, Choice
 from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -29,8 +29,7 @@ from orbit_runner.serving.formats import saved_model
 from orbit_runner.serving.formats.base import NetworkFormat, network_formats
 from orbit_runner.serving.network import ExportedNetwork
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.build import build_task
+from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import phase
@@ -62,10 +61,8 @@ def single_process_runtime(runtime: RuntimeConfig, num_gpus: int = 0) -> Runtime
         distribution_strategy="off",
         num_gpus=num_gpus,
         num_virtual_devices=1,
-        num_cores_per_replica=1,
         train_input_partition_dims=None,
         eval_input_partition_dims=None,
-        cluster_source="none",
         worker_hosts=None,
         remote_cluster=None,
         tf_data_service=None,

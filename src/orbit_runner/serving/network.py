@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, argument_names, named_function
 
@@ -79,7 +78,9 @@ class Network:
     def nbytes(self) -> int:
         """The size of all variables in bytes."""
         variables = {
-            id(variable): variable for variable in self.model.variables if is_variable(variable)
+            id(variable): variable
+            for variable in self.model.variables
+            if isinstance(variable, tf.Variable)
         }.values()
         return sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
 
@@ -177,7 +178,7 @@ def track_values(root: tf.Module, model: tf_keras.Model) -> None:
         # Its interface of Keras 2 has neither tables nor the states of random generators.
         parts += tf.train.TrackableView(keras_3_model).descendants()
         parts += [variable.value for variable in keras_3_model.variables]
-    root.weights = [part for part in parts if is_variable(part)]
+    root.weights = [part for part in parts if isinstance(part, tf.Variable)]
     table = tf.saved_model.experimental.TrackableResource
     root.tables = [part for part in parts if isinstance(part, table)]
 

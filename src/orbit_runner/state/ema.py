@@ -15,12 +15,11 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.optimizers import Ema
-from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.distribute.sharded_variables import merge_shards, name_of, name_shards, shards_of
+from orbit_runner.distribute.process_group import is_asynchronous
 from orbit_runner.tf_internals import Trackable, require_slot_hook, track
+from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.state.learning_rates import Optimizer
 
 
@@ -38,14 +37,13 @@ class WeightAverage(tf.Module):
         self._config = config
         self._strategy = strategy
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
-        weights = [variable for variable in merge_shards(tracked) if variable.dtype.is_floating]
+        weights = [variable for variable in tracked if variable.dtype.is_floating]
         # In a function, because a checkpoint should find the weights only in the model.
         self._tracked_weights = lambda: weights
         self.averages = [
-            tf.Variable(_initial_value(weight), trainable=False, name=f"{name_of(weight)}/average")
+            tf.Variable(weight, trainable=False, name=f"{variable_name(weight)}/average")
             for weight in weights
         ]
-        name_shards(self)
 
     @property
     def _weights(self) -> list[tf.Variable]:
@@ -60,19 +58,12 @@ class WeightAverage(tf.Module):
         """Yields each weight with its average."""
         yield from zip(self._weights, self.averages, strict=True)
 
-    def _stored_pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
-        """Yields the pairs as they are stored: shard by shard if the variables are partitioned."""
-        for weight, average in self.pairs():
-            yield from zip(shards_of(weight), shards_of(average), strict=True)
-
     def reset(self, kept: Collection[tf.Variable] = ()) -> None:
         """Sets the averages, except those in `kept`, to the current weights."""
         kept_ids = {id(average) for average in kept}
         for weight, average in self.pairs():
-            if id(average) in kept_ids:
-                continue
-            for part, stored in zip(shards_of(weight), shards_of(average), strict=True):
-                stored.assign(part.read_value())
+            if id(average) not in kept_ids:
+                average.assign(weight.read_value())
 
     def update(self, step: tf.Tensor) -> None:
         """Moves the averages towards the weights.
@@ -82,7 +73,7 @@ class WeightAverage(tf.Module):
         """
         share = 1.0 - self._decay(tf.cast(step, tf.float32))
         is_async = is_asynchronous(self._strategy)
-        for weight, average in self._stored_pairs():
+        for weight, average in self.pairs():
             value = weight.read_value() if _is_per_replica(weight) else weight
             if is_async:
                 # Copied through the worker, because parameter servers cannot reach each other.
@@ -99,7 +90,7 @@ class WeightAverage(tf.Module):
 
     def apply(self) -> None:
         """Replaces the model's weights with their averages, for good."""
-        for weight, average in self._stored_pairs():
+        for weight, average in self.pairs():
             value = average.numpy()
             for part in _parts(weight):
                 part.assign(value)
@@ -107,7 +98,7 @@ class WeightAverage(tf.Module):
     @contextlib.contextmanager
     def applied_scope(self) -> Iterator[None]:
         """Replaces the model's weights with their averages inside a `with` block."""
-        stored = list(self._stored_pairs())
+        stored = list(self.pairs())
         kept = [[part.numpy() for part in _parts(weight)] for weight, _ in stored]
         self.apply()
         try:
@@ -144,10 +135,6 @@ def _is_per_replica(variable: tf.Variable) -> bool:
     return variable.synchronization == tf.VariableSynchronization.ON_READ
 
 
-def _initial_value(weight: tf.Variable) -> tf.Tensor:
-    return tf.convert_to_tensor(weight) if len(shards_of(weight)) > 1 else weight
-
-
 def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
     """Returns the variable of each replica, so that each is restored to exactly the same bits."""
     return tuple(getattr(variable, "values", (variable,)))
@@ -155,8 +142,8 @@ def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
 
 INNER_OPTIMIZER = "ema_base_optimizer"
 _SLOT = "average"
-# Items that Model Garden's runner does not save.
-OWN_ITEMS = ("recoveries", "early_stopping", "best")
+# The item that Model Garden's runner does not save.
+RECOVERIES = "recoveries"
 
 
 class AveragingOptimizer(Trackable):
@@ -176,13 +163,17 @@ class AveragingOptimizer(Trackable):
         """Returns the names of the slots."""
         return [_SLOT]
 
-    def get_slot(self, variable: Variable, name: str) -> Variable | None:
+    def get_slot(self, variable: tf.Variable, name: str) -> tf.Variable | None:
         """Returns the average of a weight, or None if it has no average."""
         return self._averages.get(id(variable)) if name == _SLOT else None
 
     def _create_or_restore_slot_variable(
-        self, slot_variable_position: object, slot_name: str, variable: Variable, **kwargs: object
-    ) -> Variable | None:
+        self,
+        slot_variable_position: object,
+        slot_name: str,
+        variable: tf.Variable,
+        **kwargs: object,
+    ) -> tf.Variable | None:
         # TensorFlow calls this to restore a slot. Some releases restore the slot through the given
         # position, others restore the returned variable.
         del slot_variable_position, kwargs

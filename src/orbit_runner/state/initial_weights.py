@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, TypeAlias
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import RunnerError, SettingError, first_line, format_list
 from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights, unused_note
 from orbit_runner.tf_internals import restore_id
 from orbit_runner.utils.log import note
+from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
     from official.core import base_task
 
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.tasks.multitask import JointTask
 
     # A task of Model Garden's class, or several that are trained together.
@@ -59,9 +58,9 @@ def initialize(
                 "training starts from scratch"
             )
             return None
-    variables = merge_shards(model.variables)
+    variables = model.variables
     unloaded_names = [
-        name_of(variable) for variable in variables if id(variable) not in loaded.variables
+        variable_name(variable) for variable in variables if id(variable) not in loaded.variables
     ]
     if len(unloaded_names) == len(variables):
         raise SettingError(
@@ -87,7 +86,7 @@ def _run_task_initialize(
     task: AnyTask, model: tf_keras.Model, path: str, *, is_empty: bool
 ) -> LoadedWeights:
     """Calls the task's own `initialize`, and determines which variables it assigned."""
-    variables = merge_shards(model.variables)
+    variables = model.variables
     before = [_version_of(variable) for variable in variables]
     try:
         task.initialize(model)
@@ -96,7 +95,7 @@ def _run_task_initialize(
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
         if is_empty:
             _require_checkpoint(path)
-        unloaded_names = [name_of(variable) for variable in _find_unloaded(variables, before)]
+        unloaded_names = [variable_name(variable) for variable in _find_unloaded(variables, before)]
         raise SettingError(
             _SETTING,
             _describe_misfit(path, error, unloaded_names, len(variables)),
@@ -128,14 +127,16 @@ def _require_checkpoint(path: str) -> None:
         )
 
 
-def _version_of(variable: Variable) -> tuple[int, int]:
+def _version_of(variable: tf.Variable) -> tuple[int, int]:
     """Returns a value that changes when a variable is restored or assigned."""
     # The number also changes if the new value equals the initial value, such as zero.
     value = zlib.crc32(variable.numpy().tobytes())
     return restore_id(variable), value
 
 
-def _find_unloaded(variables: list[Variable], before: list[tuple[int, int]]) -> list[Variable]:
+def _find_unloaded(
+    variables: list[tf.Variable], before: list[tuple[int, int]]
+) -> list[tf.Variable]:
     pairs = zip(variables, before, strict=True)
     return [variable for variable, mark in pairs if _version_of(variable) == mark]
 

@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
     import tf_keras
 
-    from orbit_runner.distribute.sharded_variables import Variable
-
     # An optimizer of Keras, of either kind.
     Optimizer: TypeAlias = tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer
     # Pairs of a gradient, which may be sparse or None, and its variable.
-    GradsAndVars: TypeAlias = Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, Variable]]
+    GradsAndVars: TypeAlias = Iterable[tuple[tf.Tensor | tf.IndexedSlices | None, tf.Variable]]
 
     class AppliesGradients(Protocol):
         """An optimizer, or an object that passes gradients on to one."""
@@ -55,7 +53,23 @@ def _rate(optimizer: Optimizer) -> tf.Tensor:
     return tf.convert_to_tensor(rate(optimizer.iterations) if callable(rate) else rate)
 
 
-class LayerRateOptimizer:
+class OptimizerProxy:
+    """Behaves like an optimizer. Subclasses change how it applies gradients."""
+
+    def __init__(self, optimizer: AppliesGradients) -> None:
+        self._optimizer = optimizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
+        cls: type = self._optimizer.__class__  # Not `type()`: it may itself be a proxy.
+        return cls
+
+
+class LayerRateOptimizer(OptimizerProxy):
     """Behaves like an optimizer, and scales its updates of some variables.
 
     Each update of a variable, including weight decay, is proportional to the learning rate. The
@@ -65,7 +79,7 @@ class LayerRateOptimizer:
     """
 
     def __init__(self, optimizer: AppliesGradients, factors: Mapping[int, float]) -> None:
-        self._optimizer = optimizer
+        super().__init__(optimizer)
         self._factors = factors
 
     def apply_gradients(
@@ -84,7 +98,7 @@ class LayerRateOptimizer:
             self._scale(scaled, before)
         return result
 
-    def _scale(self, variables: list[Variable], before: list[tf.Tensor]) -> None:
+    def _scale(self, variables: list[tf.Variable], before: list[tf.Tensor]) -> None:
         def update(
             strategy: tf.distribute.Strategy,
             before: Sequence[tf.Tensor | tf.distribute.DistributedValues],
@@ -98,15 +112,6 @@ class LayerRateOptimizer:
             update(tf.distribute.get_strategy(), before)
         else:
             tf.distribute.get_replica_context().merge_call(update, args=(before,))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._optimizer, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        cls: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
-        return cls
 
 
 def _move(variable: tf.Variable, before: tf.Tensor, factor: float) -> tf.Operation:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.state.ema import OWN_ITEMS, AveragingOptimizer, WeightAverage
+from orbit_runner.state.ema import RECOVERIES, AveragingOptimizer, WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tf_internals import optimizer_settings
@@ -27,9 +27,6 @@ class TrainState:
     ema: WeightAverage | None  # None if the weights are not averaged.
     global_step: tf.Variable  # int64 scalar.
     recoveries: tf.Variable  # int64 scalar: the number of rollbacks after the run diverged.
-    # float64 [3]: best value, evaluations since then, step of the last evaluation.
-    early_stopping: tf.Variable
-    best: tf.Variable  # float64 [2]: the best result and its step; NaN if there is no result yet.
     replica_state: ReplicaState
     # Names of the variables that were not finite when the model was built, such as masks of -inf.
     non_finite: tuple[str, ...] = ()
@@ -54,7 +51,7 @@ class TrainState:
             "global_step": self.global_step,
             "model": self.model,
             "optimizer": optimizer,
-            **{name: getattr(self, name) for name in OWN_ITEMS},
+            RECOVERIES: self.recoveries,
             **getattr(self.model, "checkpoint_items", {}),
         }
         if is_apart and not ema_in_optimizer:

@@ -17,8 +17,7 @@ from orbit_runner.distribute.devices import select_devices
 from orbit_runner.errors import RunnerError
 from orbit_runner.serving.loader import single_process_runtime
 from orbit_runner.step.results import TensorSummary
-from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.build import build_task
+from orbit_runner.tasks.adapter import adapt, build_task
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.log import phase

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bdb
 import contextlib
 import dataclasses
 import logging
-import pdb
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,12 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
-from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.errors import RunnerError, first_line, unknown_name_message
+from orbit_runner.distribute.process_group import is_asynchronous
+from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.step.batches import replayed_step
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.instruments import Instruments, LossCall, rows_of
-from orbit_runner.step.layers import replaced_methods_scope
 from orbit_runner.step.results import (
     COMPUTED_IN_STEP,
     COMPUTED_PER_ROW,
@@ -31,21 +28,18 @@ from orbit_runner.step.results import (
     VariableStep,
     sort_worst_first,
 )
-from orbit_runner.tasks.layer_names import layers_by_name, variable_names
+from orbit_runner.tasks.layer_names import variable_names
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
-    from official.core import base_task
-
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.train.run import Run
     from orbit_runner.utils.types import Tensors
 
 _OP = re.compile(r"__wrapped__(\w+?)_device_|node: (\w+)")
 
 
-def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
+def examine_step(run: Run) -> Examination:
     """Runs the next step of a run eagerly, and returns what is found in it.
 
     All variables of the run keep their values, and its input pipeline its position, so that it can
@@ -55,16 +49,14 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
 
     Args:
         run: A run that trains. The examined step is the one after `run.step`.
-        layers: The layers whose outputs and gradients are returned as arrays, by their paths.
 
     Returns:
         What is found. An error of the step, such as an index that is out of range, is part of it.
 
     Raises:
-        RunnerError: The run cannot be examined, has no layer of such a name, or has no more
-            batches.
+        RunnerError: The run cannot be examined, or has no more batches.
     """
-    check_examinable(run, layers)
+    check_examinable(run)
     assert run.trainer is not None
     step = run.step + 1
     phase(f"examining step {step}")
@@ -77,7 +69,6 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
         starts=[sum(sizes[:index]) for index in range(len(sizes))],
         batch=tf.nest.flatten(parts, expand_composites=True),
         pieces=run.config.trainer.gradient_accumulation_steps,
-        kept_layers=layers,
     )
     with run.strategy.scope(), kept_state_scope(run) as kept, eager_functions_scope():
         error = _take_step(run, batch, instruments)
@@ -99,39 +90,34 @@ def examine_step(run: Run, *, layers: Sequence[str] = ()) -> Examination:
         losses=losses,
         variables=variables,
         first_bad=_find_first_bad(instruments, variables, error, examples, len(parts)),
-        layers=instruments.layers.summaries(),
         error="" if error is None else error_text(error),
-        arrays={**instruments.layers.arrays(), **_gradient_arrays(run, layers, gradients)},
     )
 
 
-def check_examinable(run: Run, layers: Sequence[str] = ()) -> None:
-    """Raises `RunnerError` if a run cannot be examined, or if its model lacks one of the layers."""
-    reason = ""
-    if run.trainer is None:
-        reason = "it does not train"
-    elif run.adapter.subtasks:
-        reason = "several tasks are trained together"
-    elif is_asynchronous(run.strategy):
-        reason = "asynchronous workers have no common step"
-    elif run.config.runtime.traits.uses_tpu:
-        reason = "ops on a TPU cannot be observed one by one"
-    elif run.config.runtime.logical_replicas:
-        reason = "runtime.logical_replicas is set, so a device computes its batch in parts"
-    elif run.workers.count > 1:
-        reason = "several processes train together"
+def check_examinable(run: Run) -> None:
+    """Raises `RunnerError` if the steps of a run cannot be examined."""
+    reason = examination_obstacle(run)
     if reason:
         raise RunnerError(
             f"the steps of this run cannot be examined: {reason}", code="not-repeatable"
         )
-    known = layers_by_name(run.model)
-    for name in layers:
-        if name not in known:
-            raise RunnerError(
-                unknown_name_message("layer", name, [*known]),
-                path="--layer",
-                code="unknown-name",
-            )
+
+
+def examination_obstacle(run: Run) -> str:
+    """Returns why the steps of a run cannot be examined; "" if they can."""
+    if run.trainer is None:
+        return "it does not train"
+    if run.adapter.subtasks:
+        return "several tasks are trained together"
+    if is_asynchronous(run.strategy):
+        return "asynchronous workers have no common step"
+    if run.config.runtime.traits.uses_tpu:
+        return "ops on a TPU cannot be observed one by one"
+    if run.config.runtime.logical_replicas:
+        return "runtime.logical_replicas is set, so a device computes its batch in parts"
+    if run.workers.count > 1:
+        return "several processes train together"
+    return ""
 
 
 @contextlib.contextmanager
@@ -176,7 +162,7 @@ def _sum_gradients(instruments: Instruments) -> dict[int, np.ndarray]:
 
 
 def _describe_variable(
-    variable: Variable, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
+    variable: tf.Variable, name: str, kept: KeptState, gradients: Mapping[int, np.ndarray]
 ) -> VariableStep:
     before, after = kept.value(variable), np.asarray(variable.numpy())
     gradient = gradients.get(id(variable))
@@ -264,20 +250,6 @@ def _describe_examples(
     return {about["row"]: {k: v for k, v in about.items() if k != "row"} for about in described}
 
 
-def _gradient_arrays(
-    run: Run, layers: Sequence[str], gradients: Mapping[int, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Returns the gradients of the weights of some layers, by layer and variable."""
-    known = layers_by_name(run.model)
-    names = variable_names(run.model)
-    return {
-        f"{names[id(variable)]}/gradient": gradients[id(variable)]
-        for layer in layers
-        for variable in known[layer].trainable_variables
-        if id(variable) in gradients
-    }
-
-
 class KeptState:
     """Copies of all variables of a run that trains: of its state, its trainer and its task."""
 
@@ -300,7 +272,7 @@ class KeptState:
             for key, variable in variables.items()
         }
 
-    def value(self, variable: Variable) -> np.ndarray:
+    def value(self, variable: tf.Variable) -> np.ndarray:
         """Returns the value that a variable had, on the first replica."""
         return self._copies[id(variable)][0][1]
 
@@ -310,7 +282,7 @@ class KeptState:
             for part, value in parts:
                 part.assign(value)
 
-    def _parts(self, variable: Variable) -> list[Variable]:
+    def _parts(self, variable: tf.Variable) -> list[tf.Variable]:
         return list(self._strategy.experimental_local_results(variable))
 
 
@@ -401,50 +373,6 @@ def _slice_row(nested: Any, row: int, rows: int) -> Any:
         return value[row : row + 1] if has_rows else value
 
     return tf.nest.map_structure(slice_row, nested)
-
-
-def debug_step(run: Run) -> None:
-    """Runs the next step of a run eagerly, and stops at the first line of `task.train_step`.
-
-    Each replica stops there. An error of the step ends it; the debugger then shows where it was
-    raised.
-
-    Args:
-        run: A run that trains.
-
-    Raises:
-        RunnerError: The run cannot be examined, or has no more batches.
-    """
-    check_examinable(run)
-    assert run.trainer is not None
-    batch = run.trainer.next_batch()
-    with (
-        run.strategy.scope(),
-        kept_state_scope(run),
-        eager_functions_scope(),
-        replaced_methods_scope([run.task], "train_step", _wrap_in_debugger),
-        contextlib.suppress(bdb.BdbQuit),
-    ):
-        run.trainer.train_step(iter([batch]))
-
-
-def _wrap_in_debugger(task: base_task.Task) -> Callable[..., object]:
-    original = task.train_step
-
-    @tf.autograph.experimental.do_not_convert
-    def train_step(*args: object, **kwargs: object) -> object:
-        debugger = pdb.Pdb()
-        try:
-            return debugger.runcall(original, *args, **kwargs)
-        except bdb.BdbQuit:
-            raise
-        except Exception as error:
-            print(f"{type(error).__name__}: {error}")
-            debugger.reset()
-            debugger.interaction(None, error.__traceback__)
-            raise bdb.BdbQuit from error
-
-    return train_step
 
 
 class StepExamined(Exception):

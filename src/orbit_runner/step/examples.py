@@ -21,11 +21,7 @@ from orbit_runner.run_directory.data_record import (
     data_changes,
     difference_from_record,
 )
-from orbit_runner.run_directory.metric_records import (
-    read_recoveries,
-    read_skipped_steps,
-    recoveries_of,
-)
+from orbit_runner.run_directory.metric_records import read_recoveries, recoveries_of
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.storage.staging import localize
@@ -57,7 +53,6 @@ class StepExamples:
         recoveries: How often the run had returned to a checkpoint before.
         chosen: What is known about each chosen row, by name.
         count: The number of rows that could be chosen: all, or those of a worker.
-        skipped: Whether the step changes no weight.
     """
 
     step: int
@@ -66,7 +61,6 @@ class StepExamples:
     recoveries: int
     chosen: list[JsonObject]
     count: int
-    skipped: bool = False
 
 
 class TrainingOrder:
@@ -80,9 +74,6 @@ class TrainingOrder:
         self.run = run
         self.placement = _placement(config, run)
         self.parts = read_recoveries(RunDirectory(run).metrics) if run else [(1, 0)]
-        skipped = read_skipped_steps(RunDirectory(run).metrics) if run else ()
-        # The steps that change no weight.
-        self.skipped = frozenset((*config.trainer.skip_steps, *skipped))
         # The step that the run has reached; 0 if there is none.
         self.reached_step = read_summary(run).step if run else 0
         self._examples = functools.lru_cache(maxsize=2)(self._load)
@@ -162,7 +153,6 @@ class TrainingOrder:
             recoveries=recoveries,
             chosen=described,
             count=len(mine),
-            skipped=step in self.skipped,
         )
 
     def rows(self, count: int, worker: int | None = None) -> np.ndarray:
@@ -220,8 +210,6 @@ class TrainingOrder:
         columns = (part.steps, part.epochs, part.places, part.rows)
         for step, epoch, place, row in zip(*(c.tolist() for c in columns), strict=True):
             occurrence = {"step": step + 1, "epoch": epoch + 1, "position": place, "row": row}
-            if step + 1 in self.skipped:
-                occurrence["skipped"] = True
             if self.placement.replicas > 1:
                 workers, replicas = self._owners(len(order.rows(step).examples))
                 occurrence |= self._owner(workers[row], replicas[row])

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
 from orbit_runner.step.layers import replaced_methods_scope
-from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE, LayerOutput
+from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.layer_names import layers_by_name
 from orbit_runner.tf_internals import (
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import tf_keras
     from official.core import base_task
 
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.state.learning_rates import GradsAndVars, Optimizer
     from orbit_runner.utils.types import Tensors
 
@@ -86,8 +85,7 @@ class Instruments:
     """Observes the ops of a step on all replicas.
 
     `starts` are the first rows of the replicas in the global batch, and `batch` its tensors.
-    `pieces` is the number of parts into which gradient accumulation splits a batch. The outputs of
-    `kept_layers` are kept as arrays.
+    `pieces` is the number of parts into which gradient accumulation splits a batch.
     """
 
     def __init__(
@@ -98,7 +96,6 @@ class Instruments:
         starts: Sequence[int],
         batch: Sequence[tf.Tensor],
         pieces: int,
-        kept_layers: Sequence[str],
     ) -> None:
         self._task = task
         self._model = model
@@ -114,10 +111,9 @@ class Instruments:
         self._thread = _ThreadState()
         self._bad: dict[int, BadOutput] = {}
         self._stored: list[BadOutput] = []  # values that an op without outputs stored
-        self.layers = LayerOutputs(kept_layers)
         self.losses: list[tf.Tensor] = []  # of each replica, or of each piece
         # (gradient, variable) of each replica
-        self.gradients: list[tuple[tf.Tensor | tf.IndexedSlices, Variable]] = []
+        self.gradients: list[tuple[tf.Tensor | tf.IndexedSlices, tf.Variable]] = []
         self.loss_calls: list[LossCall] = []  # of `example_losses`
         self.batch_loss_calls: list[LossCall] = []  # of `build_losses`
         self.failure: Failure | None = None
@@ -297,9 +293,7 @@ class Instruments:
                 thread.calls += layer is self._model
                 thread.rows = rows_of((args, kwargs))
             with self._place_scope(name, FORWARD):
-                outputs = original(*args, **kwargs)
-            self.layers.add(name, outputs)
-            return outputs
+                return original(*args, **kwargs)
 
         return call
 
@@ -405,62 +399,3 @@ def _replica() -> int:
 
 def _is_float(value: tf.Tensor) -> bool:
     return hasattr(value, "numpy") and (value.dtype.is_floating or value.dtype.is_complex)
-
-
-class LayerOutputs:
-    """Collects the outputs of layers over all replicas; keeps the arrays of `kept_layers`."""
-
-    def __init__(self, kept_layers: Sequence[str]) -> None:
-        self._kept_arrays = {name: list[np.ndarray]() for name in kept_layers}
-        self._parts: dict[str, list[_Part]] = {}
-
-    def add(self, layer: str, outputs: Tensors) -> None:
-        """Adds the result of a call of a layer; of several tensors, only the first one counts."""
-        tensors = (tensor for tensor in tf.nest.flatten(outputs) if hasattr(tensor, "numpy"))
-        output = next((tensor for tensor in tensors if tensor.dtype.is_floating), None)
-        if output is None:
-            return
-        value = output.numpy()
-        self._parts.setdefault(layer, []).append(_Part(value))
-        if layer in self._kept_arrays:
-            self._kept_arrays[layer].append(value)
-
-    def summaries(self) -> list[LayerOutput]:
-        """Returns the outputs of all layers that were called."""
-        return [_merge_parts(layer, parts) for layer, parts in self._parts.items()]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the outputs of the layers to keep; those of several calls are concatenated."""
-        arrays = {}
-        for layer, values in self._kept_arrays.items():
-            if values:
-                alike = values[0].ndim and len({value.shape[1:] for value in values}) == 1
-                arrays[f"{layer}/output"] = np.concatenate(values) if alike else values[0]
-        return arrays
-
-
-class _Part:
-    """The range of an output. Half precision is read as float32."""
-
-    def __init__(self, value: np.ndarray) -> None:
-        wide = value if value.dtype in (np.float32, np.float64) else value.astype(np.float32)
-        finite = np.isfinite(wide)
-        good = wide[finite] if not finite.all() else wide
-        self.shape = value.shape
-        self.size = int(good.size)
-        self.non_finite = int(wide.size - good.size)
-        self.sum = float(good.sum(dtype=np.float64)) if good.size else 0.0
-        self.min = float(good.min()) if good.size else None
-        self.max = float(good.max()) if good.size else None
-
-
-def _merge_parts(layer: str, parts: Sequence[_Part]) -> LayerOutput:
-    size = sum(part.size for part in parts)
-    return LayerOutput(
-        layer=layer,
-        shape=parts[0].shape,
-        mean=sum(part.sum for part in parts) / size if size else None,
-        min=min((part.min for part in parts if part.min is not None), default=None),
-        max=max((part.max for part in parts if part.max is not None), default=None),
-        non_finite=sum(part.non_finite for part in parts),
-    )

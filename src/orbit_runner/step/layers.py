@@ -25,7 +25,6 @@ from orbit_runner.utils.flops import op_flops
 if TYPE_CHECKING:
     import tf_keras
 
-    from orbit_runner.distribute.sharded_variables import Variable
     from orbit_runner.utils.types import Tensors
 
 
@@ -157,7 +156,7 @@ class _Part:
     def layers(self) -> list[tf_keras.layers.Layer]:
         return [self.layer] if self.is_shallow else _unique_layers(all_layers(self.layer))
 
-    def weights(self) -> list[Variable]:
+    def weights(self) -> list[tf.Variable]:
         if not self.is_shallow:
             return layer_weights(self.layer)
         inner = {
@@ -219,5 +218,5 @@ def _leading_size(tensors: Sequence[Tensors]) -> int | None:
     return sizes[0] if sizes else None
 
 
-def _size(variable: Variable) -> int:
+def _size(variable: tf.Variable) -> int:
     return math.prod(variable.shape.as_list())

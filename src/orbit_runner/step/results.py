@@ -10,8 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from orbit_runner.utils.files import to_jsonable
 
 if TYPE_CHECKING:
@@ -99,18 +97,6 @@ class FirstBadValue:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayerOutput:
-    """The output of a layer, over all calls in the step; None if it has no finite value."""
-
-    layer: str
-    shape: tuple[int, ...]  # of the first call
-    mean: float | None
-    min: float | None
-    max: float | None
-    non_finite: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Examination:
     """What was found in a step.
 
@@ -123,9 +109,7 @@ class Examination:
         variables: The trainable variables.
         first_bad: The first value that is not finite, or the op that failed; None if the loss, the
             gradients and the updated weights are finite.
-        layers: The outputs of the layers in the order of their first calls.
         error: The error that ended the step; "" if it did not fail.
-        arrays: Outputs and gradients of the layers whose arrays were requested.
     """
 
     step: int
@@ -135,9 +119,7 @@ class Examination:
     losses: str
     variables: Sequence[VariableStep]
     first_bad: FirstBadValue | None
-    layers: Sequence[LayerOutput]
     error: str = ""
-    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
     def is_finite(self) -> bool:
@@ -157,7 +139,7 @@ class Examination:
         )
 
     def as_dict(self) -> JsonObject:
-        """Returns the values for JSON, with null for NaN and infinities, without the arrays."""
+        """Returns the values for JSON, with null for NaN and infinities."""
         bad = None if self.first_bad is None else dataclasses.asdict(self.first_bad)
         values: JsonObject = to_jsonable(
             {
@@ -171,7 +153,6 @@ class Examination:
                 "losses": self.losses,
                 "examples": [example.as_dict() for example in self.examples],
                 "variables": [dataclasses.asdict(variable) for variable in self.variables],
-                "layers": [dataclasses.asdict(output) for output in self.layers],
             }
         )
         return values

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.compare.step_records import PLACES, StepRecord, StepTensor, digest_of
-from orbit_runner.distribute.sharded_variables import is_variable, name_of
+from orbit_runner.compare.step_records import PLACES, StepRecord, StepTensor
 from orbit_runner.errors import RunnerError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
@@ -19,6 +18,7 @@ from orbit_runner.step.layers import LayerCalls
 from orbit_runner.train.run import Run
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
+from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
     import tf_keras
@@ -47,8 +47,7 @@ def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
     after = [StepTensor("update", tensor.name, tensor.value) for tensor in weight_values(run.state)]
     # A task computes its gradients before it returns the loss.
     tensors = sorted([*before, *inside, *after], key=lambda tensor: PLACES.index(tensor.place))
-    digests = [digest_of(tensor.value) for tensor in tensors]
-    return StepRecord(step=step, tensors=tensors, digests=digests, examples=examples)
+    return StepRecord(step=step, tensors=tensors, examples=examples)
 
 
 def weight_values(state: TrainState) -> Iterator[StepTensor]:
@@ -56,12 +55,12 @@ def weight_values(state: TrainState) -> Iterator[StepTensor]:
     variables = [
         variable
         for variable in tf.train.TrackableView(state.model).descendants()
-        if is_variable(variable)
+        if isinstance(variable, tf.Variable)
     ]
     # Those of layers in the order of the layers, then others, such as counters.
     order = {id(variable): index for index, variable in enumerate(state.model.weights)}
     for variable in sorted(variables, key=lambda variable: order.get(id(variable), len(order))):
-        yield StepTensor("weights", name_of(variable), np.asarray(variable.numpy()))
+        yield StepTensor("weights", variable_name(variable), np.asarray(variable.numpy()))
 
 
 def slot_values(state: TrainState) -> Iterator[StepTensor]:
@@ -69,8 +68,8 @@ def slot_values(state: TrainState) -> Iterator[StepTensor]:
     variables = getattr(state.optimizer, "variables", ())
     settings = {id(variable) for variable in state.hyperparameters()}
     for variable in variables() if callable(variables) else variables:
-        if is_variable(variable) and id(variable) not in settings:
-            yield StepTensor("slots", name_of(variable), np.asarray(variable.numpy()))
+        if isinstance(variable, tf.Variable) and id(variable) not in settings:
+            yield StepTensor("slots", variable_name(variable), np.asarray(variable.numpy()))
 
 
 def _run_step(run: Run, trainer: Trainer) -> list[StepTensor]:
@@ -185,7 +184,7 @@ def _gradients_scope(optimizer: Optimizer, recorder: _Recorder) -> Iterator[None
         pairs = list(grads_and_vars)
         for gradient, variable in pairs:
             if gradient is not None:
-                recorder.add("gradient", name_of(variable), gradient)
+                recorder.add("gradient", variable_name(variable), gradient)
         return apply(pairs, *args, **kwargs)
 
     # Not by assignment, because the optimizer tracks what is assigned to it.

@@ -26,8 +26,6 @@ from orbit_runner.storage.paths import (
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
-# The URL that each local directory is a copy of.
-_origins: dict[Path, str] = {}
 
 
 def localize(config: Any, *, data: bool = True) -> Any:
@@ -220,17 +218,7 @@ def copy_objects(store: ObjectStore, objects: Mapping[str, ObjectInfo], target: 
             store.download(paths)
         for name, path in paths.items():
             os.utime(path, ns=(objects[name].time, objects[name].time))
-    _origins[target] = store.url
     return target
-
-
-def origin_of(directory: Path) -> str | None:
-    """Returns the URL that a local directory is a copy of, or None for any other directory."""
-    for above in (directory, *directory.parents):
-        if above in _origins:
-            below = directory.relative_to(above).as_posix()
-            return _origins[above] if below == "." else f"{_origins[above]}/{below}"
-    return None
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""A sweep: its file, the changes since it began, and the check against the experiment."""
+"""A sweep: its file, how it was extended, and the check against the experiment."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -15,18 +15,15 @@ from orbit_runner.sweep.sweep_file import SweepFile
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep file, the experiment behind it, and the changes in `changes.jsonl`.
+    """A sweep file, the experiment behind it, and how the sweep was extended.
 
     Attributes:
         file: The sweep file.
         name: The name of the experiment.
         seeds: `runtime.seed` of each run of a trial.
         first_seeds: The number of seeds with which the sweep began.
-        train_steps: The step at which a trial ends, then those that `--more_steps` added; (0,) if
-            it follows from `trainer.train_epochs`.
+        train_steps: The step at which a trial ends; 0 if it follows from `trainer.train_epochs`.
         budgets: The number of trials, then the larger numbers of later extensions.
-        excluded: The trials that `--exclude` leaves out of the results.
-        forced: The trials that `--force` trains beyond every rung.
         machine_settings: Settings of the machine that the sweep sets for each trial.
     """
 
@@ -34,21 +31,14 @@ class Sweep:
     name: str
     seeds: tuple[int, ...]
     first_seeds: int
-    train_steps: tuple[int, ...]
+    train_steps: int
     budgets: tuple[int, ...]
-    excluded: frozenset[int] = frozenset()
-    forced: frozenset[int] = frozenset()
-    machine_settings: tuple[tuple[str, int], ...] = ()
+    machine_settings: Mapping[str, int]
 
     @property
     def trials(self) -> int:
         """The number of trials."""
         return self.budgets[-1]
-
-    @property
-    def last_step(self) -> int:
-        """The step at which a trial ends."""
-        return self.train_steps[-1]
 
     @property
     def rungs(self) -> tuple[int, ...]:
@@ -83,11 +73,6 @@ class Sweep:
         if self.first_seeds == 1:
             return f"trials/{self.run_name(number, seed)}"
         return f"trials/{number:04d}/seed-{seed}"
-
-
-def has_prefix(values: Sequence[int], first: Sequence[int]) -> bool:
-    """Returns whether a sequence begins with another sequence."""
-    return [*values[: len(first)]] == [*first]
 
 
 # To plan a larger sweep would take minutes.
@@ -136,9 +121,9 @@ def new_sweep(file: SweepFile, base: ResolvedConfig) -> Sweep:
         name=base.config.name,
         seeds=seeds,
         first_seeds=len(seeds),
-        train_steps=(base.config.trainer.train_steps,),
+        train_steps=base.config.trainer.train_steps,
         budgets=(file.search.trials,),
-        machine_settings=tuple((path, 1) for path in _THREADS if path not in base.origins),
+        machine_settings={path: 1 for path in _THREADS if path not in base.origins},
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -15,14 +14,11 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences, inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
-from orbit_runner.sweep.definition import Sweep, has_prefix
+from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
 from orbit_runner.sweep.sharing import Claim, Claims
 from orbit_runner.sweep.sweep_file import SweepFile
 from orbit_runner.utils.files import read_file, write_atomically, write_if_changed
-
-if TYPE_CHECKING:
-    from orbit_runner.utils.types import JsonObject
 
 # Keys that may change after a sweep began.
 _MAY_CHANGE = ("description", "seeds", "search.trials")
@@ -37,18 +33,13 @@ class SweepDirectory:
 
     @property
     def file(self) -> Path:
-        """The sweep file that created the directory."""
+        """The sweep file that created the directory, and how the sweep was extended."""
         return self.path / "sweep.yaml"
 
     @property
     def base(self) -> Path:
         """The resolved config of the experiment, without the settings that vary."""
         return self.path / "base.yaml"
-
-    @property
-    def changes(self) -> Path:
-        """The changes of the sweep since it began, one per line."""
-        return self.path / "changes.jsonl"
 
     @property
     def results(self) -> Path:
@@ -80,20 +71,14 @@ class SweepDirectory:
 
 def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
     """Raises RunnerError with the differences if the directory belongs to another sweep."""
-    try:
-        made_with = yaml.safe_load(read_file(directory.file).decode())["sweep"]
-    except FileNotFoundError:
+    if not directory.file.exists():
         _check_new(directory)
         return
-    # The others than OSError and YAMLError are for values such as `!!int ""`, and no mapping.
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, yaml.YAMLError) as error:
-        reason = first_line(error)
-        if isinstance(error, (TypeError, LookupError, AttributeError)):
-            reason = "it has no section `sweep`"
-        raise RunnerError(
-            f"{directory.file} cannot be read: {reason}", code="unreadable-file"
-        ) from None
-    before, now = dict(_flatten(made_with)), dict(_flatten(_identity(file)))
+    try:
+        before = dict(_flatten(_read(directory)["sweep"]))
+    except (TypeError, LookupError, AttributeError) as error:
+        raise _unreadable(directory.file, error) from None
+    now = dict(_flatten(file.values))
     lines = [
         f"{path}: {_format_entry(before, path)} → {_format_entry(now, path)}"
         for path in {**before, **now}
@@ -109,46 +94,37 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
         )
 
 
-def write_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig) -> None:
-    """Writes the files that identify the sweep, unless they exist. The lock must be held."""
-    if directory.file.exists():
-        return
+def write_file(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfig) -> None:
+    """Writes the files that identify a new sweep. The lock must be held."""
     write_atomically(directory.base, to_yaml(base.config))
-    text = yaml.safe_dump({"sweep": _identity(file)}, sort_keys=False, allow_unicode=True)
-    write_atomically(directory.file, f"# Made from {file.label} by `runner sweep`.\n{text}")
+    _write(directory, sweep)
 
 
-def _identity(file: SweepFile) -> dict[str, object]:
-    """Returns the content of the file, with defaults, as plain values."""
-    search = file.search
-    halving = search.halving
-    return {
-        "experiment": file.experiment,
-        "config_file": [*file.config_files],
-        "overrides": dict(file.overrides),
-        "space": [
-            {"setting": path, **_distribution(distribution)}
-            for path, distribution in file.values["space"].items()
-        ],
-        "objective": {
-            "metric": file.metric,
-            "mode": file.mode,
-            **({"value": file.value} if file.value != "last" else {}),
-        },
-        "search": {
-            "type": search.type,
-            "trials": search.trials,
-            "seed": search.seed,
-            **({"batch": search.batch} if search.learns else {}),
-            **({"halving": {"rungs": [*halving.rungs], "keep": halving.keep}} if halving else {}),
-        },
-        "seeds": file.seeds if isinstance(file.seeds, int) else [*file.seeds],
-        "description": file.description,
+def _write(directory: SweepDirectory, sweep: Sweep) -> None:
+    content = {
+        "sweep": sweep.file.values,
+        "budgets": [*sweep.budgets],
+        "seeds": [*sweep.seeds],
+        "first_seeds": sweep.first_seeds,
     }
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    write_atomically(directory.file, f"# Made from {sweep.file.label} by `runner sweep`.\n{text}")
 
 
-def _distribution(distribution: object) -> dict[str, object]:
-    return dict(distribution) if isinstance(distribution, Mapping) else {"choice": distribution}
+def _read(directory: SweepDirectory) -> Any:
+    """Returns the content of `sweep.yaml`."""
+    try:
+        return yaml.safe_load(read_file(directory.file).decode())
+    # The others than OSError and YAMLError are for values such as `!!int ""`.
+    except (OSError, ValueError, LookupError, AttributeError, yaml.YAMLError) as error:
+        raise _unreadable(directory.file, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> RunnerError:
+    reason = first_line(error)
+    if isinstance(error, (TypeError, LookupError, AttributeError)):
+        reason = "`runner sweep` did not write it"
+    return RunnerError(f"{path} cannot be read: {reason}", code="unreadable-file")
 
 
 def _check_new(directory: SweepDirectory) -> None:
@@ -197,87 +173,36 @@ def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterat
 
 
 def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, object]]:
-    """Yields (dotted path, value); the settings of the space by their paths."""
+    """Yields (dotted path, value)."""
     for name, value in values.items():
         path = f"{above}{name}"
-        if path == "space":
-            yield from ((f"space.{entry['setting']}", entry) for entry in value)
-        elif isinstance(value, dict) and value:
+        if isinstance(value, dict) and value:
             yield from _flatten(value, f"{path}.")
         else:
             yield path, value
 
 
 def _format_entry(values: Mapping[str, object], path: str) -> str:
-    if path not in values:
-        return "not set"
-    value = values[path]
-    if isinstance(value, dict) and "setting" in value:
-        value = {name: parameter for name, parameter in value.items() if name != "setting"}
-    return inline_yaml(value)
+    return inline_yaml(values[path]) if path in values else "not set"
 
 
-def read_original_values(directory: SweepDirectory) -> JsonObject:
-    """Returns the content of `sweep.yaml`."""
-    content: JsonObject = yaml.safe_load(directory.file.read_text(encoding="utf-8"))["sweep"]
-    return content
-
-
-def read_changes(directory: SweepDirectory) -> list[JsonObject]:
-    """Returns the changes in the order in which they were made."""
+def load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:
+    """Returns a new sweep as it was extended so far."""
+    began = _read(directory)
     try:
-        lines = read_file(directory.changes).decode().splitlines()
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or f"it is not UTF-8 ({first_line(error)})"
-        raise RunnerError(
-            f"{directory.changes} cannot be read: {reason}\n"
-            "restore it: it has the trials and seeds that were added to the sweep",
-            code="unreadable-file",
-        ) from None
-    entries = []
-    for line in lines:
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            continue  # A process was killed while it wrote the line, before it acted on it.
-    return [entry for entry in entries if isinstance(entry, dict)]
-
-
-def add_change(directory: SweepDirectory, change: Mapping[str, object]) -> None:
-    """Appends a change. The lock must be held."""
-    before = [json.dumps(earlier) for earlier in read_changes(directory)]
-    text = "".join(f"{line}\n" for line in (*before, json.dumps(change)))
-    write_atomically(directory.changes, text)
-
-
-def apply_changes(sweep: Sweep, changes: list[JsonObject]) -> Sweep:
-    """Returns the sweep after its changes."""
-    for change in changes:
-        if "trials" in change:
-            sweep = dataclasses.replace(sweep, budgets=(*sweep.budgets, change["trials"]))
-        if "seeds" in change:
-            sweep = dataclasses.replace(sweep, seeds=tuple(change["seeds"]))
-        if "more_steps" in change:
-            steps = (*sweep.train_steps, sweep.last_step + change["more_steps"])
-            sweep = dataclasses.replace(sweep, train_steps=steps)
-        if "exclude" in change:
-            number = change["exclude"]
-            sweep = dataclasses.replace(
-                sweep, excluded=sweep.excluded | {number}, forced=sweep.forced - {number}
-            )
-        if "force" in change:
-            number = change["force"]
-            sweep = dataclasses.replace(
-                sweep, forced=sweep.forced | {number}, excluded=sweep.excluded - {number}
-            )
-    return sweep
+        return dataclasses.replace(
+            sweep,
+            budgets=tuple(map(int, began["budgets"])),
+            seeds=tuple(map(int, began["seeds"])),
+            first_seeds=int(began["first_seeds"]),
+        )
+    except (TypeError, ValueError, LookupError) as error:
+        raise _unreadable(directory.file, error) from None
 
 
 def extend_sweep(
     directory: SweepDirectory, sweep: Sweep, file: SweepFile, seeds: tuple[int, ...]
-) -> Sweep:
+) -> None:
     """Records a larger budget and more seeds of the file. The lock must be held.
 
     Raises:
@@ -288,25 +213,19 @@ def extend_sweep(
         raise RunnerError(
             f"search.trials — {file.place('search.trials')}\n"
             f"  got {trials}, but the sweep in {directory.path} has {sweep.trials} trials\n"
-            f"set at least {sweep.trials}; `--exclude=NUMBER` leaves a trial out of the results",
+            f"set at least {sweep.trials}",
             code="other-config",
         )
-    if not has_prefix(seeds, sweep.seeds):
+    if seeds[: len(sweep.seeds)] != sweep.seeds:
         raise RunnerError(
             f"seeds — {file.place('seeds')}\n"
             f"  got {[*seeds]}, but the sweep in {directory.path} has the seeds {[*sweep.seeds]}\n"
             "keep them, and add others after them",
             code="other-config",
         )
-    changes: list[JsonObject] = []
-    if trials > sweep.trials:
-        changes.append({"trials": trials})
-    if seeds != sweep.seeds:
-        changes.append({"seeds": [*seeds]})
-    for change in changes:
-        add_change(directory, change)
-        sweep = apply_changes(sweep, [change])
-    return sweep
+    budgets = (*sweep.budgets, trials) if trials > sweep.trials else sweep.budgets
+    if (budgets, seeds) != (sweep.budgets, sweep.seeds):
+        _write(directory, dataclasses.replace(sweep, budgets=budgets, seeds=seeds))
 
 
 def write_best(directory: SweepDirectory, results: SweepResults) -> None:

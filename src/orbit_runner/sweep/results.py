@@ -11,18 +11,11 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.utils.files import parse_json, read_file
-
 RESULTS_FILE = "sweep.json"
-# `stopped` trials were not kept by successive halving. `repeated` trials have the settings of an
-# earlier one, and are not trained. `pending` trials have not ended yet.
-TRIAL_STATUSES = (
-    *("finished", "stopped", "diverged", "failed", "repeated", "excluded", "pending"),
-)
+# `stopped` trials were not kept by successive halving. `pending` trials have not ended yet.
+TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "pending")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,14 +50,12 @@ class TrialResult:
         settings: The value of each setting of the space, by dotted path.
         status: One of `TRIAL_STATUSES`: the worst of its seeds.
         runs: The result of each seed, in the order of the sweep's seeds.
-        same_as: The earlier trial that has the same settings; only of `repeated` trials.
     """
 
     number: int
     settings: Mapping[str, Any]
     status: str
     runs: Sequence[SeedResult]
-    same_as: int | None = None
 
     @property
     def step(self) -> int:
@@ -135,48 +126,6 @@ class SweepResults:
         values = dataclasses.asdict(self)
         for trial, written in zip(self.trials, values["trials"], strict=True):
             written["objective"] = trial.objective
-            _drop_empty(written, "same_as")
-            for run in written["runs"]:
-                _drop_empty(run, "objective_step")
-        if self.value == "last":
-            del values["value"]
         best = self.best
         values["best"] = None if best is None else best.number
         return json.dumps(values, indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> SweepResults:
-        """Reads the text of `sweep.json`. Raises ValueError if it is another text."""
-        values = parse_json(text)
-        try:
-            values.pop("best")
-            trials = []
-            for written in values.pop("trials"):
-                written.pop("objective")
-                runs = [SeedResult(**run) for run in written.pop("runs")]
-                trials.append(TrialResult(runs=runs, **written))
-            results = cls(trials=trials, **values)
-            results.to_json()  # Raises an error if an objective is not a number.
-        except (TypeError, KeyError, AttributeError, OverflowError) as error:
-            reason = (
-                f"it has no {error}" if isinstance(error, KeyError) else "a sweep did not write it"
-            )
-            raise ValueError(reason) from None
-        return results
-
-
-def _drop_empty(values: dict[str, object], name: str) -> None:
-    """Removes a value that is None, so that files of sweeps without it stay as they were."""
-    if values[name] is None:
-        del values[name]
-
-
-def read_results(directory: Path) -> SweepResults:
-    """Reads `sweep.json` of a sweep's directory. Raises RunnerError if it cannot be read."""
-    path = directory / RESULTS_FILE
-    try:
-        return SweepResults.from_json(read_file(path).decode())
-    except (OSError, ValueError) as error:
-        raise RunnerError(
-            f"{path}: cannot be read: {first_line(error)}", code="unreadable-file"
-        ) from None

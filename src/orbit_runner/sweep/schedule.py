@@ -6,7 +6,6 @@ Every process computes the same, so no coordinator is needed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -46,7 +45,7 @@ class TrialTask:
         if state.failure or state.diverged:
             return True
         if self.stop_at is None:
-            return state.end(self.train_steps) is not None
+            return state.end is not None
         return state.has_reached(self.stop_at) or state.early_end(self.stop_at) is not None
 
 
@@ -83,10 +82,6 @@ class Schedule:
                 search.type, sweep.file.space, search.seed, sweep.file.mode
             )
         self._reported_batches = 0
-        self._outcomes: dict[int, TrialOutcome] = {}  # of the reported batches
-        # Trials of equal settings and seeds have equal weights, so only the first one is trained.
-        self._first_by_settings: dict[str, int] = {}
-        self._first_by_number: dict[int, int] = {}
 
     def progress(self, states: States) -> SweepProgress:
         """Returns the next tasks and the results so far, given the state of each run."""
@@ -99,25 +94,17 @@ class Schedule:
                 continue
             chosen = {number: self._settings(number) for number in bracket}
             settings += chosen.values()
-            first = {number: self._first_trial(number, chosen[number]) for number in bracket}
-            distinct = [number for number in bracket if first[number] == number]
-            bracket_progress = _Bracket(self._sweep, distinct, states)
+            bracket_progress = _Bracket(self._sweep, bracket, states)
             bracket_progress.decide()
             tasks += bracket_progress.tasks
-            trials += [
-                bracket_progress.result(number, chosen[number])
-                if first[number] == number
-                else self._repeated_trial(number, first[number], chosen[number])
-                for number in bracket
-            ]
+            trials += [bracket_progress.result(number, chosen[number]) for number in bracket]
             if (
                 self._learner is not None
                 and index == self._reported_batches
                 and bracket_progress.has_all_outcomes
             ):
-                self._outcomes |= {number: bracket_progress.outcome(number) for number in distinct}
                 for number in bracket:
-                    self._learner.tell(number, self._outcomes[first[number]])
+                    self._learner.tell(number, bracket_progress.outcome(number))
                 self._reported_batches += 1
         return SweepProgress(tasks, settings, self._results(trials))
 
@@ -140,24 +127,6 @@ class Schedule:
             return self._grid[number]
         return random_settings(space, search.seed, number)
 
-    def _first_trial(self, number: int, settings: Mapping[str, object]) -> int:
-        """Returns the first trial that has these settings, which may be this one."""
-        if number not in self._first_by_number:
-            key = json.dumps(plain_value(settings), sort_keys=True, default=str)
-            self._first_by_number[number] = self._first_by_settings.setdefault(key, number)
-        return self._first_by_number[number]
-
-    def _repeated_trial(
-        self, number: int, first: int, settings: Mapping[str, object]
-    ) -> TrialResult:
-        return TrialResult(
-            number=number,
-            settings=plain_value(settings),
-            status="repeated",
-            runs=[],
-            same_as=first,
-        )
-
     def _unknown_trial(self, number: int) -> TrialResult:
         return TrialResult(number=number, settings={}, status="pending", runs=[])
 
@@ -172,7 +141,7 @@ class Schedule:
             space=values["space"],
             search={**(values.get("search") or {}), "trials": sweep.trials},
             seeds=[*sweep.seeds],
-            train_steps=sweep.last_step,
+            train_steps=sweep.train_steps,
             trials=[*trials],
         )
 
@@ -189,46 +158,33 @@ class _Bracket:
 
     def decide(self) -> None:
         """Finds the open tasks and the stopped trials."""
-        sweep = self._sweep
         halving = self._sweep.file.search.halving
-        # A search that learns keeps excluded trials, so that its next proposals do not change.
-        skipped = frozenset() if sweep.file.search.learns else sweep.excluded
-        ranked = [number for number in self._numbers if number not in skipped]
-        forced = [number for number in ranked if number in sweep.forced]
-        for rung in sweep.rungs:
+        ranked = [*self._numbers]
+        for rung in self._sweep.rungs:
             assert halving is not None
-            self._add_tasks(sorted({*ranked, *forced}), sweep.train_steps[0], rung)
-            if not self._is_done(ranked, sweep.train_steps[0], rung):
-                ranked = []
-                break
+            self._add_tasks(ranked, rung)
+            if self.tasks:
+                return
             objectives = {number: self._objective(number, rung) for number in ranked}
-            kept = select_best(objectives, halving.keep, sweep.file.mode)
-            for number in ranked:
-                if number not in kept:
-                    self.stopped[number] = rung
+            kept = select_best(objectives, halving.keep, self._sweep.file.mode)
+            self.stopped |= {number: rung for number in ranked if number not in kept}
             ranked = kept
-        continuing = sorted({*ranked, *(n for n in forced if self._has_all_rungs(n))})
-        for train_steps in sweep.train_steps:
-            self._add_tasks(continuing, train_steps, None)
+        self._add_tasks(ranked, None)
 
     @property
     def has_all_outcomes(self) -> bool:
-        """Whether every trial has stopped at a rung or ended at the first train_steps."""
-        first = self._sweep.train_steps[0]
+        """Whether every trial has stopped at a rung or ended."""
         return all(
-            number in self.stopped or self._is_done([number], first, None)
-            for number in self._numbers
+            number in self.stopped or self._has_reached(number, None) for number in self._numbers
         )
 
     def outcome(self, number: int) -> TrialOutcome:
-        """Returns the result of a trial at its rung, or else at the first train_steps."""
+        """Returns the result of a trial at its rung or at its end."""
         rung = self.stopped.get(number)
         if rung is not None:
             return TrialOutcome(self._objective(number, rung), rung)
-        first = self._sweep.train_steps[0]
-        return TrialOutcome(
-            self._mean(number, [self._state(number, s).end(first) for s in self._seeds])
-        )
+        steps = [self._state(number, seed).end for seed in self._seeds]
+        return TrialOutcome(self._mean(number, steps))
 
     def result(self, number: int, settings: Mapping[str, object]) -> TrialResult:
         """Returns the result of a trial."""
@@ -257,42 +213,30 @@ class _Bracket:
 
     def _status(self, number: int, state: RunState) -> tuple[str, int]:
         """Returns the status of a run, and the step of its result."""
-        sweep = self._sweep
         rung = self.stopped.get(number)
         last = state.last_evaluation
-        if number in sweep.excluded:
-            return "excluded", last
         if state.failure:
             return "failed", last
         if state.diverged:
             return "diverged", last
-        end = state.end(sweep.last_step)
-        if rung is not None and number not in sweep.forced:
+        if rung is not None:
             early = state.early_end(rung)
             return "stopped", rung if early is None else early
-        if end is not None and self._has_all_rungs(number):
-            return "finished", end
-        return "pending", last
-
-    def _has_all_rungs(self, number: int) -> bool:
-        first = self._sweep.train_steps[0]
-        return all(self._is_done([number], first, rung) for rung in self._sweep.rungs)
-
-    def _add_tasks(self, numbers: Sequence[int], train_steps: int, rung: int | None) -> None:
-        """Adds the runs that have not reached the step and have no earlier task."""
-        busy = {(task.number, task.seed) for task in self.tasks}
-        for number in numbers:
-            for seed in self._seeds:
-                task = TrialTask(number, seed, train_steps, rung)
-                if (number, seed) not in busy and not task.is_done(self._state(number, seed)):
-                    self.tasks.append(task)
-
-    def _is_done(self, numbers: Sequence[int], train_steps: int, rung: int | None) -> bool:
-        return all(
-            TrialTask(number, seed, train_steps, rung).is_done(self._state(number, seed))
-            for number in numbers
-            for seed in self._seeds
+        has_all_rungs = all(self._has_reached(number, rung) for rung in self._sweep.rungs)
+        return (
+            ("pending", last) if state.end is None or not has_all_rungs else ("finished", state.end)
         )
+
+    def _add_tasks(self, numbers: Sequence[int], rung: int | None) -> None:
+        """Adds the runs that have not reached a rung, or their end if it is None."""
+        self.tasks += [task for number in numbers for task in self._open_tasks(number, rung)]
+
+    def _open_tasks(self, number: int, rung: int | None) -> list[TrialTask]:
+        tasks = [TrialTask(number, s, self._sweep.train_steps, rung) for s in self._seeds]
+        return [task for task in tasks if not task.is_done(self._state(number, task.seed))]
+
+    def _has_reached(self, number: int, rung: int | None) -> bool:
+        return not self._open_tasks(number, rung)
 
     def _objective(self, number: int, rung: int) -> float | None:
         """Returns the mean objective at a rung, or at the end of a run that stopped early."""
@@ -327,7 +271,7 @@ class _Bracket:
 
 
 # The last of these that a seed has is the status of the trial.
-_SEVERITIES = ("finished", "stopped", "diverged", "failed", "pending", "excluded")
+_SEVERITIES = ("finished", "stopped", "diverged", "failed", "pending")
 
 
 def _severity(status: str) -> int:

@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import RunnerError
@@ -125,7 +125,7 @@ class Dimension:
     Attributes:
         path: The dotted path of the setting.
         values: Its values.
-        when: Values of other settings of the space, by dotted path. The setting is set only if
+        when: Values of settings before it in the space, by dotted path. The setting is set only if
             each of them has one of these values.
     """
 
@@ -141,42 +141,6 @@ class Dimension:
 
 
 Space = tuple[Dimension, ...]
-
-
-def find_cycle(conditions: Mapping[str, Sequence[str]]) -> list[str]:
-    """Returns settings that depend on each other, the first one also last; [] if there are none.
-
-    `conditions` maps a setting to those that it depends on.
-    """
-    done: set[str] = set()
-
-    def visit(path: str, above: list[str]) -> list[str]:
-        if path in above:
-            return [*above[above.index(path) :], path]
-        if path in done:
-            return []
-        for parent in conditions.get(path, ()):
-            if cycle := visit(parent, [*above, path]):
-                return cycle
-        done.add(path)
-        return []
-
-    return next((found for path in conditions if (found := visit(path, []))), [])
-
-
-def sort_by_dependency(dimensions: Sequence[Dimension]) -> Space:
-    """Returns the settings, each after those that it depends on. There must be no cycle."""
-    by_path = {dimension.path: dimension for dimension in dimensions}
-    ordered: dict[str, Dimension] = {}
-
-    def add(dimension: Dimension) -> None:
-        for parent in dimension.when:
-            add(by_path[parent])
-        ordered.setdefault(dimension.path, dimension)
-
-    for dimension in dimensions:
-        add(dimension)
-    return tuple(ordered.values())
 
 
 def make_sample(space: Space, path: str, value: object) -> dict[str, object]:

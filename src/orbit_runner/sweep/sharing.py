@@ -6,7 +6,6 @@ SIGKILL, so no clock is involved. A child process does not inherit it.
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import socket
@@ -83,23 +82,15 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 
-@dataclasses.dataclass(frozen=True)
-class Slot:
-    """The cores of one trial, empty for all."""
-
-    number: int
-    cores: tuple[int, ...]
-
-
-def make_slots(jobs: int) -> list[Slot]:
-    """Returns a slot for each trial that may train at the same time on this machine."""
+def divide_cores(jobs: int) -> list[tuple[int, ...]]:
+    """Returns the cores of each trial that may train at the same time here, empty for all."""
     if jobs == 1 or not hasattr(os, "sched_getaffinity"):
-        return [Slot(number, ()) for number in range(jobs)]
+        return [()] * jobs
     cores = sorted(os.sched_getaffinity(0))
     size = len(cores) // jobs
     if size == 0:
-        return [Slot(number, (cores[number % len(cores)],)) for number in range(jobs)]
-    return [Slot(n, tuple(cores[n * size : (n + 1) * size])) for n in range(jobs)]
+        return [(cores[number % len(cores)],) for number in range(jobs)]
+    return [tuple(cores[n * size : (n + 1) * size]) for n in range(jobs)]
 
 
 def visible_gpus(environ: Mapping[str, str]) -> list[str]:

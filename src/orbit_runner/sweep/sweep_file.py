@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,7 @@ from orbit_runner.sweep.search import (
     Space,
     Uniform,
     Values,
-    find_cycle,
     grid_settings,
-    sort_by_dependency,
 )
 
 MODES = ("max", "min")
@@ -142,19 +140,37 @@ def parse_sweep(root: Section, label: str) -> SweepFile:
     return sweep
 
 
-class _Parser:
-    """Builds a `SweepFile` from a tree, and collects problems."""
+class _Problems:
+    """Collects problems, each with the place of its node."""
 
     def __init__(self, root: Section, label: str) -> None:
         self.problems: list[Problem] = []
         self._root = root
         self._label = label
-        self._default = root.origin
+
+    def _problem(
+        self, code: str, path: str, message: str, node: Leaf | Section | None = None
+    ) -> None:
+        above = path
+        while node is None and above:
+            node = self._node(above)
+            above = above.rpartition(".")[0]
+        self.problems.append(Problem(path, message, (node or self._root).origin, code))
+
+    def _node(self, path: str) -> Leaf | Section | None:
+        node: Leaf | Section | None = self._root
+        for name in path.split("."):
+            node = node.children.get(name) if isinstance(node, Section) else None
+        return node
+
+
+class _Parser(_Problems):
+    """Builds a `SweepFile` from a tree, and collects problems."""
 
     def sweep(self) -> SweepFile:
         self._check_keys(self._root, "")
-        space_parser = SpaceParser(self._section("space"), self.problems)
-        space = space_parser.space()
+        entries = self._section("space").children
+        space = self._space(entries)
         sweep = SweepFile(
             label=self._label,
             experiment=self._text("experiment", required=True),
@@ -164,98 +180,98 @@ class _Parser:
             metric=self._text("objective.metric", required=True),
             mode=self._one_of("objective.mode", MODES, required=True),
             value=self._one_of("objective.value", VALUES) or "last",
-            search=self._search(space),
+            search=self._search(space, entries),
             seeds=self._seeds(),
             description=self._text("description"),
-            values={**values_of(self._root), "space": space_parser.raw_values},
-            lines={**_lines(self._root), **space_parser.lines},
+            values={
+                **values_of(self._root),
+                "space": {path: values_of(node) for path, node in entries.items()},
+            },
+            lines={
+                **_lines(self._root),
+                **{path: node.origin.line for path, node in entries.items()},
+            },
         )
         if not space and not self.problems:
-            self._problem("space", f"lists no setting to vary\n{_EXAMPLE}", code="not-set")
+            self._problem("not-set", "space", f"lists no setting to vary\n{_EXAMPLE}")
         return sweep
+
+    def _space(self, entries: Mapping[str, Leaf | Section]) -> Space:
+        """Returns the settings that vary; () after a problem."""
+        dimensions: dict[str, Dimension] = {}
+        known = len(self.problems)
+        for path, node in entries.items():
+            parser = _SettingParser(path, node, self._root, self._label)
+            values, when = parser.values(), parser.when(dimensions)
+            parser.check_path([*entries][: [*entries].index(path)])
+            self.problems += parser.problems
+            if values is not None:
+                dimensions[path] = Dimension(path, values, when)
+        return () if len(self.problems) > known else tuple(dimensions.values())
 
     def _overrides(self) -> dict[str, object]:
         """Returns the overrides in sections; in the file, their paths may be dotted."""
-        root = Section(self._default)
+        root = Section(self._root.origin)
         for path, leaf in leaves(self._section("overrides")):
             merge(root, assignment(path.split("."), leaf.value, leaf.origin))
         overrides: dict[str, object] = values_of(root)
         return overrides
 
-    def _search(self, space: Space) -> Search:
+    def _search(self, space: Space, entries: Mapping[str, Leaf | Section]) -> Search:
         kind = self._one_of("search.type", SEARCHES) or "random"
-        trials = self._trials(kind, space)
+        trials = self._trials(kind, space, entries)
         halving = self._halving() if self._node("search.halving") is not None else None
         batch = self._integer("search.batch", 4, low=1)
         if kind not in LEARNING and self._node("search.batch") is not None:
-            self._problem(
-                "search.batch", f"has no effect with type: {kind}; remove it", code="no-effect"
-            )
+            message = f"has no effect with type: {kind}; remove it"
+            self._problem("no-effect", "search.batch", message)
         if halving and kind in LEARNING and batch < 2:
-            self._problem(
-                "search.batch", "got 1, allowed with halving: at least 2", code="out-of-range"
-            )
-        return Search(
-            type=kind,
-            trials=trials,
-            seed=self._integer("search.seed", 0, low=0),
-            batch=batch,
-            halving=halving,
-        )
+            message = "got 1, allowed with halving: at least 2"
+            self._problem("out-of-range", "search.batch", message)
+        seed = self._integer("search.seed", 0, low=0)
+        return Search(type=kind, trials=trials, seed=seed, batch=batch, halving=halving)
 
-    def _trials(self, kind: str, space: Space) -> int:
+    def _trials(self, kind: str, space: Space, entries: Mapping[str, Leaf | Section]) -> int:
+        is_set = self._node("search.trials") is not None
         if kind != "grid":
-            if self._node("search.trials") is None:
-                self._problem(
-                    "search.trials", f"is not set; type: {kind} requires it", code="not-set"
-                )
+            if not is_set:
+                self._problem("not-set", "search.trials", f"is not set; type: {kind} requires it")
                 return 1
             return self._integer("search.trials", 1, low=1, high=MAX_TRIALS)
         for dimension in space:
             if dimension.values.grid() is None:
-                path = f"space.{dimension.path}"
+                path = dimension.path
                 message = "a grid search needs the number of its values: add `grid: 5`"
-                self._problem(path, message, self._space_node(dimension.path), code="not-set")
+                self._problem("not-set", f"space.{path}", message, entries[path])
                 return 1
         count = len(grid_settings(space))
         if count >= MAX_GRID:
-            self._problem("space", f"the grid has {MAX_GRID:,} trials or more", code="out-of-range")
-        if self._node("search.trials") is None:
+            self._problem("out-of-range", "space", f"the grid has {MAX_GRID:,} trials or more")
+        if not is_set:
             return count
         return min(count, self._integer("search.trials", count, low=1, high=MAX_TRIALS))
 
     def _halving(self) -> Halving:
         rungs = self._integers("search.halving.rungs")
-        if rungs is not None and (not rungs or list(rungs) != sorted({*rungs}) or rungs[0] < 1):
-            self._problem(
-                "search.halving.rungs",
-                f"got {[*rungs]}, expected steps in ascending order, such as [100, 200]",
-                code="out-of-range",
-            )
+        if rungs is not None and (not rungs or rungs != sorted({*rungs}) or rungs[0] < 1):
+            message = f"got {rungs}, expected steps in ascending order, such as [100, 200]"
+            self._problem("out-of-range", "search.halving.rungs", message)
         keep = self._value("search.halving.keep")
         is_number = isinstance(keep, (int, float)) and not isinstance(keep, bool)
         if not is_number or not 0 < keep < 1:
-            self._problem(
-                "search.halving.keep",
-                f"got {keep!r}, allowed: between 0 and 1",
-                code="out-of-range",
-            )
+            message = f"got {keep!r}, allowed: between 0 and 1"
+            self._problem("out-of-range", "search.halving.keep", message)
             keep = 0.5
         return Halving(tuple(rungs or ()), float(keep))
 
     def _seeds(self) -> int | tuple[int, ...]:
         value = self._value("seeds")
-        if value is None:
-            return 1
-        if isinstance(value, int) and not isinstance(value, bool):
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return self._integer("seeds", 1, low=1, high=MAX_SEEDS)
-        seeds = self._integers("seeds") or ()
+        seeds = self._integers("seeds") or []
         if not seeds or len({*seeds}) < len(seeds) or min(seeds) < 0:
-            self._problem(
-                "seeds",
-                f"got {value!r}, expected their number or different seeds",
-                code="wrong-type",
-            )
+            message = f"got {value!r}, expected their number or different seeds"
+            self._problem("wrong-type", "seeds", message)
             return 1
         return tuple(seeds)
 
@@ -263,36 +279,19 @@ class _Parser:
         for name, node in section.children.items():
             path = f"{above}.{name}".lstrip(".")
             if name not in _KEYS[above]:
-                self._problem(
-                    path,
-                    unknown_name_message("key", name, _KEYS[above]),
-                    node,
-                    code="unknown-setting",
-                )
-            elif path in _KEYS:
-                if isinstance(node, Section):
-                    self._check_keys(node, path)
-                else:
-                    self._problem(
-                        path, f"got {node.value!r}, expected a section", node, code="wrong-type"
-                    )
-
-    def _node(self, path: str) -> Leaf | Section | None:
-        node: Leaf | Section | None = self._root
-        for name in path.split("."):
-            node = node.children.get(name) if isinstance(node, Section) else None
-        return node
-
-    def _space_node(self, path: str) -> Leaf | Section | None:
-        node = self._section("space").children.get(path)
-        return node if node is not None else self._node(f"space.{path}")
+                message = unknown_name_message("key", name, _KEYS[above])
+                self._problem("unknown-setting", path, message, node)
+            elif path in _KEYS and isinstance(node, Section):
+                self._check_keys(node, path)
+            elif path in _KEYS and isinstance(node, Leaf):
+                self._problem("wrong-type", path, f"got {node.value!r}, expected a section", node)
 
     def _section(self, path: str) -> Section:
         node = self._node(path)
         if node is None or isinstance(node, Section):
-            return node or Section(self._default)
+            return node or Section(self._root.origin)
         if node.value is not None:
-            self._problem(path, f"got {node.value!r}, expected a section", node, code="wrong-type")
+            self._problem("wrong-type", path, f"got {node.value!r}, expected a section", node)
         return Section(node.origin)
 
     def _value(self, path: str) -> Any:
@@ -302,29 +301,25 @@ class _Parser:
     def _text(self, path: str, *, required: bool = False) -> str:
         value = self._value(path)
         if value is None and required:
-            self._problem(path, f"is not set\n{_EXAMPLE}", code="not-set")
+            self._problem("not-set", path, f"is not set\n{_EXAMPLE}")
         elif value is not None and not isinstance(value, str):
-            self._problem(path, f"got {value!r}, expected a text", code="wrong-type")
+            self._problem("wrong-type", path, f"got {value!r}, expected a text")
         return value if isinstance(value, str) else ""
 
     def _texts(self, path: str) -> tuple[str, ...]:
         value = self._value(path)
         values = value if isinstance(value, list) else [] if value is None else [value]
         if not all(isinstance(text, str) and text for text in values):
-            self._problem(
-                path, f"got {value!r}, expected a file or a list of files", code="wrong-type"
-            )
+            message = f"got {value!r}, expected a file or a list of files"
+            self._problem("wrong-type", path, message)
             return ()
         return tuple(values)
 
     def _one_of(self, path: str, allowed: Sequence[str], *, required: bool = False) -> str:
         value = self._text(path, required=required)
         if value and value not in allowed:
-            self._problem(
-                path,
-                unknown_name_message(path.rpartition(".")[2], value, allowed),
-                code="not-allowed",
-            )
+            message = unknown_name_message(path.rpartition(".")[2], value, allowed)
+            self._problem("not-allowed", path, message)
         return value
 
     def _integer(self, path: str, default: int, *, low: int, high: float = math.inf) -> int:
@@ -333,32 +328,17 @@ class _Parser:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             most = "" if high == math.inf else f" and at most {high:,}"
-            self._problem(
-                path,
-                f"got {value!r}, expected an integer of at least {low}{most}",
-                code="out-of-range",
-            )
+            message = f"got {value!r}, expected an integer of at least {low}{most}"
+            self._problem("out-of-range", path, message)
             return default
         return value
 
     def _integers(self, path: str) -> list[int] | None:
         value = self._value(path)
-        is_list = isinstance(value, list) and all(type(item) is int for item in value)
-        if not is_list:
-            self._problem(path, f"got {value!r}, expected a list of integers", code="wrong-type")
-            return None
-        assert isinstance(value, list)
-        return value
-
-    def _problem(
-        self, path: str, message: str, node: Leaf | Section | None = None, *, code: str
-    ) -> None:
-        above = path
-        while node is None and above:
-            node = self._node(above)
-            above = above.rpartition(".")[0]
-        origin = node.origin if node is not None else self._default
-        self.problems.append(Problem(path, message, origin, code))
+        if isinstance(value, list) and all(type(item) is int for item in value):
+            return value
+        self._problem("wrong-type", path, f"got {value!r}, expected a list of integers")
+        return None
 
 
 def _lines(root: Section) -> dict[str, int | None]:
@@ -383,208 +363,145 @@ _EXPECTED = (
     "{int: [a, b]}"
 )
 _SECTIONS = ("task", "trainer", "runtime")
-# The sweep itself sets these.
-_RESERVED = {
-    "runtime.seed": "use the key `seeds`",
-}
 
 
-class SpaceParser:
-    """Parses the section `space`, and collects problems."""
+class _SettingParser(_Problems):
+    """Parses what the section `space` says of one setting."""
 
-    def __init__(self, section: Section, problems: list[Problem]) -> None:
-        self._section = section
-        self._problems = problems
-        self.lines: dict[str, int | None] = {}  # by the dotted path of the setting
-        self.raw_values: dict[str, object] = {}  # as written in the file
+    def __init__(self, path: str, node: Leaf | Section, root: Section, label: str) -> None:
+        super().__init__(root, label)
+        self._path = path
+        self._setting = node
 
-    def space(self) -> Space:
-        """Returns the settings, each after those that it depends on; () after a problem."""
-        known = len(self._problems)
-        dimensions: list[Dimension] = []
-        for path, node in _entries(self._section):
-            self.lines[path] = node.origin.line
-            self.raw_values[path] = values_of(node)
-            values = self._values(path, node)
-            when = self._when(path, node)
-            self._check_path(path, node, [dimension.path for dimension in dimensions])
-            if values is not None:
-                dimensions.append(Dimension(path, values, when))
-        self._check_conditions(dimensions)
-        return () if len(self._problems) > known else sort_by_dependency(dimensions)
+    def check_path(self, earlier: Sequence[str]) -> None:
+        """Checks the name of the setting, given those before it."""
+        path = self._path
+        section = path.partition(".")[0]
+        if section not in _SECTIONS or "." not in path:
+            near = nearest_name_hint(section, _SECTIONS) if section not in _SECTIONS else ""
+            message = f"expected a setting of {', '.join(_SECTIONS)} by its dotted path{near}"
+            self._wrong("unknown-setting", message)
+        if path == "runtime.seed":
+            self._wrong("not-allowed", "cannot vary; use the key `seeds`")
+        for other in earlier:
+            if path.startswith(f"{other}.") or other.startswith(f"{path}."):
+                self._wrong("conflict", f"overlaps with {other}; let only one of them vary")
 
-    def _check_path(self, path: str, node: Leaf | Section, earlier: list[str]) -> None:
-        if path.partition(".")[0] not in _SECTIONS or "." not in path:
-            section = path.partition(".")[0]
-            near = nearest_name_hint(section, _SECTIONS)
-            message = f"expected a setting of {', '.join(_SECTIONS)}{near}"
-            self._problem(path, message, node, code="unknown-setting")
-        if path in _RESERVED:
-            self._problem(path, f"cannot vary; {_RESERVED[path]}", node, code="not-allowed")
-        if path in earlier:
-            self._problem(path, "is set twice", node, code="set-twice")
-        for earlier_path in earlier:
-            if path.startswith(f"{earlier_path}.") or earlier_path.startswith(f"{path}."):
-                self._problem(
-                    path,
-                    f"overlaps with {earlier_path}; let only one of them vary",
-                    node,
-                    code="conflict",
-                )
-
-    def _values(self, path: str, node: Leaf | Section) -> Values | None:
+    def values(self) -> Values | None:
+        """Returns the values; None after a problem."""
+        node = self._setting
         if isinstance(node, Leaf):
             if isinstance(node.value, (list, tuple)):
-                return self._choice(path, [*node.value], node)
-            self._problem(
-                path, f"got {node.value!r}, expected {_EXPECTED}", node, code="wrong-type"
-            )
+                return self._choice([*node.value], node)
+            self._wrong("wrong-type", f"got {node.value!r}, expected {_EXPECTED}")
             return None
         kinds = [name for name in node.children if name in _KINDS]
         if len(kinds) != 1:
             others = [name for name in node.children if name != "when"]
-            got = f"got {others}" if len(kinds) != 0 or not others else _unknown_kind(others[0])
-            self._problem(path, f"{got}\nexpected {_EXPECTED}", node, code="wrong-type")
+            unknown = not kinds and others
+            got = unknown_name_message("distribution", others[0], [*_KINDS]) if unknown else ""
+            self._wrong("wrong-type", f"{got or f'got {others}'}\nexpected {_EXPECTED}")
             return None
         kind = kinds[0]
+        allowed = (kind, "when", *_KINDS[kind])
         for name, child in node.children.items():
-            if name not in (kind, "when", *_KINDS[kind]):
-                message = unknown_name_message("key", name, [kind, "when", *_KINDS[kind]])
-                self._problem(path, message, child, code="unknown-setting")
+            if name not in allowed:
+                message = unknown_name_message("key", name, allowed)
+                self._wrong("unknown-setting", message, child)
         value = node.children[kind]
-        given = _items(value)
-        if given is None:
-            self._problem(path, f"{kind}: expected a list", value, code="wrong-type")
+        if not isinstance(value, Leaf) or not isinstance(value.value, (list, tuple)):
+            self._wrong("wrong-type", f"{kind}: expected a list", value)
             return None
         if kind == "choice":
-            return self._choice(path, given, value)
-        return self._range(path, kind, given, node)
+            return self._choice([*value.value], value)
+        return self._range(kind, [*value.value], node)
 
-    def _choice(self, path: str, values: list[object], node: Leaf | Section) -> Choice | None:
+    def _choice(self, values: list[object], node: Leaf | Section) -> Choice | None:
         if not values:
-            self._problem(
-                path, "the choice is empty; list at least one value", node, code="not-set"
-            )
+            self._wrong("not-set", "the choice is empty; list at least one value", node)
             return None
         repeated = [value for index, value in enumerate(values) if value in values[:index]]
         if repeated:
-            self._problem(path, f"the choice lists {repeated[0]!r} twice", node, code="set-twice")
+            self._wrong("set-twice", f"the choice lists {repeated[0]!r} twice", node)
         return Choice(tuple(values))
 
-    def _range(self, path: str, kind: str, ends: list[Any], node: Section) -> Values | None:
-        count = self._option(path, node, "grid", None)
+    def _range(self, kind: str, ends: list[Any], node: Section) -> Values | None:
+        count = self._option(node, "grid", None)
+        place = node.children[kind]
         if len(ends) != 2 or not all(map(is_finite_number, ends)) or not ends[0] < ends[1]:
             message = f"{kind}: got {ends}, expected two numbers [a, b] with a < b"
-            self._problem(path, message, node.children[kind], code="wrong-type")
+            self._wrong("wrong-type", message, place)
             return None
-        is_log = kind == "log_uniform" or self._flag(path, node, "log")
+        is_log = kind == "log_uniform" or self._flag(node, "log")
         if is_log and ends[0] <= 0:
             message = f"{kind}: got {ends}; the logarithm requires numbers above 0"
-            self._problem(path, message, node.children[kind], code="out-of-range")
+            self._wrong("out-of-range", message, place)
             return None
         if kind != "int":
-            return Uniform(float(ends[0]), float(ends[1]), kind == "log_uniform", count)
+            return Uniform(float(ends[0]), float(ends[1]), is_log, count)
         if not all(type(end) is int for end in ends):
-            self._problem(
-                path, f"int: got {ends}, expected integers", node.children[kind], code="wrong-type"
-            )
+            self._wrong("wrong-type", f"int: got {ends}, expected integers", place)
             return None
-        step = self._option(path, node, "step", 1)
+        step = self._option(node, "step", 1)
         if is_log and step != 1:
-            self._problem(
-                path,
-                "step has no effect with log: true; remove one of them",
-                node,
-                code="no-effect",
-            )
+            message = "step has no effect with log: true; remove one of them"
+            self._wrong("no-effect", message)
         return Integers(ends[0], ends[1], step or 1, is_log, count)
 
-    def _option(self, path: str, node: Section, name: str, default: int | None) -> int | None:
+    def _option(self, node: Section, name: str, default: int | None) -> int | None:
         child = node.children.get(name)
         if child is None:
             return default
         value = child.value if isinstance(child, Leaf) else child
         if type(value) is not int or value < 1:
-            self._problem(
-                path, f"{name}: expected an integer of at least 1", child, code="out-of-range"
-            )
+            self._wrong("out-of-range", f"{name}: expected an integer of at least 1", child)
             return default
         return value
 
-    def _flag(self, path: str, node: Section, name: str) -> bool:
+    def _flag(self, node: Section, name: str) -> bool:
         child = node.children.get(name)
         if child is not None and not (isinstance(child, Leaf) and type(child.value) is bool):
-            self._problem(path, f"{name}: expected true or false", child, code="wrong-type")
+            self._wrong("wrong-type", f"{name}: expected true or false", child)
         return isinstance(child, Leaf) and child.value is True
 
-    def _when(self, path: str, node: Leaf | Section) -> dict[str, tuple[object, ...]]:
+    def when(self, earlier: Mapping[str, Dimension]) -> dict[str, tuple[object, ...]]:
+        """Returns the conditions, which name settings before this one."""
+        node = self._setting
         child = node.children.get("when") if isinstance(node, Section) else None
         if child is None:
             return {}
         if not isinstance(child, Section) or not child.children:
             message = "when: expected other settings of the space, such as {task.model.name: [cnn]}"
-            self._problem(path, message, child, code="wrong-type")
+            self._wrong("wrong-type", message, child)
             return {}
         conditions = {}
-        for parent, leaf in _conditions(child):
+        for parent, leaf in leaves(child):
             values = leaf.value if isinstance(leaf.value, (list, tuple)) else [leaf.value]
             conditions[parent] = tuple(values)
+            self._check_condition(parent, values, earlier)
         return conditions
 
-    def _check_conditions(self, dimensions: list[Dimension]) -> None:
-        by_path = {dimension.path: dimension for dimension in dimensions}
-        nodes = dict(_entries(self._section))
-        for dimension in dimensions:
-            for parent, values in dimension.when.items():
-                if parent not in by_path:
-                    near = nearest_name_hint(parent, by_path)
-                    message = f"when: {parent} is not a setting of the space{near}"
-                    self._problem(
-                        dimension.path, message, nodes[dimension.path], code="unknown-setting"
-                    )
-                    continue
-                allowed = by_path[parent].values
-                others = [] if not isinstance(allowed, Choice) else [
-                    value for value in values if value not in allowed.values
-                ]  # fmt: skip
-                if others or not values:
-                    known = ", ".join(str(value) for value in allowed.samples())
-                    got = others[0] if others else "no value"
-                    message = f"when: {parent} is never {got!r}\nallowed: {known}"
-                    self._problem(
-                        dimension.path, message, nodes[dimension.path], code="not-allowed"
-                    )
-                elif not isinstance(allowed, Choice):
-                    message = f"when: {parent} is a range; only a choice can be a condition"
-                    self._problem(
-                        dimension.path, message, nodes[dimension.path], code="not-supported"
-                    )
-        cycle = find_cycle({dimension.path: [*dimension.when] for dimension in dimensions})
-        if cycle:
-            message = f"when: the conditions form a cycle: {' → '.join(cycle)}"
-            self._problem(cycle[0], message, nodes[cycle[0]], code="conflict")
+    def _check_condition(
+        self, parent: str, values: Sequence[object], earlier: Mapping[str, Dimension]
+    ) -> None:
+        if parent not in earlier:
+            near = nearest_name_hint(parent, earlier)
+            message = f"when: {parent} is not a setting of the space before this one{near}"
+            self._wrong("unknown-setting", message)
+            return
+        allowed = earlier[parent].values
+        if not isinstance(allowed, Choice):
+            message = f"when: {parent} is a range; only a choice can be a condition"
+            self._wrong("not-supported", message)
+            return
+        others = [value for value in values if value not in allowed.values]
+        if others or not values:
+            got = repr(others[0]) if others else "no value"
+            known = ", ".join(map(str, allowed.values))
+            self._wrong("not-allowed", f"when: {parent} is never {got}\nallowed: {known}")
 
-    def _problem(self, path: str, message: str, node: Leaf | Section, *, code: str) -> None:
-        self._problems.append(Problem(f"space.{path}", message, node.origin, code))
-
-
-def _entries(section: Section, above: str = "") -> Iterator[tuple[str, Leaf | Section]]:
-    """Yields (dotted path, node) of each setting; its path may be dotted or nested."""
-    for name, node in section.children.items():
-        path = f"{above}{name}"
-        # A misspelled distribution is recognized only below a dotted path.
-        if isinstance(node, Leaf) or "." in name or {*node.children} & {*_KINDS, "when"}:
-            yield path, node
-        else:
-            yield from _entries(node, f"{path}.")
-
-
-def _conditions(section: Section, above: str = "") -> Iterator[tuple[str, Leaf]]:
-    for name, node in section.children.items():
-        if isinstance(node, Leaf):
-            yield f"{above}{name}", node
-        else:
-            yield from _conditions(node, f"{above}{name}.")
+    def _wrong(self, code: str, message: str, node: Leaf | Section | None = None) -> None:
+        self._problem(code, f"space.{self._path}", message, node or self._setting)
 
 
 def values_of(node: Leaf | Section) -> Any:
@@ -592,14 +509,3 @@ def values_of(node: Leaf | Section) -> Any:
     if isinstance(node, Section):
         return {name: values_of(child) for name, child in node.children.items()}
     return [*node.value] if isinstance(node.value, tuple) else node.value
-
-
-def _items(node: Leaf | Section) -> list[object] | None:
-    """Returns the items of a list, or None if the value is not a list."""
-    if not isinstance(node, Leaf) or not isinstance(node.value, (list, tuple)):
-        return None
-    return [*node.value]
-
-
-def _unknown_kind(name: str) -> str:
-    return unknown_name_message("distribution", name, [*_KINDS])

@@ -9,23 +9,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
-import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.sweep.definition import Sweep
 from orbit_runner.sweep.directory import SweepDirectory
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.run_state import RunState, RunStates, file_version
 from orbit_runner.sweep.schedule import Schedule, SweepProgress, TrialTask
-from orbit_runner.sweep.sharing import Claim, Devices, Slot, make_slots, release_all
-from orbit_runner.sweep.trial_process import TrialCommand, TrialLauncher, TrialProcess
+from orbit_runner.sweep.sharing import Claim, Devices, divide_cores, release_all
+from orbit_runner.sweep.trial_process import TrialCommand, TrialProcess
 from orbit_runner.utils.files import write_atomically, write_if_changed
 from orbit_runner.utils.log import note
 from orbit_runner.utils.signals import Signals
@@ -40,9 +37,7 @@ def trial_arguments(
 ) -> tuple[str, ...]:
     """Returns the arguments of `runner` that train a trial for a task, or resume it."""
     file = sweep.file
-    values = {**dict(sweep.machine_settings), **settings}
-    # Only after `--more_steps`: otherwise, the config of a trial sets it.
-    longer = task.train_steps if task.train_steps != sweep.train_steps[0] else 0
+    values = {**sweep.machine_settings, **settings}
     return (
         "run",
         f"--experiment={file.experiment}",
@@ -50,65 +45,11 @@ def trial_arguments(
         *([f"--params_override={inline_yaml(file.overrides)}"] if file.overrides else []),
         *(f"--{path}={inline_yaml(value)}" for path, value in values.items()),
         f"--seed={task.seed}",
-        *([f"--train_steps={longer}"] if longer else []),
         *([f"--stop_at_step={task.stop_at}"] if task.stop_at is not None else []),
         *(f"--import={name}" for name in imports),
         f"--model_dir={model_dir}",
         "--progress=plain",
     )
-
-
-_PROBE_SECONDS = 0.05
-_MAX_ATTEMPTS = 10
-_METRIC = "trainer.best_checkpoint_eval_metric"
-_SUBDIRECTORY = "trainer.best_checkpoint_export_subdir"
-
-
-def check_first_trial(
-    sweep: Sweep,
-    directory: SweepDirectory,
-    progress: SweepProgress,
-    launcher: TrialLauncher,
-    imports: tuple[str, ...],
-    signals: Signals,
-    cores: tuple[int, ...],
-) -> None:
-    """Builds the model, the data and the metrics of the first trial in a separate process.
-
-    That process trains one step. Raises RunnerError if it fails, or if evaluations do not report
-    the metric of the objective.
-    """
-    run = directory.path / "probe"
-    log = directory.log("probe")
-    task = TrialTask(0, sweep.seeds[0], sweep.train_steps[0], 1)
-    arguments = trial_arguments(sweep, task, progress.settings[0], run, imports)
-    # A run checks the metric of its best checkpoint when it is built. The weights are the same.
-    arguments += (f"--{_METRIC}={sweep.file.metric}", f"--{_SUBDIRECTORY}=best")
-    command = TrialCommand(arguments=arguments, environ={**os.environ}, cores=cores, log=log)
-    for _ in range(_MAX_ATTEMPTS):
-        _remove(run)
-        log.unlink(missing_ok=True)
-        try:
-            code = _wait(launcher.start(command), signals)
-        finally:
-            _remove(run)
-        if code >= 0 or signals.received is not None:
-            break  # Otherwise, it was killed, which says nothing about the trial.
-    if signals.received is None and code not in (0, exit_codes.DIVERGED):
-        raise RunnerError(_message(sweep, log), code="failed-trial")
-
-
-def _wait(process: TrialProcess, signals: Signals) -> int:
-    """Waits for a process, and forwards a signal to it. Returns its exit code."""
-    is_passed_on = False
-    while (code := process.poll()) is None:
-        if signals.should_kill:
-            process.send_signal(signal.SIGKILL)
-        elif signals.received is not None and not is_passed_on:
-            process.send_signal(signals.forwarded_signal)
-            is_passed_on = True
-        time.sleep(_PROBE_SECONDS)
-    return code
 
 
 def last_lines(log: Path, most: int = 6) -> list[str]:
@@ -122,19 +63,6 @@ def last_lines(log: Path, most: int = 6) -> list[str]:
     return [line.removeprefix("runner: ") for line in message_lines[:most] if line.strip()]
 
 
-def _message(sweep: Sweep, log: Path) -> str:
-    lines = last_lines(log, most=12)
-    if any(_METRIC in line for line in lines):
-        about = [line for line in lines if line.startswith("    ")]
-        place = sweep.file.place("objective.metric")
-        return "\n".join([f"objective.metric — {place}", *(line[2:] for line in about)])
-    return "\n".join(["the first trial cannot be built:", *(f"  {line}" for line in lines)])
-
-
-def _remove(run: Path) -> None:
-    shutil.rmtree(run, ignore_errors=True)
-
-
 _POLL_SECONDS = 0.2
 # A run is given up after its processes have ended this many times without progress.
 _MAX_LOST = 10
@@ -146,13 +74,50 @@ Show = Callable[[SweepResults, Mapping[int, str]], None]
 
 
 @dataclasses.dataclass
+class _Job:
+    """One of the trials that this process trains at the same time.
+
+    Attributes:
+        cores: The cores of its process, empty for all.
+        environ: The environment variables that show its GPUs.
+        claims: The locks of its GPUs.
+        process: Its process, which may have no trial; None before the first one.
+    """
+
+    cores: tuple[int, ...]
+    environ: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+    process: TrialProcess | None = None
+
+    def train(self, command: TrialCommand) -> None:
+        """Begins a trial, in a new process if necessary."""
+        if self.process is None or not self.process.can_train(command):
+            self.kill()
+            self.process = TrialProcess(command)
+        else:
+            self.process.train(command)
+
+    def kill(self) -> None:
+        """Kills the process. It holds the memory of its GPUs until then."""
+        if self.process is not None:
+            self.process.kill()
+        self.process = None
+
+    def release(self) -> None:
+        """Releases the GPUs."""
+        self.kill()
+        release_all(self.claims)
+        self.claims = ()
+
+
+@dataclasses.dataclass
 class _Running:
     """A run that this process trains."""
 
     task: TrialTask
+    job: _Job
     process: TrialProcess
-    slot: Slot
-    claims: Sequence[Claim]
+    claim: Claim
     last_saved_step: int  # the last step that was saved when it began
 
 
@@ -160,9 +125,8 @@ class Worker:
     """Trains trials until the sweep is finished, or a signal arrives.
 
     Args:
-        load: Returns the sweep, with the changes that are recorded in its directory.
+        load: Returns the sweep as it was extended in its directory.
         directory: The directory of the sweep.
-        launcher: Starts the processes that train.
         jobs: The number of trials that this process trains at the same time.
         devices_per_job: The number of GPUs of each.
         imports: Modules that each trial imports first.
@@ -174,7 +138,6 @@ class Worker:
         self,
         load: Callable[[], Sweep],
         directory: SweepDirectory,
-        launcher: TrialLauncher,
         *,
         jobs: int,
         devices_per_job: int,
@@ -184,14 +147,13 @@ class Worker:
     ) -> None:
         self._load = load
         self._directory = directory
-        self._launcher = launcher
         self._imports = imports
         self._signals = signals
         self._show = show
-        self._free = make_slots(jobs)
+        self._jobs = [_Job(cores) for cores in divide_cores(jobs)]
         self._running = list[_Running]()
         self._devices = Devices(devices_per_job, directory.claims, os.environ)
-        self._changes: tuple[int, ...] = ()
+        self._version = file_version(directory.file)
         self._sweep = load()
         self._schedule = Schedule(self._sweep)
         self._states = RunStates()
@@ -200,9 +162,9 @@ class Worker:
 
     def progress(self) -> SweepProgress:
         """Returns the next tasks and the results so far, from the files of the sweep."""
-        changes = file_version(self._directory.changes)
-        if changes != self._changes:  # Another process changed the sweep.
-            self._changes, self._sweep = changes, self._load()
+        version = file_version(self._directory.file)
+        if version != self._version:  # Another process extended the sweep.
+            self._version, self._sweep = version, self._load()
             self._schedule = Schedule(self._sweep)
         return self._schedule.progress(self._state)
 
@@ -219,6 +181,7 @@ class Worker:
                     self._write_results(progress.results)
                     return progress.results
                 if not self._reap() and not self._start_next(progress):
+                    self._release_devices()
                     time.sleep(_POLL_SECONDS)
         finally:
             self._kill()
@@ -234,55 +197,70 @@ class Worker:
     def _start_next(self, progress: SweepProgress) -> bool:
         """Starts one run that no other process trains. Returns whether there was one."""
         busy = {(trial.task.number, trial.task.seed) for trial in self._running}
-        for task in progress.tasks:
-            if not self._free:
-                return False
-            if (task.number, task.seed) not in busy and self._start(task, progress):
-                return True
-        return False
+        free = self._free_jobs()
+        return bool(free) and any(
+            self._start(task, progress, free[0])
+            for task in progress.tasks
+            if (task.number, task.seed) not in busy
+        )
 
-    def _start(self, task: TrialTask, progress: SweepProgress) -> bool:
+    def _free_jobs(self) -> list[_Job]:
+        busy = [trial.job for trial in self._running]
+        return [job for job in self._jobs if not any(job is other for other in busy)]
+
+    def _release_devices(self) -> None:
+        """Lets other processes use the GPUs for which there is no trial."""
+        for job in self._free_jobs():
+            if job.claims:
+                job.release()
+
+    def _start(self, task: TrialTask, progress: SweepProgress, job: _Job) -> bool:
         name = self._sweep.run_name(task.number, task.seed)
         run = self._run_directory(task.number, task.seed)
         claim = self._directory.claims.try_acquire(name)
         if claim is None:
             return False
-        devices = self._devices.try_acquire()
+        has_devices = bool(job.claims) or self._acquire_devices(job)
         # The process of a sweep that was killed may take a moment to end. And another process may
         # have trained the run after its state was read.
         is_done = task.is_done(self._state(task.number, task.seed))
-        if devices is None or is_done or _is_locked_locally(run):
-            release_all([claim, *(devices[1] if devices else [])])
+        if not has_devices or is_done or _is_locked_locally(run):
+            claim.release()
             return False
-        slot = self._free.pop(0)
+        settings = progress.settings[task.number]
         command = TrialCommand(
-            arguments=trial_arguments(
-                self._sweep, task, progress.settings[task.number], run, self._imports
-            ),
-            environ={**os.environ, **devices[0]},
-            cores=slot.cores,
+            arguments=trial_arguments(self._sweep, task, settings, run, self._imports),
+            environ={**os.environ, **job.environ},
+            cores=job.cores,
             log=self._directory.log(name),
+            runtime={path: settings[path] for path in settings if path.startswith("runtime.")},
         )
         last_saved_step = max(self._state(task.number, task.seed).weights, default=-1)
         try:
-            process = self._launcher.start(command)
+            job.train(command)
         except BaseException:
-            self._free.append(slot)
-            release_all([claim, *devices[1]])
+            claim.release()
             raise
-        self._running.append(_Running(task, process, slot, [claim, *devices[1]], last_saved_step))
+        assert job.process is not None
+        self._running.append(_Running(task, job, job.process, claim, last_saved_step))
+        return True
+
+    def _acquire_devices(self, job: _Job) -> bool:
+        devices = self._devices.try_acquire()
+        if devices is None:
+            return False
+        job.environ, job.claims = devices
         return True
 
     def _reap(self) -> bool:
-        """Records the processes that have ended. Returns whether there was one."""
+        """Records the trials that have ended. Returns whether there was one."""
         ended = [
             (trial, code) for trial in self._running if (code := trial.process.poll()) is not None
         ]
         for trial, code in ended:
             self._running.remove(trial)
             self._record_end(trial, code)
-            self._free = sorted([*self._free, trial.slot], key=lambda slot: slot.number)
-            release_all(trial.claims)
+            trial.claim.release()
         if ended:
             self._write_results(self.progress().results)
         return bool(ended)
@@ -295,7 +273,9 @@ class Worker:
             self._lost.pop(key, None)
             return
         lines = last_lines(self._directory.log(self._sweep.run_name(*key)))
-        if code > 0 and code not in (*_STOPPED, exit_codes.DIVERGED):
+        # What earlier trials left in their process must not make this one fail.
+        is_first = trial.process.trials == 1
+        if is_first and code > 0 and code not in (*_STOPPED, exit_codes.DIVERGED):
             self._record_failure(key, lines or [f"exit code {code}"], code)
             return
         has_progress = max(state.weights, default=-1) > trial.last_saved_step
@@ -308,8 +288,9 @@ class Worker:
         name = self._sweep.run_name(*key)
         record = {"exit_code": code, "reason": "\n".join(lines)}
         write_atomically(self._directory.failure(name), json.dumps(record, indent=2) + "\n")
+        failure = self._directory.failure(name)
         lines = [*lines, str(self._directory.log(name))]
-        lines.append(f"to train it again, run the same command with --force={key[0]}")
+        lines.append(f"to train it again, delete {failure} and run the same command")
         text = "".join(f"\n  {line}" for line in lines)
         note(f"trial {name} failed; the others continue:{text}")
 
@@ -336,11 +317,10 @@ class Worker:
                 time.sleep(_POLL_SECONDS)
 
     def _kill(self) -> None:
-        for trial in self._running:
-            trial.process.send_signal(signal.SIGKILL)
-            release_all(trial.claims)
+        for job in self._jobs:
+            job.release()
+        release_all([trial.claim for trial in self._running])
         self._running.clear()
-        self._launcher.close()
 
 
 def _is_locked_locally(run: Path) -> bool:

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tensorflow as tf
 from official.core import base_task
 
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.distribute.sharded_variables import is_variable
-from orbit_runner.tasks.image_classification.report_examples import classification_examples
-from orbit_runner.tasks.multitask import JointTask, is_multitask
+from orbit_runner.registry import TASKS
+from orbit_runner.storage.staging import localize
+from orbit_runner.tasks.mistakes import classification_examples
+from orbit_runner.tasks.multitask import (
+    JointTask,
+    build_multitask,
+    is_multitask,
+    is_multitask_class,
+)
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
 from orbit_runner.tf_internals import own_other_weights, set_own_other_weights
 
@@ -63,7 +70,9 @@ class TaskAdapter:
             # Adapted lookup layers list their vocabulary as a weight, but it is no variable.
             if hasattr(layer, "get_vocabulary"):
                 weights = own_other_weights(layer)
-                set_own_other_weights(layer, [weight for weight in weights if is_variable(weight)])
+                set_own_other_weights(
+                    layer, [weight for weight in weights if isinstance(weight, tf.Variable)]
+                )
         return model
 
     def build_inputs(
@@ -107,11 +116,6 @@ class TaskAdapter:
         """Returns how much the loss depends on each column, or None if the task has no columns."""
         own = getattr(self.task, "column_importance", None)
         return own(model, batches, seed=seed, seconds=seconds) if callable(own) else None
-
-    def describe_example(self, inputs: Tensors, index: int) -> Mapping[str, str | int | float]:
-        """Returns where an example of the validation data comes from, {} if it is not known."""
-        describe = getattr(self.task, "describe_example", None)
-        return describe(inputs, index) if callable(describe) else {}
 
     def num_examples(self, data: DataSection) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""
@@ -172,3 +176,28 @@ def _is_official_classifier(task: object) -> bool:
 
 def _subtasks_of(task: base_task.Task | JointTask) -> dict[str, base_task.Task]:
     return dict(task.tasks) if isinstance(task, JointTask) else {}
+
+
+def build_task(
+    config: ExperimentConfig, logging_dir: str | None, *, needs_data: bool = True
+) -> Any:
+    """Returns the task of an experiment. Must be called in the strategy's scope.
+
+    `logging_dir` is the run directory, which the task may write to; None if there is none.
+    `needs_data` is whether remote datasets are copied to this machine. Raises `RunnerError` if the
+    task cannot be imported.
+    """
+    config = localize(config, data=needs_data)
+    if config.is_official:
+        garden_config = config.for_task
+        from orbit_runner.model_garden.loading import task_class
+
+        cls = task_class(garden_config.task)
+        if is_multitask_class(cls):
+            return build_multitask(cls, garden_config.task, logging_dir)
+        # The ranking task takes it, because its model creates its own optimizer.
+        takes_trainer = "trainer_config" in inspect.signature(cls).parameters
+        trainer_argument = {"trainer_config": garden_config.trainer} if takes_trainer else {}
+        return cls(garden_config.task, logging_dir=logging_dir, **trainer_argument)
+    assert config.task.name is not None
+    return TASKS.get(config.task.name).load()(config.task, logging_dir=logging_dir)

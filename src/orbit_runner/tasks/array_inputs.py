@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.data.array_batches import eval_chunks, train_chunks
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
+from orbit_runner.data.array_pipeline import eval_chunks, eval_dataset, train_chunks, train_dataset
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource

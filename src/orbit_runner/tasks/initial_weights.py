@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.datasets.download import DownloadError
-from orbit_runner.distribute.sharded_variables import is_variable, merge_shards, name_of
 from orbit_runner.errors import SettingError, first_line, format_list
 from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
 from orbit_runner.tf_internals import TrackableObjectGraph
+from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
     import numpy as np
     import tf_keras
 
-    from orbit_runner.tf_internals import ShardedVariable
 
 _PATH, _IGNORE = "task.init_checkpoint", "task.init_ignore"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -226,9 +225,7 @@ class _CheckpointContent:
             objects = ", ".join(sorted(roots)) or "nothing"
             raise ValueError(f"it contains no object `model`, only: {objects}")
 
-    def keys(
-        self, model: tf_keras.Model, variables: Sequence[tf.Variable | ShardedVariable]
-    ) -> dict[int, str]:
+    def keys(self, model: tf_keras.Model, variables: Sequence[tf.Variable]) -> dict[int, str]:
         """Returns the keys of the variables that the checkpoint has, by their `id`."""
         if not self._by_name:
             return self._keys_by_path(model)
@@ -237,9 +234,9 @@ class _CheckpointContent:
         for key, name in self._values():
             keys.setdefault(name, []).append(key)
         return {
-            id(variable): keys[name_of(variable)].pop(0)
+            id(variable): keys[variable_name(variable)].pop(0)
             for variable in variables
-            if keys.get(name_of(variable))
+            if keys.get(variable_name(variable))
         }
 
     def _keys_by_path(self, model: tf_keras.Model) -> dict[int, str]:
@@ -249,7 +246,7 @@ class _CheckpointContent:
         while queue:
             live, node = queue.pop(0)
             attributes = self._graph.nodes[node].attributes
-            if is_variable(live) and attributes:
+            if isinstance(live, tf.Variable) and attributes:
                 keys[id(live)] = attributes[0].checkpoint_key
             saved = self._children(node)
             for name, child in tf.train.TrackableView.children(live).items():
@@ -275,7 +272,7 @@ class _CheckpointContent:
             queue += new
         return keys_and_names
 
-    def mismatch(self, key: str | None, variable: tf.Variable | ShardedVariable) -> str:
+    def mismatch(self, key: str | None, variable: tf.Variable) -> str:
         """Returns why a variable cannot have the value of a key, or "" if it can."""
         if key is None or key not in self._shapes:
             return "not in the checkpoint"
@@ -292,21 +289,21 @@ class _CheckpointContent:
         return [name or key for key, name in self._values() if key not in keys]
 
 
-def _variables(model: tf_keras.Model) -> list[tf.Variable | ShardedVariable]:
+def _variables(model: tf_keras.Model) -> list[tf.Variable]:
     objects = tf.train.TrackableView(model).descendants()
-    return merge_shards(trackable for trackable in objects if is_variable(trackable))
+    return [trackable for trackable in objects if isinstance(trackable, tf.Variable)]
 
 
-def _names(
-    model: tf_keras.Model, variables: Sequence[tf.Variable | ShardedVariable]
-) -> dict[int, str]:
+def _names(model: tf_keras.Model, variables: Sequence[tf.Variable]) -> dict[int, str]:
     known = variable_names(model)
-    return {id(variable): known.get(id(variable), name_of(variable)) for variable in variables}
+    return {
+        id(variable): known.get(id(variable), variable_name(variable)) for variable in variables
+    }
 
 
 def _ignored_variables(
     patterns: Sequence[str],
-    variables: Sequence[tf.Variable | ShardedVariable],
+    variables: Sequence[tf.Variable],
     names: dict[int, str],
 ) -> set[int]:
     """Returns the `id` of each variable that a pattern selects, by either of its names."""
@@ -315,7 +312,7 @@ def _ignored_variables(
         selected = {
             id(variable)
             for variable in variables
-            if selects(pattern, names[id(variable)]) or selects(pattern, name_of(variable))
+            if selects(pattern, names[id(variable)]) or selects(pattern, variable_name(variable))
         }
         if not selected:
             raise SettingError(

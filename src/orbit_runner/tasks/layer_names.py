@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orbit_runner.distribute.sharded_variables import merge_shards, name_of
 from orbit_runner.errors import format_list
 from orbit_runner.tf_internals import (
     inner_layers,
@@ -18,6 +17,7 @@ from orbit_runner.tf_internals import (
     layer_weights,
     own_trainable_weights,
 )
+from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -109,8 +109,8 @@ def variable_names(model: tf.Module) -> dict[int, str]:
     """
     names: dict[int, str] = {}
     for named in named_layers(model):
-        for weight in merge_shards(named.weights):
-            names.setdefault(id(weight), f"{named.name}/{name_of(weight).rpartition('/')[2]}")
+        for weight in named.weights:
+            names.setdefault(id(weight), f"{named.name}/{variable_name(weight).rpartition('/')[2]}")
     return names
 
 

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import TaskData, task_data
-from orbit_runner.data.file_patterns import is_local, patterns
+from orbit_runner.data.files import is_local, patterns
 from orbit_runner.data.shared_examples import SharedExamples, shared_files
 from orbit_runner.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Config
 
-# A split of TensorFlow Datasets, or an interval of it in percent, such as train[:80%].
-_SLICE = re.compile(r"(?P<name>\w+)(\[((?P<start>\d+)%)?:((?P<stop>\d+)%)?\])?")
-_OTHER_FILES = "name other files in validation_data"
+_OTHER_FILES, _OTHER_SPLIT = "name other files in validation_data", "set another tfds_split"
 # A setting of this kind may select other examples of the same files.
 _SELECTS = re.compile(r"(.*_)?(split|part|fold|shard|subset|sharding)s?(_.*)?")
 
@@ -59,14 +57,10 @@ def _shared_input_files(task: Config) -> SharedExamples | None:
     sections = [_settings(getattr(task, name, None)) for name in ("train_data", "validation_data")]
     if not all(sections):
         return None
-    name, *_ = names = [str(section.get("tfds_name") or "") for section in sections]
-    if name:
-        splits = [str(section.get("tfds_split") or "") for section in sections]
-        if names[0] == names[1] and _overlap(*splits):
-            text = f"tfds:{name}, split {{}}"
-            places = (text.format(splits[1]), text.format(splits[0]))
-            return SharedExamples(1, 1, "splits", places, "set another tfds_split")
-        return None
+    names = [f"{section.get('tfds_name')}:{section.get('tfds_split')}" for section in sections]
+    if sections[0].get("tfds_name"):
+        same = names[0] == names[1] and sections[0].get("tfds_split")
+        return SharedExamples(1, 1, "splits", (names[1], names[0]), _OTHER_SPLIT) if same else None
     selected = {key for section in sections for key in section if _SELECTS.fullmatch(key)}
     if any(sections[0].get(key) != sections[1].get(key) for key in selected):
         return None
@@ -84,19 +78,3 @@ def _files(value: object) -> list[str]:
     except (TypeError, AttributeError, RecursionError):
         return []
     return [path for pattern in named if is_local(pattern) for path in sorted(glob.glob(pattern))]
-
-
-def _overlap(left: str, right: str) -> bool:
-    """Returns whether two splits of TensorFlow Datasets have examples in common, if it is known."""
-    if left == right:
-        return bool(left)
-    parts = [[_SLICE.fullmatch(part.strip()) for part in text.split("+")] for text in (left, right)]
-    return any(
-        left_slice is not None
-        and right_slice is not None
-        and left_slice["name"] == right_slice["name"]
-        and max(int(left_slice["start"] or 0), int(right_slice["start"] or 0))
-        < min(int(left_slice["stop"] or 100), int(right_slice["stop"] or 100))
-        for left_slice in parts[0]
-        for right_slice in parts[1]
-    )

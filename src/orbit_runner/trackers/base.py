@@ -67,8 +67,7 @@ class Tracker:
 
         Args:
             step: The global step at which the record ended.
-            split: `train`, `validation`, or `evaluation` for data that is not the run's own
-                validation data.
+            split: `train` or `validation`.
             metrics: Numbers by name. Names of several tasks are nested, as in `task/loss`.
         """
 

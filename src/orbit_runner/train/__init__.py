@@ -1,4 +1,4 @@
 """The run and its loop: trainer, evaluator, schedule.
 
-Also `callbacks/`, `loops/`, `inputs/` and `nonfinite/`.
+Also `callbacks/`, `loops/` and `inputs/`.
 """

@@ -5,7 +5,6 @@ Also the variables of Keras models that create them only when they are first cal
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import orbit
@@ -15,8 +14,7 @@ import tf_keras
 from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.numerics import reseed, seed_everything
-from orbit_runner.distribute.sharded_variables import merge_shards
+from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter import optimizer_of, section_of
 from orbit_runner.state.ema import OptimizerAverage, WeightAverage
@@ -32,15 +30,8 @@ from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
 
 if TYPE_CHECKING:
-    from tensorflow.types.experimental import TensorLike
-
     from orbit_runner.state.learning_rates import Optimizer
     from orbit_runner.utils.types import Tensors
-
-
-# The values of `TrainState.best` and `early_stopping` before the first evaluation.
-NO_BEST = (float("nan"), -1.0)
-NO_EARLY_STOPPING = (float("nan"), 0.0, -1.0)
 
 
 def build_state(
@@ -51,22 +42,8 @@ def build_state(
     Sets the global seeds of this process, and enters the strategy's scope itself.
     """
     seed_everything(config.runtime.seed, keep_objects=config.is_official)
-    return _build(config, adapter, strategy)
-
-
-def build_state_again(
-    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
-) -> TrainState:
-    """Returns another state with the values that `build_state` returned in this process."""
-    reseed(config.runtime.seed)
-    return _build(config, adapter, strategy)
-
-
-def _build(
-    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
-) -> TrainState:
     task = adapter.task
-    with strategy.scope(), model_error_scope(config):
+    with strategy.scope(), model_error_scope():
         model = adapter.build_model()
         optimizer, average = optimizer_of(config, task, model)
         build_missing_variables(config, adapter, model, optimizer, strategy)
@@ -85,9 +62,13 @@ def _build(
             optimizer=optimizer,
             ema=ema,
             global_step=orbit.utils.create_global_step(),
-            recoveries=_host_variable(0, tf.int64, "recoveries"),
-            early_stopping=_host_variable([*NO_EARLY_STOPPING], tf.float64, "early_stopping"),
-            best=_host_variable([*NO_BEST], tf.float64, "best"),
+            recoveries=tf.Variable(
+                0,
+                dtype=tf.int64,
+                trainable=False,
+                name="recoveries",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            ),
             replica_state=ReplicaState(model, strategy),
             non_finite=tuple(
                 variable.name for variable in non_finite_variables(_fixed_variables(model))
@@ -116,20 +97,10 @@ def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
     """Returns the non-trainable variables that a worker can read without the other workers."""
     return [
         variable
-        for variable in merge_shards(model.non_trainable_variables)
+        for variable in model.non_trainable_variables
         if isinstance(variable, tf.Variable)
         and variable.synchronization != tf.VariableSynchronization.ON_READ
     ]
-
-
-def _host_variable(value: TensorLike, dtype: tf.DType, name: str) -> tf.Variable:
-    return tf.Variable(
-        value,
-        dtype=dtype,
-        trainable=False,
-        name=name,
-        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-    )
 
 
 def build_missing_variables(
@@ -144,57 +115,36 @@ def build_missing_variables(
     Otherwise, a checkpoint could not be matched with them. The optimizer does not change. Does
     nothing if the task has no training data. Must be called in the strategy's scope.
     """
-    if not _lacks_variables(model):
-        return
-    if adapter.subtasks:
-        _build_joint_variables(config, adapter, model, optimizer, strategy)
-        return
     data = getattr(config.for_task.task, "train_data", None)
-    if data is None:
+    if not _lacks_variables(model) or (data is None and not adapter.subtasks):
         return
     task = adapter.task
-    metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
+
+    def spec_of(part: TaskAdapter, section: Any) -> Any:
+        resolved = resolve_data_config(section, config.runtime)
+        return distribute(strategy, part, resolved, config.runtime).element_spec
 
     def step(inputs: Tensors) -> None:
-        task.train_step(inputs, model=model, optimizer=GradientRecorder(optimizer), metrics=metrics)
+        recorder = GradientRecorder(optimizer)
+        if adapter.subtasks:
+            task.multi.joint_train_step(
+                inputs, multi_task_model=model, optimizer=recorder, task_metrics=metrics
+            )
+        else:
+            task.train_step(inputs, model=model, optimizer=recorder, metrics=metrics)
 
-    dataset = distribute(
-        strategy, adapter, resolve_data_config(data, config.runtime), config.runtime
-    )
-    _trace(step, task, strategy, dataset.element_spec)
-
-
-def _build_joint_variables(
-    config: ExperimentConfig,
-    adapter: TaskAdapter,
-    model: tf.Module,
-    optimizer: Optimizer,
-    strategy: tf.distribute.Strategy,
-) -> None:
-    joint = adapter.task
-    metrics = {name: task.build_metrics(training=True) for name, task in joint.tasks.items()}
-
-    def step(inputs: Tensors) -> None:
-        joint.multi.joint_train_step(
-            inputs,
-            multi_task_model=model,
-            optimizer=GradientRecorder(optimizer),
-            task_metrics=metrics,
-        )
-
-    specs = {}
-    for name, part in adapter.subtasks.items():
-        data = resolve_data_config(
-            section_of(part.task.task_config, "train_data", name), config.runtime
-        )
-        specs[name] = distribute(strategy, part, data, config.runtime).element_spec
-    _trace(step, joint.multi, strategy, specs)
-
-
-def _trace(
-    step: Callable[[Tensors], None], task: object, strategy: tf.distribute.Strategy, spec: Any
-) -> None:
-    run = convert(lambda inputs: strategy.run(step, args=(inputs,)), task)
+    metrics: Any
+    if adapter.subtasks:
+        metrics = {name: part.build_metrics(training=True) for name, part in task.tasks.items()}
+        spec = {
+            name: spec_of(part, section_of(part.task.task_config, "train_data", name))
+            for name, part in adapter.subtasks.items()
+        }
+    else:
+        metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
+        spec = spec_of(adapter, data)
+    owner = task.multi if adapter.subtasks else task
+    run = convert(lambda inputs: strategy.run(step, args=(inputs,)), owner)
     tf.function(run, autograph=False).get_concrete_function(spec)
 
 

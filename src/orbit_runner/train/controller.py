@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import orbit
 import orbit.controller
 
-from orbit_runner.distribute.parameter_server import local_strategy
+from orbit_runner.distribute.process_group import local_strategy
+from orbit_runner.run_directory.run_lock import RunDirectoryRemoved, RunLock
 from orbit_runner.tf_internals import orbit_log_scope
+from orbit_runner.train.divergence import check_losses, warn_of_evaluation
 from orbit_runner.train.loops.loop_pieces import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
 from orbit_runner.train.run import Run
@@ -42,9 +44,9 @@ def build_controller(
     save_summary = save_summary and run.is_chief
     # With one directory for both splits, Orbit would use one manager for both.
     directories = [
-        str(run.model_dir / name) if save_summary else None
-        for name in ("train", run.config.trainer.validation_summary_subdir)
+        str(run.model_dir / name) if save_summary else None for name in ("train", "validation")
     ]
+    lock = RunLock(run.model_dir)
     controller = controller_cls(
         strategy=local_strategy(run.strategy),
         trainer=run.trainer,
@@ -56,18 +58,44 @@ def build_controller(
         eval_summary_dir=directories[1],
         summary_manager=summary_manager or run.records.train,
         eval_summary_manager=eval_summary_manager or run.records.evaluation,
-        train_actions=[functools.partial(_call_after_loop, run), *train_actions],
-        eval_actions=[lambda logs: run.callbacks.on_evaluate(run, logs), *eval_actions],
+        train_actions=[functools.partial(_after_loop, run, lock), *train_actions],
+        eval_actions=[functools.partial(_after_evaluation, run, lock), *eval_actions],
     )
     if run.trainer is not None:
         controller.step_timer = run.trainer.timer
     return controller
 
 
-def _call_after_loop(run: Run, logs: Logs) -> None:
-    run.callbacks.on_loop_end(run, logs)
+def _after_loop(run: Run, lock: RunLock, logs: Logs) -> None:
+    """Writes the records that ended within a loop, then checks the loop, and calls the callbacks.
+
+    Orbit writes the record at the end of the loop after all checks have passed.
+    """
+    assert run.trainer is not None
+    _check_directory(run, lock)
+    run.records.train.write(run.trainer.earlier_records)
+    run.checkpoints.raise_failure()
+    check_losses(run, logs)
+    run.callbacks.call("on_loop_end", run, logs)
     if run.plan.is_record(run.step):
-        run.callbacks.on_log(run, logs)
+        run.callbacks.call("on_log", run, logs)
+
+
+def _after_evaluation(run: Run, lock: RunLock, logs: Logs) -> None:
+    if run.trainer is not None:
+        _check_directory(run, lock)
+    if run.is_chief:
+        warn_of_evaluation(run.step, logs)
+    run.callbacks.call("on_evaluate", run, logs)
+
+
+def _check_directory(run: Run, lock: RunLock) -> None:
+    """Raises `RunDirectoryRemoved` soon after the run directory was removed.
+
+    Otherwise, the next save would create it again, and the run would end as if nothing was lost.
+    """
+    if lock.is_removed():
+        raise RunDirectoryRemoved(run.model_dir)
 
 
 def _build_loop_length(run: Run) -> Callable[[int], int]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import tensorflow as tf
 
 from orbit_runner.checkpoint.disk_errors import describe_disk_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat_settings
 from orbit_runner.data.tfrecord.bad_record import add_offset, find_bad_record
 from orbit_runner.errors import DataError, SettingError, shorten
 
@@ -24,7 +23,6 @@ _NO_GPU_MEMORY = re.compile(
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
 _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were counted")
 _UNCOMPILED = re.compile(r"Detected unsupported operations when trying|tf2xla conversion failed")
-_UNKNOWN_ACTIVATION = re.compile(r"Unknown activation function '(.+?)'")
 # What TensorFlow writes around a reason: the number of the error, the node, the function, the op.
 _PLACE = re.compile(
     r"^\s*(\(\d+\) \w+: *)?(\{\{.*?\}\} ?)?|Error in user-defined .*?Iterator::\S+: |\s*\[Op:.*$"
@@ -35,18 +33,16 @@ _NO_REASON = re.compile(
 
 
 @contextlib.contextmanager
-def error_message_scope(
-    config: ExperimentConfig, section: str = TRAIN_DATA, *, step: Callable[[], int] = lambda: 0
-) -> Iterator[None]:
+def error_message_scope(config: ExperimentConfig, section: str = TRAIN_DATA) -> Iterator[None]:
     """Raises SettingError or DataError for errors of a `with` block that have a known cause.
 
-    `section` is the data section that is used. `step` returns the global step.
+    `section` is the data section that is used.
     """
     try:
         yield
     except UnicodeDecodeError as error:
         # TensorFlow's message contains the record, which Python cannot decode.
-        _raise_bad_example(bytes(error.object).decode(errors="replace"), step, error)
+        _raise_bad_example(bytes(error.object).decode(errors="replace"), error)
         raise
     except tf.errors.OpError as error:
         if _is_out_of_memory(error):
@@ -55,14 +51,14 @@ def error_message_scope(
         if problem is not None:
             raise problem from error
         if isinstance(error, (tf.errors.InvalidArgumentError, tf.errors.DataLossError)):
-            _raise_bad_example(str(error), step, error)
+            _raise_bad_example(str(error), error)
             _raise_bad_element(error, config, section)
         raise
 
 
 @contextlib.contextmanager
-def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
-    """Raises SettingError if a model in a `with` block is too large or has no valid activation."""
+def model_error_scope() -> Iterator[None]:
+    """Raises SettingError if a model in a `with` block is too large."""
     try:
         yield
     except (tf.errors.OpError, MemoryError) as error:
@@ -73,16 +69,6 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
             f"does not fit into memory: {_reason(error)}\n"
             "make its layers smaller, or use a machine with more memory",
             code="out-of-memory",
-        ) from error
-    except ValueError as error:
-        name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""
-        paths = [path for path, value in flat_settings(config).items() if name and value == name]
-        if not paths:
-            raise
-        raise SettingError(
-            paths[0],
-            f"unknown activation {name!r}\nallowed: Keras activations, such as relu or gelu",
-            code="unknown-name",
         ) from error
 
 
@@ -129,10 +115,10 @@ def _setting_error(error: tf.errors.OpError) -> SettingError | None:
     )
 
 
-def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) -> None:
+def _raise_bad_example(message: str, error: Exception) -> None:
     """Raises DataError if an error is about an example."""
     named = _BAD_RECORD.search(message)
-    problem = add_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
+    problem = add_offset(named[1].rstrip("]")) if named else find_bad_record(message)
     if problem:
         field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
         raise DataError(problem, field=field, code="bad-record") from error
@@ -145,12 +131,9 @@ def _raise_bad_element(error: tf.errors.OpError, config: ExperimentConfig, secti
     path = f"task.{section}"
     data = getattr(config.task, section, None)
     name = next((f".{n}" for n in ("input_path", "tfds_name") if getattr(data, n, None)), "")
-    advice = "correct or remove it"
-    if getattr(data, "decode_jpeg_only", False):
-        advice += f"; {path}.decode_jpeg_only: false decodes PNG, GIF and BMP images, too"
     raise SettingError(
         f"{path}{name}",
-        f"an example cannot be read: {shorten(_reason(error))}\n{advice}",
+        f"an example cannot be read: {shorten(_reason(error))}\ncorrect or remove it",
         code="bad-record",
     ) from error
 

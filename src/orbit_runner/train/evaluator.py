@@ -16,8 +16,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.base import drop_padding, split_counts
 from orbit_runner.tasks.metrics import Ratio, RunningMean
-from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.distribute import Partition, leading_size
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, exhausting_loop
 from orbit_runner.utils.autograph import convert
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from tensorflow.types.experimental import TensorLike
 
     from orbit_runner.train.inputs.distribute import Dataset
-    from orbit_runner.train.loops.stage import BatchIterator, BatchSource, Results
+    from orbit_runner.train.loops.loop_pieces import BatchIterator, BatchSource, Results
     from orbit_runner.utils.types import Tensors
 
 
@@ -52,8 +51,6 @@ class Evaluator(orbit.StandardEvaluator):
         make_dataset: Callable[[], Dataset],  # returns the distributed dataset
         *,
         seed: int,
-        use_tf_function: bool,
-        use_tf_while_loop: bool,
         # Whether there are as many batches as requested. The graph then need not check for the end,
         # and the batches keep their static shapes.
         counted: bool = False,
@@ -66,10 +63,10 @@ class Evaluator(orbit.StandardEvaluator):
         # Returns the batches by their numbers, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
-        self._options = orbit.StandardEvaluatorOptions(
-            use_tf_function=use_tf_function, use_tf_while_loop=use_tf_while_loop
+        # A loop in a graph cannot gather outputs on the host.
+        super().__init__(
+            None, orbit.StandardEvaluatorOptions(use_tf_while_loop=not gathers_outputs)
         )
-        super().__init__(None, self._options)
         self.eval_dataset: Dataset | tuple[()] | None
         self._task = task
         self._state = state
@@ -113,7 +110,7 @@ class Evaluator(orbit.StandardEvaluator):
         if self.eval_dataset is None:
             self._chunks = self._make_chunks()
             self.eval_dataset = self._make_dataset() if self._chunks is None else ()
-        if self._options.use_tf_while_loop and num_steps == -1:
+        if not self.gathers and num_steps == -1:
             num_steps = tf.constant(tf.int32.max)
         ema = self._state.ema
         with (
@@ -126,21 +123,6 @@ class Evaluator(orbit.StandardEvaluator):
         """Returns variables of the training that evaluations change."""
         keeps = getattr(self._task, "kept_in_evaluation", None)
         return keeps() if callable(keeps) else []
-
-    def evaluate_batch(self, inputs: Tensors) -> Results:
-        """Returns the results of one batch, which each replica evaluates as a whole.
-
-        Raises SettingError if it contains no examples, for tasks that report a loss.
-        """
-        ema = self._state.ema
-        with (
-            ema.applied_scope() if ema is not None else contextlib.nullcontext(),
-            kept_values_scope(self._kept_variables()),
-        ):
-            self.eval_begin()
-            step = self._replica_partial_step if self._drops_padding else self._replica_step
-            self._strategy.run(step, args=(inputs,))
-            return self.eval_end()
 
     def create_eval_loop_fn(self, has_state: bool) -> Callable[..., object]:
         """Returns the function that runs an evaluation."""
@@ -172,20 +154,20 @@ class Evaluator(orbit.StandardEvaluator):
             return lambda _, steps, first=0: chunked(
                 (), tf.constant(first, tf.int64), tf.cast(steps, tf.int64)
             )
-        options = self._options
-        if options.use_tf_while_loop:
-            if self._counted:
-                loop = counted_loop(self._batch_taker(replica_step))
-            else:
-                evaluate_batch = functools.partial(self._evaluate_batch, replica_step=replica_step)
-                loop = exhausting_loop(convert(evaluate_batch, self._task))
-            return lambda iterator, steps, first=0: loop(iterator, steps)
+        if self.gathers:
 
-        def step(iterator: BatchIterator) -> Tensors | None:
-            return self._evaluate_batch(next(iterator), replica_step)
+            @tf.function
+            def step(iterator: BatchIterator) -> Tensors | None:
+                return self._evaluate_batch(next(iterator), replica_step)
 
-        plain = orbit.utils.create_loop_fn(tf.function(step) if options.use_tf_function else step)
-        return lambda iterator, steps, first=0, **reduction: plain(iterator, steps, **reduction)
+            plain = orbit.utils.create_loop_fn(step)
+            return lambda iterator, steps, first=0, **reduction: plain(iterator, steps, **reduction)
+        if self._counted:
+            loop = counted_loop(self._batch_taker(replica_step))
+        else:
+            evaluate_batch = functools.partial(self._evaluate_batch, replica_step=replica_step)
+            loop = exhausting_loop(convert(evaluate_batch, self._task))
+        return lambda iterator, steps, first=0: loop(iterator, steps)
 
     def _make_whole_loop(self) -> Callable[[BatchSource, tf.Tensor], None] | None:
         """Returns a function that runs some full steps and a partial one, in one graph.
@@ -202,7 +184,7 @@ class Evaluator(orbit.StandardEvaluator):
                 take_last=self._row_taker(partial),
             )
             return lambda _, steps: chunked((), tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
-        if self._options.use_tf_while_loop and self._counted:
+        if self._counted:
             return counted_loop(self._batch_taker(full), self._batch_taker(partial))
         return None
 

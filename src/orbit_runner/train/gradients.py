@@ -19,6 +19,7 @@ from orbit_runner.determinism.gradient_patches import ON_GPUS, WITH_XLA
 from orbit_runner.determinism.scopes import keyed_piece_scope
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import RunnerError
+from orbit_runner.state.learning_rates import OptimizerProxy
 from orbit_runner.tf_internals import is_op_determinism_enabled
 from orbit_runner.utils.streams import discard_native_output_scope
 
@@ -61,11 +62,11 @@ def skip_compilation_notice() -> None:
         tf.function(lambda: tf.zeros([]), jit_compile=True)()
 
 
-class GradientRecorder:
+class GradientRecorder(OptimizerProxy):
     """Behaves like an optimizer, but stores the gradients instead of applying them."""
 
     def __init__(self, optimizer: AppliesGradients) -> None:
-        self._optimizer = optimizer
+        super().__init__(optimizer)
         self.recorded: list[tuple[tf.Tensor, tf.Variable]] = []
 
     def apply_gradients(
@@ -83,15 +84,6 @@ class GradientRecorder:
                 code="not-supported",
             )
         self.recorded = [(grad, var) for grad, var in grads_and_vars if grad is not None]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._optimizer, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        cls: type = self._optimizer.__class__  # Not `type()`: it may itself be a wrapper.
-        return cls
 
 
 def split_step(

@@ -32,7 +32,7 @@ from orbit_runner.train.watch import Watch
 
 if TYPE_CHECKING:
     from orbit_runner.state.learning_rates import Optimizer
-    from orbit_runner.train.loops.stage import Results
+    from orbit_runner.train.loops.loop_pieces import Results
     from orbit_runner.utils import types
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from pathlib import Path
 from typing import Any
 
 import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
-from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.evaluations import write_evaluation
+from orbit_runner.train.divergence import can_roll_back, handle_divergence, record_resume
 from orbit_runner.train.error_messages import VALIDATION_DATA, error_message_scope
-from orbit_runner.train.nonfinite.handling import handle_divergence
-from orbit_runner.train.rollback import can_roll_back, record_resume
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
 from orbit_runner.utils.log import note, phase
+from orbit_runner.utils.metrics import scalars
 
 _POLL_SECONDS = 1.0
 
@@ -44,7 +44,7 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
         if mode == "train_and_post_eval" and not run.stopped_by_time:
             logs = evaluate(run, controller)
     if not run.stopped_by_time:
-        run.callbacks.on_train_end(run)
+        run.callbacks.call("on_train_end", run)
     return logs
 
 
@@ -56,7 +56,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     result of the last evaluation, {} if nothing was evaluated.
     """
     logs = Logs()
-    run.callbacks.on_train_begin(run)
+    run.callbacks.call("on_train_begin", run)
     if run.step >= run.train_steps or run.stops.reason:
         reason = run.stops.reason or f"step {run.step} of {run.train_steps}"
         note(f"the run is finished: {reason}")
@@ -80,7 +80,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
             handle_divergence(run, error)
             finished = False
     if run.best is not None:
-        run.best.remove_surplus()
+        run.best.check_files(reports=False)
     if run.stopped_by_time:
         note(run.stopped_by_time)
     return logs
@@ -104,8 +104,8 @@ def _train_to_next_stop(
     if stops.agree_on_stop():
         note(f"stopped early at step {run.step}: {stops.reason}")
     if stops.reason or run.step >= run.train_steps:
-        changed = run.callbacks.on_last_step(run)
-        if changed and evaluates:
+        changes = run.callbacks.call("on_last_step", run)
+        if any(changes) and evaluates:
             run.records.recorded_step = run.step  # The curves have one evaluation of each step.
             logs = evaluate(run, controller)
     # A run that is out of time does not evaluate before it saves: the best checkpoint and early
@@ -120,17 +120,18 @@ def _train_to_next_stop(
 def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
-    run.callbacks.on_evaluate_begin(run)
-    with error_message_scope(run.config, VALIDATION_DATA, step=lambda: run.step):
+    run.callbacks.call("on_evaluate_begin", run)
+    with error_message_scope(run.config, VALIDATION_DATA):
         return controller.evaluate(run.validation_steps)
 
 
 def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the restored checkpoint, or the weights from `init_checkpoint`.
 
-    Raises RunnerError if there is neither.
+    Writes the result to `evaluations/`. Raises RunnerError if there are no such weights.
     """
-    if run.checkpoints.started_from is None and not run.config.task.init_checkpoint:
+    checkpoint = run.checkpoints.started_from
+    if checkpoint is None and not run.config.task.init_checkpoint:
         raise RunnerError(
             f"no intact checkpoint in {run.model_dir / 'checkpoints'}, and no Model "
             f"Garden checkpoint in {run.model_dir}\n"
@@ -138,7 +139,19 @@ def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
             path="--model_dir",
             code="no-checkpoint",
         )
-    return evaluate(run, controller)
+    logs = evaluate(run, controller)
+    if run.is_chief and run.records.are_written:
+        values = {
+            "checkpoint": os.path.relpath(
+                checkpoint or run.config.task.init_checkpoint, run.model_dir
+            ),
+            "step": run.step,
+            "weights": "plain" if run.state.ema is None else "average",
+            "data": run.records.data,
+            "metrics": scalars(logs),
+        }
+        write_evaluation(run.model_dir, run.step, values)
+    return logs
 
 
 def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
@@ -167,31 +180,13 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
         elif timeout and run.workers.broadcast_from_chief(
             time.monotonic() - waiting_since > timeout
         ):
-            raise _no_checkpoint_error(directory, timeout)
+            raise RunnerError(
+                f"no new checkpoint in {directory} for {timeout} s "
+                "(trainer.continuous_eval_timeout)",
+                code="no-checkpoint",
+            )
         else:
             time.sleep(_POLL_SECONDS)
-
-
-def wait_for_run(model_dir: Path, timeout: int | None) -> None:
-    """Waits for the config or a checkpoint of a run that `continuous_eval` is to follow.
-
-    The config decides whether its evaluations are of the run's own validation data. Raises
-    RunnerError after `timeout` seconds; waits without a limit if it is 0 or None.
-    """
-    directory = RunDirectory(model_dir)
-    start = time.monotonic()
-    phase(f"waiting for a checkpoint in {directory.checkpoints}")
-    while not directory.config.exists() and not any(directory.checkpoints.glob("*.index")):
-        if timeout and time.monotonic() - start > timeout:
-            raise _no_checkpoint_error(directory.checkpoints, timeout)
-        time.sleep(_POLL_SECONDS)
-
-
-def _no_checkpoint_error(directory: Path | str, timeout: int) -> RunnerError:
-    return RunnerError(
-        f"no new checkpoint in {directory} for {timeout} s (trainer.continuous_eval_timeout)",
-        code="no-checkpoint",
-    )
 
 
 def _restore(run: Run, path: str) -> bool:

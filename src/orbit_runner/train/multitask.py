@@ -23,7 +23,7 @@ from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
 
 if TYPE_CHECKING:
-    from orbit_runner.train.loops.stage import BatchIterator, Results
+    from orbit_runner.train.loops.loop_pieces import BatchIterator, Results
     from orbit_runner.utils.types import Tensors
 
 
@@ -58,10 +58,6 @@ class JointTrainer(Trainer):
         `iterator` maps the names of the tasks to iterators over their datasets.
         """
         self._run_step({name: next(own) for name, own in iterator.items()})
-
-    def _take_batch(self, iterator: Mapping[str, BatchIterator]) -> None:
-        for own in iterator.values():
-            own.get_next()
 
     def _convert(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return convert(function, self._task.multi)
@@ -126,10 +122,6 @@ class InterleavingTrainer(JointTrainer):
                 inputs = ({name: next(iterator[name])},)
                 self._strategy.run(self._replica_step, inputs, options=self._partition.options)
         self._update_average()
-
-    def _take_batch(self, iterator: Mapping[str, BatchIterator]) -> None:
-        index = int(self._task_index(self.state.global_step.read_value()))
-        iterator[list(self._task.tasks)[index]].get_next()
 
     def _task_index(self, step: tf.Tensor) -> tf.Tensor:
         """Returns the index of the task of a step, int32 scalar, drawn as in Model Garden."""

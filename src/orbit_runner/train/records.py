@@ -9,8 +9,6 @@ import psutil
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.run_directory.config_values import read_setting
-from orbit_runner.run_directory.evaluations import OtherData
 from orbit_runner.run_directory.metric_records import AVERAGED_STEPS, SYSTEM
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.trackers.tracking import Tracking, make_tracking, writes_event_files
@@ -24,14 +22,15 @@ class Records:
 
     Attributes:
         train: The writer of records of training.
-        evaluation: The writer of evaluations.
+        evaluation: The writer of evaluations; the mode `eval` writes none to the curves.
         tracking: The trackers of the config, except for TensorBoard. There are none in a process
             that writes no records.
+        are_written: Whether this process writes its results to the run directory.
         are_of_training: Whether this process writes records of training.
         recorded_step: The step whose evaluation has been recorded already, or None. A finished run
             that is started again evaluates the weights of its last step again.
-        other_data: How the data of a mode that only evaluates differ from the run's own validation
-            data; empty if they are the same.
+        data: How the data of a mode that only evaluates differ from the run's own validation data;
+            empty if they are the same.
         warnings: Why the results may not be what they seem, as far as it is known at the start.
     """
 
@@ -44,7 +43,8 @@ class Records:
         trainer: Trainer | None,
         *,
         writes: bool,  # whether this process writes records
-        other_data: OtherData,
+        writes_curves: bool,  # False in the mode `eval`, whose result has a file of its own
+        data: Mapping[str, object],
         warnings: Sequence[str] = (),
     ) -> None:
         self._config = config
@@ -52,10 +52,11 @@ class Records:
         self._global_step = global_step
         self._plan = plan
         self._trainer = trainer
-        self._lines = JsonLines(directory.metrics) if writes else None
+        self._lines = JsonLines(directory.metrics) if writes and writes_curves else None
+        self.are_written = writes
         self.are_of_training = writes and trainer is not None
         self.recorded_step: int | None = None
-        self.other_data = other_data
+        self.data = data
         self.warnings = tuple(warnings)
         self.tracking = make_tracking(config.trackers) if writes else Tracking()
         measures = self.are_of_training and config.trainer.system_metrics
@@ -66,7 +67,7 @@ class Records:
             self._describe_record,
             SystemMetrics() if measures else dict,
         )
-        self.evaluation = self._build_evaluation_summaries()
+        self.evaluation = self._build_summaries("validation", "validation", self._is_new_evaluation)
 
     def write_event(self, values: Mapping[str, object]) -> None:
         """Writes an event of training to `metrics.jsonl`, if records of training are written."""
@@ -77,17 +78,6 @@ class Records:
 
     def _is_new_evaluation(self, step: int) -> bool:
         return step != self.recorded_step
-
-    def _build_evaluation_summaries(self) -> Summaries:
-        """Returns the writer of evaluations. Those of other data are no part of the curves."""
-        subdir = self._config.trainer.validation_summary_subdir
-        is_new = self._is_new_evaluation
-        if not self.other_data:
-            return self._build_summaries(subdir, "validation", is_new)
-        about = {"data": self.other_data.as_dict()}
-        own_subdir = read_setting(self._directory.path, "trainer.validation_summary_subdir")
-        subdir = "" if subdir == own_subdir else subdir
-        return self._build_summaries(subdir, "evaluation", is_new, lambda step: about)
 
     def _build_summaries(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +13,23 @@ import tensorflow as tf
 from orbit_runner.checkpoint.manager import Checkpoints
 from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.distribute.process_group import Workers
-from orbit_runner.distribute.sharded_variables import merge_shards
-from orbit_runner.errors import DataError, SettingError, format_list
-from orbit_runner.run_directory.config import check_same_config, keep_config
+from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.determinism.numerics_record import describe_changes
+from orbit_runner.distribute.process_group import Workers, is_asynchronous
+from orbit_runner.errors import format_list
+from orbit_runner.model_garden.task_adapter import has_services
+from orbit_runner.run_directory.branch import read_branch
+from orbit_runner.run_directory.config import check_same_config, is_made_with, keep_config
 from orbit_runner.run_directory.data_record import (
     DataRecord,
-    difference_from_record,
     fingerprint_of,
+    inexact_data,
 )
-from orbit_runner.run_directory.metric_records import has_evaluation, prepare_records
+from orbit_runner.run_directory.evaluations import changed_data_settings
+from orbit_runner.run_directory.metric_records import prepare_records, read_records
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.state.layer_table import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.state.trained_layers import LayerGroup, format_table, has_table, layer_groups
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.adapter import TaskAdapter
@@ -32,12 +37,10 @@ from orbit_runner.tasks.assets import Assets, assets_of
 from orbit_runner.tasks.initial_weights import LoadedWeights
 from orbit_runner.train.callbacks.base import CallbackList
 from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
-from orbit_runner.train.earlier_results import forget_earlier_results
+from orbit_runner.train.callbacks.own_callbacks import EarlyStop
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.multitask import MultiEvaluator
-from orbit_runner.train.nonfinite.finite_check import check_initial_weights
 from orbit_runner.train.records import Records
-from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.train.trainer import Trainer
@@ -174,13 +177,9 @@ class Run:
             self._report_other_assets(self.checkpoints.loaded.source)
         if restored:
             self._check_config()
-            self.checkpoints.conditions.inexact[:] = resume_reasons(self)
+            self.checkpoints.conditions.inexact[:] = _resume_reasons(self)
             self.compare_code()
             self.restore_callbacks()
-        elif self.trainer is not None:
-            loaded = self.checkpoints.loaded
-            source = "" if loaded is None else loaded.source
-            check_initial_weights(self.config, self.state, self.strategy, source)
         if self.trainer is not None and self.is_chief:
             keep_config(self.model_dir, self.written_config)
             fell_back = self.checkpoints.fell_back
@@ -191,19 +190,51 @@ class Run:
             if assets is not None:
                 assets.write()
         if restored and self.trainer is not None and self.evaluator is not None:
-            forget_earlier_results(self)
-        if self.trainer is not None and self.is_chief:
-            if restored and has_evaluation(self.directory, self.step):
+            is_other = self._forget_results_of_other_data()
+            # The curves have one evaluation of each step.
+            if not is_other and any(
+                (record["step"], record["split"]) == (self.step, "validation")
+                for record in read_records(self.directory.metrics)
+            ):
                 self.records.recorded_step = self.step
-            if self.best is not None:
-                self.best.check_files()
-        if self.trainer is None and self.is_chief and not self.records.other_data:
-            self._report_changed_data()
+        if self.trainer is not None and self.is_chief and self.best is not None:
+            # A copy of one checkpoint lacks the trail, and leaves the best ones with the original.
+            self.best.check_files(reports=self.directory.fingerprints.exists())
         if restored:
             note(f"restored step {self.step} from {restored}")
         if self.is_chief and (groups := self.layer_groups):
             note("\n".join(["fine-tuning:", *format_table(groups)]))
-        self.callbacks.on_run_begin(self)
+        self.callbacks.call("on_run_begin", self)
+
+    def _forget_results_of_other_data(self) -> bool:
+        """Resets the best result and early stopping if the data or losses of evaluations differ.
+
+        Returns whether they differ from those of the run that made the restored checkpoint. Must be
+        called by all workers, before `config.yaml` is written.
+        """
+        lines = []
+        if self.is_chief:
+            branch = read_branch(self.model_dir)
+            is_start = branch is not None and branch.step == self.step
+            before = branch.parent if branch is not None and is_start else self.model_dir
+            changes = changed_data_settings(before, self.written_config)
+            lines = [
+                f"{path}: {inline_yaml(now)}, before {inline_yaml(own)}"
+                for path, (own, now) in changes.items()
+            ]
+            record = self.callbacks.find(DataRecord)
+            files = () if record is None else record.difference.changes
+            lines += [line for line in files if line.startswith("validation_data")]
+        if lines:
+            note(
+                "note: evaluations are of other data or losses than before, so earlier results do "
+                f"not count for the best checkpoint and early stopping:\n{format_list(lines)}"
+            )
+        is_other = bool(self.workers.broadcast_from_chief(int(bool(lines))))
+        for callback in self.callbacks.callbacks:
+            if is_other and isinstance(callback, (BestCheckpoint, EarlyStop)):
+                callback.forget()
+        return is_other
 
     def _check_config(self) -> None:
         record = self.checkpoints.restored
@@ -212,7 +243,7 @@ class Run:
             check_same_config(self.model_dir, record.config, self.written_config)
 
     def restore_callbacks(self) -> None:
-        """Restores the callbacks and the skipped steps from the record of the restored checkpoint.
+        """Restores the callbacks from the record of the restored checkpoint.
 
         If a callback stopped the run at this checkpoint and the config is the same, the run stays
         stopped. Does nothing in modes that only evaluate.
@@ -220,7 +251,6 @@ class Run:
         record = self.checkpoints.restored
         if self.trainer is None:
             return
-        self.trainer.skipped.found = () if record is None else tuple(record.skipped)
         self.callbacks.set_state({} if record is None else record.callbacks)
         if record is not None and record.config == self.checkpoints.conditions.config:
             self.stop(record.stopped)
@@ -244,13 +274,36 @@ class Run:
         loaded = self.checkpoints.loaded
         restored = self.checkpoints.started_from
         if restored:
-            variables = merge_shards(self.model.variables)
+            variables = self.model.variables
             loaded = LoadedWeights(restored, frozenset(map(id, variables)))
         return layer_groups(self.model, self.state.trained_layers, loaded)
 
     def inexact_reasons(self) -> list[str]:
         """Returns why the same config may not give the same weights again; [] if it does."""
-        return inexact_reasons(self)
+        reasons = []
+        if not self.config.runtime.deterministic:
+            reasons.append("runtime.deterministic is false")
+        unkeyed = self.trainer.unkeyed if self.trainer is not None else []
+        if unkeyed:
+            reasons.append(
+                f"a resumed run draws different random numbers in {len(unkeyed)} ops, such as "
+                f"{unkeyed[0]}"
+            )
+        if is_asynchronous(self.strategy):
+            reasons.append("the order of updates by asynchronous workers is not deterministic")
+        trials = int(self.state.recoveries.numpy())
+        if trials:
+            reasons.append(
+                f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
+            )
+        conditions = self.checkpoints.conditions
+        reasons += [
+            *conditions.inexact,
+            *conditions.code.reasons(),
+            *self.adapter.inexact_reasons(),
+            *filter(None, (callback.inexact_reason for callback in self.callbacks.callbacks)),
+        ]
+        return [*reasons, *inexact_data(self.model_dir), *_inexact_inputs(self)]
 
     def exit_if_requested(self) -> None:
         """Saves a checkpoint and ends the run if any worker received a signal.
@@ -293,16 +346,31 @@ class Run:
                 "task.init_ignore leaves out the layers that read or return them"
             )
 
-    def _report_changed_data(self) -> None:
-        """Reports that an evaluation reads other validation data than the run did, if it does."""
-        try:
-            difference = difference_from_record(self.config.task, self.model_dir)
-        except (DataError, SettingError, OSError):
-            return  # The training data is not needed, and may not be there.
-        for lines, what in (
-            (difference.changes, "the validation data changed since the run last started"),
-            (difference.notes, "these files were modified since the run last started"),
-        ):
-            changes = [line for line in lines if line.startswith("validation_data")]
-            if changes:
-                note(f"note: {what}:\n{format_list(changes)}")
+
+def _inexact_inputs(run: Run) -> Iterator[str]:
+    if run.adapter.starts_at_step:
+        return
+    if is_asynchronous(run.strategy) or not run.config.trainer.replay_inputs:
+        yield "the task's input pipeline starts over when a run is resumed"
+    if has_services(run.config):
+        yield "the order of batches from tf.data services is not deterministic"
+
+
+def _resume_reasons(run: Run) -> list[str]:
+    """Returns why the config alone does not reproduce a resumed run; [] if it does."""
+    record = run.checkpoints.restored
+    now = run.checkpoints.conditions
+    if record is None:
+        changed = ["from a checkpoint without a record, such as one of Model Garden"]
+    else:
+        same = is_made_with(run.model_dir, record.config, run.written_config)
+        changed = [] if same else ["with another config"]
+        # With logical replicas, the weights do not depend on the strategy.
+        if record.strategy != now.strategy and not run.config.runtime.logical_replicas:
+            changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
+        if describe_changes(record.numerics, now.numerics):
+            changed.append("on another machine or installation")
+    reasons = [] if record is None else list(record.inexact)
+    if changed and run.step > 0:
+        reasons.append(f"it was resumed at step {run.step} {', '.join(changed)}")
+    return reasons

@@ -18,14 +18,19 @@ from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
+from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.numerics_record import KERAS_3, describe_numerics
-from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
-from orbit_runner.distribute.parameter_server import is_asynchronous, local_strategy
-from orbit_runner.distribute.process_group import Workers, describe_strategy
-from orbit_runner.errors import SettingError, unknown_name_message
+from orbit_runner.distribute.parameter_servers import RunEnd
+from orbit_runner.distribute.process_group import (
+    Workers,
+    describe_strategy,
+    is_asynchronous,
+    local_strategy,
+)
+from orbit_runner.errors import SettingError, format_list, unknown_name_message
 from orbit_runner.model_garden.task_adapter import section_of
-from orbit_runner.run_directory.evaluations import OtherData, find_other_data
+from orbit_runner.run_directory.evaluations import evaluated_data
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staging import localize
@@ -40,31 +45,29 @@ from orbit_runner.train.callbacks.best_checkpoint import (
     Comparison,
     require_metric,
 )
-from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.own_callbacks import (
     AverageCheckpoints,
-    DirectoryCheck,
-    DivergenceGuard,
     EarlyStop,
     Pruning,
-    RecordWriter,
-    SaveErrors,
 )
 from orbit_runner.train.evaluator import Evaluator
-from orbit_runner.train.inputs.distribute import distribute
-from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.distribute import Partition, distribute
 from orbit_runner.train.inputs.resident_batches import resident_batches
 from orbit_runner.train.logical_replicas import LogicalEvaluator, LogicalTrainer, ShardEvaluator
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator, TaskEvaluator
-from orbit_runner.train.nonfinite.evaluation import NonFiniteEvaluations
-from orbit_runner.train.parameter_server import AsyncTrainer, ChiefEvaluator
+from orbit_runner.train.parameter_servers import AsyncTrainer, ChiefEvaluator
 from orbit_runner.train.records import Records
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_warnings import class_warnings, run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
 from orbit_runner.train.step_profiler import StepProfiler
-from orbit_runner.train.stop_requests import StopRequests, TimeLimits, build_time_limits
+from orbit_runner.train.stop_requests import (
+    SignalGuard,
+    StopRequests,
+    TimeLimits,
+    build_time_limits,
+)
 from orbit_runner.train.trainer import LoopParts, Trainer
 from orbit_runner.utils.log import note, phase
 
@@ -81,6 +84,7 @@ def build_run(
     *,
     trains: bool,
     evaluates: bool,
+    follows: bool = False,
     asynchronous: bool,
     callbacks: Sequence[Callback] = (),
     save_summary: bool = True,
@@ -98,6 +102,7 @@ def build_run(
         model_dir: The run directory.
         trains: Whether the mode trains.
         evaluates: Whether the mode evaluates.
+        follows: Whether the mode evaluates the checkpoints of a run in training.
         asynchronous: Whether training continues while a checkpoint is saved.
         callbacks: Called after those in the config.
         save_summary: Whether to write summaries and records.
@@ -143,7 +148,6 @@ def build_run(
         # These are built later than the checkpoints and callbacks that need the conditions.
         callbacks=(lambda: all_callbacks.get_state()) if trains else dict,
         stopped=lambda: stops.reason,
-        skipped=lambda: trainer.skipped.found if trainer is not None else (),
     )
     checkpoints = Checkpoints(
         state,
@@ -175,7 +179,6 @@ def build_run(
     loop = LoopParts(
         LoopPieces(config.runtime.grace_period, stops.next_piece_length),
         profiler,
-        workers,
         records_in_graph=records_in_graph
         and not cuts_at_records
         and not other_callbacks.needs_every_record,
@@ -184,12 +187,10 @@ def build_run(
         trainer = builder.build_trainer(plan, loop) if trains else None
     with local_strategy(strategy).scope():
         evaluator = builder.build_evaluator(steps) if evaluates else None
-    # Before anything that depends on which data is evaluated.
-    other_data = OtherData()
-    if evaluates and not trains:
-        other_data = find_other_data(model_dir, written_config)
-        if other_data and workers.is_chief:
-            note(other_data.note())
+    data = evaluated_data(model_dir, written_config) if evaluates and not trains else {}
+    if data and workers.is_chief:
+        lines = format_list([f"{path}: {inline_yaml(value)}" for path, value in data.items()])
+        note(f"warning: the validation data are not those of the run:\n{lines}")
     records = Records(
         config,
         directory,
@@ -197,14 +198,18 @@ def build_run(
         plan,
         trainer,
         writes=save_summary and workers.is_chief,
-        other_data=other_data,
+        writes_curves=trains or follows,
+        data=data,
         warnings=warnings,
     )
-    best = None
-    if evaluator is not None and not other_data:
-        best = builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
-    own_callbacks = [*_loop_callbacks(config, model_dir, trainer, evaluator, records), best]
-    if trains and evaluator is not None:
+    has_pruning = trains and getattr(config.for_task.task, "pruning", None)
+    own_callbacks: list[Callback | None] = [Pruning() if has_pruning else None]
+    # Also if the run only trains: their states, which a later start needs, are in checkpoints.
+    if trains or follows:
+        own_callbacks.append(
+            builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
+        )
+    if trains:
         own_callbacks += builder.build_result_callbacks(conditions, workers, evaluator)
     all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks.callbacks])
     return Run(
@@ -267,7 +272,7 @@ def _build_stop_requests(
     return StopRequests(
         workers,
         SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint),
-        ChiefShutdown(model_dir) if served else None,
+        RunEnd(model_dir).leaving_members if served else list,
         note,
         at_step=at_step,
         limits=limits,
@@ -300,31 +305,6 @@ def _validation_steps(config: ExperimentConfig, adapter: TaskAdapter) -> int:
         f"{data.global_batch_size}",
         code="empty-data",
     )
-
-
-def _loop_callbacks(
-    config: ExperimentConfig,
-    model_dir: Path,
-    trainer: Trainer | None,
-    evaluator: Evaluator | MultiEvaluator | None,
-    records: Records,
-) -> list[Callback | None]:
-    """Returns the runner's own callbacks, except for those that save or compare evaluations.
-
-    After a loop, records are written before the checks that may end the run. Orbit writes the
-    record at the end of a loop, after all checks have passed.
-    """
-    callbacks: list[Callback | None] = []
-    if trainer is not None:
-        callbacks += [DirectoryCheck(model_dir), RecordWriter(records.train)]
-        if getattr(config.for_task.task, "pruning", None):
-            callbacks.append(Pruning())
-        callbacks.append(SaveErrors())
-        if config.trainer.checks_divergence:
-            callbacks.append(DivergenceGuard(config.trainer))
-    if evaluator is not None:
-        callbacks.append(NonFiniteEvaluations())
-    return callbacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -481,8 +461,6 @@ class RunBuilder:
             strategy,
             make_dataset,
             seed=config.runtime.seed,
-            use_tf_function=config.trainer.eval_tf_function,
-            use_tf_while_loop=_evaluates_in_one_graph(config, gathers=task.gathers_outputs),
             counted=task.num_examples(data) is not None,
             full_batches=task.full_batches(data),
             gathers_outputs=task.gathers_outputs,
@@ -494,7 +472,7 @@ class RunBuilder:
         self,
         conditions: RunConditions,
         workers: Workers,
-        evaluator: Evaluator | MultiEvaluator,
+        evaluator: Evaluator | MultiEvaluator | None,
         *,
         trains: bool,
     ) -> BestCheckpoint | None:
@@ -513,15 +491,17 @@ class RunBuilder:
             Path(self.logging_dir, subdir),
             self.state,
             conditions,
-            # A process that only evaluates must not use the best result of the training process.
-            memory=self.state.best if trains else None,
+            trains=trains,
             workers=workers,
             keep=trainer.best_checkpoints_to_keep,
             note=note,
         )
 
     def build_result_callbacks(
-        self, conditions: RunConditions, workers: Workers, evaluator: Evaluator | MultiEvaluator
+        self,
+        conditions: RunConditions,
+        workers: Workers,
+        evaluator: Evaluator | MultiEvaluator | None,
     ) -> list[Callback]:
         """Returns the callbacks that a run which also trains calls with each evaluation.
 
@@ -539,7 +519,7 @@ class RunBuilder:
         rule = self.config.trainer.early_stopping
         if rule is not None:
             _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
-            callbacks.append(EarlyStop(rule, self.state.early_stopping))
+            callbacks.append(EarlyStop(rule))
         return callbacks
 
     def _reject_parameter_server(self) -> None:
@@ -551,19 +531,6 @@ class RunBuilder:
             )
 
 
-def _evaluates_in_one_graph(config: ExperimentConfig, *, gathers: bool) -> bool:
-    trainer = config.trainer
-    if trainer.eval_tf_while_loop and gathers:
-        raise SettingError(
-            "trainer.eval_tf_while_loop",
-            "is not supported: this task gathers the outputs of its steps on the host",
-            code="not-supported",
-        )
-    if trainer.eval_tf_while_loop is not None:
-        return trainer.eval_tf_while_loop
-    return trainer.eval_tf_function and not gathers
-
-
-def _check_metric(evaluator: Evaluator | MultiEvaluator, metric: str, setting: str) -> None:
-    if not evaluator.gathers:
+def _check_metric(evaluator: Evaluator | MultiEvaluator | None, metric: str, setting: str) -> None:
+    if evaluator is not None and not evaluator.gathers:
         require_metric(metric, evaluator.metric_names, setting)

@@ -58,9 +58,7 @@ def _describe_many_shapes(config: ExperimentConfig) -> str:
     """Returns the warning that XLA compiles the step for many shapes of batches, or ""."""
     if not config.compiles_steps or not config.task.batch_shapes_vary:
         return ""
-    by_tokens = getattr(config.task.train_data, "batch_tokens", 0)
-    fewer = "batch_shapes to 4" if by_tokens else "static_batch to true"
     return (
         "XLA compiles the training step again for each shape of a batch, and batches as wide as "
-        f"their longest sentence have many; set task.train_data.{fewer}"
+        "their longest sentence have many; set task.train_data.static_batch to true"
     )

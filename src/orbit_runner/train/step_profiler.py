@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.errors import first_line
-from orbit_runner.train.loops.stage import Loop, Stage
+from orbit_runner.train.loops.loop_pieces import Loop, Stage
 from orbit_runner.utils.log import note
 
 _WAITING = "waiting"

@@ -2,17 +2,98 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
 
+from orbit_runner import exit_codes
 from orbit_runner.config.durations import duration_seconds
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.distribute.cluster.shutdown import ChiefShutdown
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import Interrupted
-from orbit_runner.train.callbacks.interrupts import SIGNALS, SignalGuard
+from orbit_runner.utils.signals import exit_signals
+
+# Must be the same on every worker, because the workers add up how many got each signal.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+# Platforms may send the same request to a process and to its group. Closing a terminal does. And
+# `runner sweep` and `runner launch` forward theirs, on a busy machine some seconds later.
+_SAME_REQUEST_SECONDS = 5.0
+_UNSAVED = "nothing has been saved since the last checkpoint"
+
+
+class LeftAtOnce(KeyboardInterrupt):
+    """Raised at a second signal, anywhere in the main thread; like Ctrl-C, not an `Exception`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{signal.Signals(number).name} again, {_UNSAVED}")
+        self.exit_code = exit_codes.after_signal(number)
+
+
+class SignalGuard:
+    """Stores a signal until the current piece of a loop is finished.
+
+    SIGTERM is included only if `on_terminate` is true. A second Ctrl-C raises `KeyboardInterrupt`
+    immediately, and a second signal of another kind `LeftAtOnce`, unless it follows the first
+    within five seconds.
+
+    Attributes:
+        received: The number of the first signal, or None.
+    """
+
+    def __init__(self, *, on_terminate: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._on_terminate = on_terminate
+        self._clock = clock
+        self._first: float | None = None  # when the first signal came
+        self.received: int | None = None
+
+    @contextlib.contextmanager
+    def installed_scope(self) -> Iterator[None]:
+        """Catches the signals in a `with` block; nothing outside the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python delivers signals to the main thread only.
+            return
+        numbers = exit_signals(terminate=self._on_terminate)
+        before = {number: signal.signal(number, self._receive) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, self._handler_after_scope(number, handler))
+
+    def _handler_after_scope(self, number: int, before: Any) -> Any:
+        """Returns the handler that replaces that of the scope; `before` is that before the scope.
+
+        By default, a signal ends the process. After the first signal, the second of the same
+        request must not do so before the process has said that it has saved.
+        """
+        if self._first is None or before != signal.SIG_DFL or number == signal.SIGINT:
+            return before
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if not self._is_same_request():
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+
+        return handle
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._first is None:
+            self._first = self._clock()
+            self.received = number
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt(_UNSAVED)
+        elif not self._is_same_request():
+            raise LeftAtOnce(number)
+
+    def _is_same_request(self) -> bool:
+        assert self._first is not None
+        return self._clock() - self._first < _SAME_REQUEST_SECONDS
 
 
 class TimeLimits:
@@ -79,7 +160,7 @@ class StopRequests:
         self,
         workers: Workers,
         signals: SignalGuard,
-        servers: ChiefShutdown | None,  # servers that leave with this process
+        leaving_members: Callable[[], list[str]],  # those that are about to exit
         note: Callable[[str], None],
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
@@ -89,13 +170,12 @@ class StopRequests:
         self._note = note
         self._at_step = at_step
         self.signals = signals
-        self.servers = servers
+        self._leaving_members = leaving_members
         self.limits = limits or TimeLimits()
         self.reason = ""  # why a callback asked to stop
         self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
         self._pause: int | None = None  # a step at which a loop must end
         self._first_step: int | None = None  # the step of the first loop of this start
-        self._ending: Exception | None = None  # raised instead of StoppedAtStep
 
     def limit(self, step: int, target: int) -> int:
         """Returns the step to train to from `step`: `target`, or where to stop or pause before."""
@@ -107,11 +187,6 @@ class StopRequests:
     def pause_at(self, step: int) -> None:
         """Makes a loop end at a step, after which training continues."""
         self._pause = step
-
-    def end_with_error(self, step: int, error: Exception) -> None:
-        """Makes training save a checkpoint at a step and end with an error."""
-        self._at_step = step
-        self._ending = error
 
     def next_loop_length(
         self,
@@ -185,7 +260,7 @@ class StopRequests:
         if self._at_step is not None and step >= self._at_step:
             save()
             self._workers.acknowledge()
-            raise self._ending or StoppedAtStep(step)
+            raise StoppedAtStep(step)
         return chosen, bool(due)
 
     def next_piece_length(self, steps: int) -> int:
@@ -194,7 +269,7 @@ class StopRequests:
         That is the case if any worker got a signal, or if the time of the run is over. `steps` is
         this worker's choice; the chief's is returned. All workers must call it together.
         """
-        requested = bool(self.signals.received or (self.servers and self.servers.leaving_members()))
+        requested = bool(self.signals.received or self._leaving_members())
         requested = requested or self._chief_is_out_of_time()
         chosen, count = self._workers.all_reduce_sum(
             [steps if self._workers.is_chief else 0, requested]
@@ -202,7 +277,7 @@ class StopRequests:
         return 0 if count else chosen
 
     def _server_signal(self) -> int | None:
-        leaving = self.servers.leaving_members() if self.servers is not None else []
+        leaving = self._leaving_members()
         if not leaving:
             return None
         self._note(f"{', '.join(leaving)}: received a request to stop")

@@ -18,8 +18,6 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.gradient_patches import replaced_gradients_scope
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.distribute.devices import peak_flops_of_gpus
-from orbit_runner.distribute.parameter_server import is_asynchronous
-from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import SettingError
 from orbit_runner.state.learning_rates import (
     LayerRateOptimizer,
@@ -37,27 +35,23 @@ from orbit_runner.train.gradients import (
     skip_compilation_notice,
     split_step,
 )
-from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.distribute import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import training_loop
-from orbit_runner.train.loops.loop_pieces import LoopPieces
+from orbit_runner.train.loops.loop_pieces import Loop, LoopPieces, Stage
 from orbit_runner.train.loops.recorder import Recorder
-from orbit_runner.train.loops.stage import Loop, Stage
-from orbit_runner.train.nonfinite.finite_check import FiniteCheck
-from orbit_runner.train.nonfinite.skipped_steps import SkippedSteps, skip_function
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
-from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.flops import Throughput, step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import phase
-from orbit_runner.utils.mfu import Throughput
 
 if TYPE_CHECKING:
     from orbit_runner.state.learning_rates import AppliesGradients
     from orbit_runner.train.inputs.distribute import Dataset
-    from orbit_runner.train.loops.stage import BatchSource, Results
+    from orbit_runner.train.loops.loop_pieces import BatchSource, Results
     from orbit_runner.utils.types import Tensors
 
 
@@ -70,8 +64,6 @@ class LoopParts:
 
     pieces: LoopPieces = dataclasses.field(default_factory=LoopPieces)
     profiler: StepProfiler | None = None
-    # The processes that check together whether values are finite; None: nothing is checked.
-    workers: Workers | None = None
     records_in_graph: bool = False  # whether loops may contain records, if all metrics support that
 
 
@@ -96,10 +88,6 @@ class Trainer(orbit.AbstractTrainer):
         make_chunks: Callable[[], Chunks | None] = lambda: None,
         loop: LoopParts | None = None,
     ) -> None:
-        self._options = orbit.StandardTrainerOptions(
-            use_tf_function=config.trainer.train_tf_function,
-            use_tf_while_loop=config.trainer.train_tf_while_loop,
-        )
         self.train_dataset: Dataset | Mapping[str, Dataset] | tuple[()] | None = None
         self._iterator: BatchSource | None = None
         self._loop: Loop | None = None  # runs steps in one graph; made in the first loop
@@ -128,8 +116,6 @@ class Trainer(orbit.AbstractTrainer):
         self.timer = StepTimer()
         self.pieces = loop.pieces
         self.profiler = loop.profiler
-        # None if it is not checked after each piece whether values are finite.
-        self.finite_check = self._build_finite_check(config, loop.workers)
         self._pieces = config.trainer.gradient_accumulation_steps
         self._peak = peak_flops_of_gpus(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
@@ -137,8 +123,6 @@ class Trainer(orbit.AbstractTrainer):
         # Floating-point operations of a step on all local replicas; None if unknown.
         self.flops: int | None = None
         self._recorder = self._build_recorder() if loop.records_in_graph else None
-        skip = skip_function(state, self._take_batch, self._recorder, self._watch)
-        self.skipped = SkippedSteps(config.trainer.skip_steps, skip)
         self._stages = self._build_stages()
         # The step since which the metrics are updated, unless a record ended later.
         self._first_step: int | None = None
@@ -157,11 +141,9 @@ class Trainer(orbit.AbstractTrainer):
 
     def _build_recorder(self) -> Recorder | None:
         """Returns the recorder, or None if not all metrics can be read inside a graph."""
-        options = self._options
         metrics = self._all_metrics()
-        in_graph = options.use_tf_function and options.use_tf_while_loop
         # Reading other metrics may have side effects.
-        if not in_graph or not all(map(_can_read_in_graph, metrics)):
+        if not all(map(_can_read_in_graph, metrics)):
             return None
         interval = self._plan.summary_interval
         optimizer = self.state.optimizer
@@ -171,32 +153,16 @@ class Trainer(orbit.AbstractTrainer):
         """Returns what runs around each piece of a loop, in order.
 
         A piece ends where other layers are trained, and at the last record in it, if any. A
-        measured step is a piece of its own, and so is a skipped step. Profiled steps and others are
-        in different pieces. Records are read before it is checked whether they are finite.
+        measured step is a piece of its own. Profiled steps and others are in different pieces.
         """
         layers = self.state.trained_layers
         stages = (
             None if layers is None else _LayerChanges(layers, self._new_loop),
             self._recorder,
             self._watch,
-            self.skipped,
             self.profiler,
-            self.finite_check,
         )
         return tuple(stage for stage in stages if stage is not None)
-
-    def _build_finite_check(
-        self, config: ExperimentConfig, workers: Workers | None
-    ) -> FiniteCheck | None:
-        # A run that rolls back must detect divergence at the same step each time.
-        if workers is None or is_asynchronous(self._strategy) or config.trainer.rolls_back:
-            return None
-        # Several workers reduce their losses together, which happens at the end of a loop.
-        reads = self.running_loss if workers.count == 1 else None
-        counts = config.trainer.recovery_max_trials == 0
-        return FiniteCheck(
-            self.state, workers, reads, counts_losses=counts, records=lambda: self.earlier_records
-        )
 
     def _build_metrics(self) -> Any:
         return all_metrics(self._task, self.state.model, training=True)
@@ -313,8 +279,7 @@ class Trainer(orbit.AbstractTrainer):
 
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
         # A loop that Python runs step by step creates garbage that must be collected.
-        in_graph = self._options.use_tf_while_loop and not tf.config.functions_run_eagerly()
-        if self._loop is not None or not in_graph:
+        if self._loop is not None or tf.config.functions_run_eagerly():
             return contextlib.nullcontext()
         return paused_collection_scope()
 
@@ -348,7 +313,7 @@ class Trainer(orbit.AbstractTrainer):
             self.profiler.stop()
         if self._chunks is None:
             self._discard_dataset()
-        self._reset_metrics()
+        self.reset_metrics()
         self._first_step = None
 
     def _discard_dataset(self) -> None:
@@ -376,10 +341,6 @@ class Trainer(orbit.AbstractTrainer):
         start = self._plan.record_start(step)
         return max(0, (self._first_step or 0) - start)
 
-    def running_loss(self) -> tf.Tensor:
-        """Returns the mean loss since the last record, float32 scalar; 0 if there is none."""
-        return self._loss.result()
-
     def train_loop_begin(self) -> None:
         """Creates the dataset if there is none yet, and resets the metrics after a record."""
         if self._recorder is not None:
@@ -388,7 +349,7 @@ class Trainer(orbit.AbstractTrainer):
         if self._plan.starts_average(step) and (
             self._recorder is None or not self._recorder.is_record_end(step)
         ):
-            self._reset_metrics()
+            self.reset_metrics()
         if self._plan.is_record(step):
             self.timer.reset()
         if self.train_dataset is None:
@@ -423,11 +384,7 @@ class Trainer(orbit.AbstractTrainer):
                 jit_compile=self._compiles,
             )
         self._take = self._compile_take()
-        if self._options.use_tf_while_loop:
-            return training_loop(self._convert(self.train_step), self._recorder)
-        step = tf.function(self.train_step) if self._options.use_tf_function else self.train_step
-        loop = orbit.utils.create_loop_fn(step)
-        return lambda iterator, _, steps: loop(iterator, tf.cast(steps, tf.int32))
+        return training_loop(self._convert(self.train_step), self._recorder)
 
     def _compile_take(self) -> Callable[[Tensors], None]:
         """Returns the function that runs a step on a distributed batch, compiled if XLA is used."""
@@ -442,11 +399,6 @@ class Trainer(orbit.AbstractTrainer):
     def train_step(self, iterator: Any) -> None:
         """Runs one step on all replicas, on a batch of an iterator over the distributed dataset."""
         self._take(next(iterator))
-
-    def _take_batch(self, iterator: Any) -> None:
-        """Takes the batch of a skipped step from the iterator, if there is one."""
-        if self._chunks is None:
-            iterator.get_next()
 
     def _run_step(self, *inputs: Tensors) -> None:
         """Runs one step on all replicas.
@@ -504,7 +456,8 @@ class Trainer(orbit.AbstractTrainer):
         measured = {} if self._watch is None else self._watch.logs(self._global_step())
         return {**logs, **learning_rates(self.state.optimizer), **measured}
 
-    def _reset_metrics(self) -> None:
+    def reset_metrics(self) -> None:
+        """Begins new averages of the loss and the metrics."""
         for metric in self._all_metrics():
             reset_metric(metric)
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.metric_records import UPDATE_RATIO, WATCH
-from orbit_runner.train.loops.stage import Loop, Stage
+from orbit_runner.state.learning_rates import OptimizerProxy
+from orbit_runner.train.loops.loop_pieces import Loop, Stage
 
 if TYPE_CHECKING:
     from orbit_runner.state.learning_rates import AppliesGradients, GradsAndVars
-    from orbit_runner.train.loops.stage import BatchSource, Results
+    from orbit_runner.train.loops.loop_pieces import BatchSource, Results
     from orbit_runner.utils.types import Tensors
 
 
@@ -160,10 +161,6 @@ class Watch(Stage):
         """Returns the values of the last measured step in the order of `names`, float32."""
         return tf.convert_to_tensor(self._values)
 
-    def clear(self) -> None:
-        """Sets the values to NaN, which records show as missing: the step was not measured."""
-        self._values.assign(tf.fill([len(self.names)], float("nan")))
-
     def logs(self, step: int) -> Results:
         """Returns the values by name if `step` has just been measured, else {}."""
         if not self.measures(step):
@@ -177,14 +174,14 @@ class _Tracing(threading.local):
     gradients: list[tf.Tensor | tf.IndexedSlices] | None = None  # None if the step is not measured
 
 
-class _WatchedOptimizer:
+class _WatchedOptimizer(OptimizerProxy):
     """Behaves like an optimizer, and stores the gradients of a measured step before it clips them.
 
     They are unscaled already: a task that scales its loss divides them before it applies them.
     """
 
     def __init__(self, optimizer: AppliesGradients, tracing: _Tracing) -> None:
-        self._optimizer = optimizer
+        super().__init__(optimizer)
         self._tracing = tracing
 
     def apply_gradients(
@@ -195,14 +192,6 @@ class _WatchedOptimizer:
         if self._tracing.gradients is not None:
             self._tracing.gradients += [grad for grad, _ in pairs if grad is not None]
         return self._optimizer.apply_gradients(pairs, *args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._optimizer, name)
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
-        return type(self._optimizer)
 
 
 def _sum_of_squares(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

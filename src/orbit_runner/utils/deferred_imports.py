@@ -21,10 +21,6 @@ NAMES = (
     "h5py",
     "matplotlib.pyplot",
     "numpy.f2py",
-    "numpy.ma",
-    "numpy.polynomial",
-    "numpy.testing",
-    "oauth2client.client",
     "pandas",
     "requests",
     "scipy.linalg",
@@ -33,74 +29,69 @@ NAMES = (
     "sklearn.metrics",
     "tensorflow_datasets",
 )
-# Objects that other modules import by name. The code of their module runs when they are used.
-OBJECTS = {"oauth2client.client": ("GoogleCredentials",)}
 
 _lock = threading.RLock()
 
 
 class Deferred(types.ModuleType):
-    """A module whose code has not run yet. Afterward, it is an ordinary module."""
+    """A module whose code has not run yet. Afterward, it is an ordinary module.
+
+    Python's `LazyLoader` would run it when it is imported once more, and the code of a submodule
+    twice.
+    """
 
     def __getattr__(self, name: str) -> Any:
         """Runs the code in the thread that comes first, then looks up the attribute again."""
-        if name in OBJECTS.get(self.__name__, ()):
-            return DeferredObject(self, name)
-        # `from … import` asks for `__path__`, which only packages have.
-        if name == "__path__" and self.__dict__.get("_deferred", (None, ()))[1] is None:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return _get_attribute(self, name)
+        with _lock:
+            loader, path = self.__dict__.pop("_deferred", (None, None))
+            if loader is not None:
+                self._run(loader, path)
+            elif type(self) is Deferred:  # Accessed by its own code before it is defined.
+                raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(self, name)
+
+    def _run(self, loader: importlib.abc.Loader, path: Any) -> None:
+        if path is not None:
+            self.__path__ = path
+        try:
+            loader.exec_module(self)
+        except BaseException:
+            # As after any failed import, the next import tries again.
+            sys.modules.pop(self.__name__, None)
+            raise
+        finally:
+            self.__class__ = types.ModuleType  # type: ignore[assignment]
 
 
-class DeferredObject:
-    """An object in a module whose code has not run yet."""
+class ReplacedLoader(importlib.abc.Loader):
+    """Stands for the loader of a module while the module is imported."""
 
-    def __init__(self, module: types.ModuleType, name: str) -> None:
-        self._module = module
-        self._name = name
-
-    def __getattr__(self, name: str) -> Any:
-        """Runs the code of the module if it has not run yet."""
-        return getattr(_get_attribute(self._module, self._name), name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the code of the module if it has not run yet."""
-        return _get_attribute(self._module, self._name)(*args, **kwargs)
-
-
-def _get_attribute(module: types.ModuleType, name: str) -> Any:
-    with _lock:
-        waiting = module.__dict__.pop("_deferred", None)
-        if waiting is not None:
-            _run_module(module, *waiting)
-        elif type(module) is Deferred:  # Accessed by its own code before it is defined.
-            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-    return getattr(module, name)
-
-
-def _run_module(module: types.ModuleType, loader: importlib.abc.Loader, path: Any) -> None:
-    if path is not None:
-        module.__path__ = path
-    try:
-        loader.exec_module(module)
-    except BaseException:
-        # As after any failed import, the next import tries again.
-        sys.modules.pop(module.__name__, None)
-        raise
-    finally:
-        module.__class__ = types.ModuleType
-
-
-class _DeferringLoader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        """Creates the module."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: types.ModuleType) -> None:
+        """Gives the module its own loader again, but does not run it."""
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
+
+
+def find_spec_with(
+    loader: type[ReplacedLoader], fullname: str, path: Any, target: Any = None
+) -> importlib.machinery.ModuleSpec | None:
+    """Returns how a module is imported, with another loader; None if there is no such module."""
+    spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+    if spec is not None and spec.loader is not None:
+        spec.loader = loader(spec.loader)
+    return spec
+
+
+class _DeferringLoader(ReplacedLoader):
+    def exec_module(self, module: types.ModuleType) -> None:
+        super().exec_module(module)
         # Without `__path__`, importing a submodule runs the package first, as it should.
         path = module.__dict__.pop("__path__", None)
         module.__dict__["_deferred"] = (self._loader, path)
@@ -133,10 +124,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return importlib.machinery.ModuleSpec(fullname, _ImportedModuleLoader(present))
         if fullname not in self.names:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _DeferringLoader(spec.loader)
-        return spec
+        return find_spec_with(_DeferringLoader, fullname, path, target)
 
 
 _finder = _Finder()

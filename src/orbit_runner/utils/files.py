@@ -10,16 +10,14 @@ import os
 import re
 import stat
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 _MOST_LINKS = 40
-_PIPE_SECONDS = 10.0
 _TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
 
 
@@ -50,20 +48,20 @@ def create_directory(path: Path) -> None:
         place.mkdir(exist_ok=True)
 
 
-def open_file(path: Path) -> BinaryIO:
-    """Opens a file for reading. Raises OSError if that is impossible or it is a named pipe.
+def sha256_of(path: Path) -> str:
+    """Returns the SHA-256 of a file in hexadecimal."""
+    import hashlib  # Not at the top, because all commands import this module.
 
-    Opening a named pipe would wait for a process that writes to it.
-    """
-    if path.is_fifo():
-        raise OSError(errno.EINVAL, "is a named pipe, expected a file", str(path))
-    return path.open("rb")
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_file(path: Path) -> bytes:
-    """Returns the content of a file. Raises OSError like `open_file`."""
-    with open_file(path) as file:
-        return file.read()
+    """Returns the content of a file. Raises OSError if it cannot be read."""
+    return path.read_bytes()
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -97,7 +95,8 @@ def write_output(path: Path, content: str | bytes) -> None:
     target = output_target(path)
     if isinstance(target, int):
         sys.stdout.flush()
-        _write_all(target, content)
+        with open(target, "wb", closefd=False) as file:
+            file.write(content)
         return
     problem = special_file_problem(target)
     if problem:
@@ -105,12 +104,8 @@ def write_output(path: Path, content: str | bytes) -> None:
     if not is_special(target):
         write_atomically(target, content)
         return
-    descriptor = _open_special(target)
-    try:
-        os.set_blocking(descriptor, True)
-        _write_all(descriptor, content)
-    finally:
-        os.close(descriptor)
+    with target.open("wb") as file:
+        file.write(content)
 
 
 def output_target(path: Path) -> Path | int:
@@ -143,27 +138,6 @@ def special_file_problem(path: Path) -> str:
     return f"is {actual_kind}, expected a file" if actual_kind else ""
 
 
-def _open_special(path: Path) -> int:
-    """Opens a device or a pipe for writing. Waits a few seconds for a process that reads a pipe."""
-    end = time.monotonic() + _PIPE_SECONDS
-    while True:
-        try:
-            return os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        except OSError as error:
-            if error.errno != errno.ENXIO or not stat.S_ISFIFO(os.stat(path).st_mode):
-                raise
-            if time.monotonic() > end:
-                reason = f"no process reads this pipe, for {_PIPE_SECONDS:g} seconds"
-                raise OSError(errno.ENXIO, reason, str(path)) from None
-        time.sleep(0.05)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
 def write_if_changed(path: Path, text: str) -> None:
     """Writes a file atomically unless it has the same content."""
     content = text.encode("utf-8", "backslashreplace")
@@ -192,12 +166,6 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError("values are nested too deeply") from None
 
 
-def is_step(value: object) -> bool:
-    """Returns whether a value of a record is a global step, an integer or a whole float."""
-    # A comparison, because `math.isfinite` raises an error for very large integers.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
-
-
 def read_json_object(path: Path) -> JsonObject:
     """Returns the JSON object in a file. Raises ValueError if the file has no JSON object."""
     value = parse_json(read_file(path).decode())
@@ -219,7 +187,7 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
     except OSError as error:
         note(f"warning: {path} cannot be read ({error.strerror}); moved to {set_aside(path)}")
         return
-    good = [line for line in lines if _is_record(line)]
+    good = [line for line in lines if parse_record(line) is not None]
     bad = sum(bool(line.strip()) for line in lines[:-1]) - len(good)
     if bad <= 0:
         return
@@ -229,14 +197,6 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
         f"warning: invalid lines in {path}: {bad}; the file was moved to {moved.name}, and its "
         f"{len(good)} valid records were kept"
     )
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        record = parse_json(line.decode())
-    except ValueError:
-        return False
-    return isinstance(record, dict) and is_step(record.get("step"))
 
 
 def remove_leftovers(run: Path) -> None:
@@ -261,6 +221,32 @@ def _is_alive(process: int) -> bool:
     return True
 
 
+def parse_record(line: bytes) -> JsonObject | None:
+    """Returns the record in a line of a file of JSON lines, None if there is none.
+
+    A record is an object with a `step`. A process may have been killed while it wrote the line.
+    """
+    try:
+        record = parse_json(line.decode())
+    except ValueError:
+        return None
+    step = record.get("step") if isinstance(record, dict) else None
+    return record if type(step) is int and abs(step) < 2**63 else None
+
+
+def read_lines(path: Path, containing: bytes = b"") -> Iterator[JsonObject]:
+    """Yields the records in a file of JSON lines; none if it cannot be read.
+
+    With `containing`, only lines that contain these bytes are parsed.
+    """
+    try:
+        with path.open("rb") as file:
+            records = (parse_record(line) for line in file if containing in line)
+            yield from (record for record in records if record is not None)
+    except OSError:
+        return
+
+
 def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
     """Removes the records after the step `after` from a file of JSON lines.
 
@@ -269,27 +255,15 @@ def cut_records(path: Path, *, after: int, keeps_events: bool = True) -> None:
     """
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    kept = [line for line in lines if _step_of(line, keeps_events) <= after]
+    lines = path.read_bytes().splitlines()
+    kept = [
+        line
+        for line in lines
+        if (record := parse_record(line)) is not None
+        and (record["step"] <= after or (keeps_events and "event" in record))
+    ]
     if kept != lines:
-        write_atomically(path, "".join(f"{line}\n" for line in kept))
-
-
-def recorded_steps(path: Path) -> set[tuple[int, str]]:
-    """Returns (step, split) of each record in a file of JSON lines; empty if it cannot be read."""
-    try:
-        records = [parse_json(line) for line in read_file(path).split(b"\n") if _is_record(line)]
-    except OSError:
-        return set()
-    return {(int(record["step"]), str(record.get("split"))) for record in records}
-
-
-def _step_of(line: str, keeps_events: bool) -> float:
-    try:
-        record = parse_json(line)
-        return -1.0 if keeps_events and "event" in record else float(record["step"])
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return math.inf  # An incomplete line of a killed process.
+        write_atomically(path, b"".join(line + b"\n" for line in kept))
 
 
 def to_jsonable(value: object) -> Any:

@@ -1,4 +1,4 @@
-"""The signals that ask a process to exit, or that ended it, and their names."""
+"""The signals that ask a process to exit or that ended it, and the cursor that they show again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from types import FrameType
 
 from orbit_runner import exit_codes
-from orbit_runner.utils.terminal import show_cursor
 
 _interrupted = False
 
@@ -117,3 +116,41 @@ class Signals:
     def forwarded_signal(self) -> int:
         """The signal to send to members: SIGINT for Ctrl-C, SIGTERM for all others."""
         return signal.SIGINT if self.received == signal.SIGINT else signal.SIGTERM
+
+
+# The cursor of the terminal, which a live display hides.
+_hidden = False
+
+
+@contextlib.contextmanager
+def hidden_cursor_scope() -> Iterator[None]:
+    """Shows the cursor again if SIGTERM ends the process within a `with` block.
+
+    The block itself hides and shows the cursor. Code that ends the process without leaving the
+    block calls `show_cursor`.
+    """
+    global _hidden
+    in_main = threading.current_thread() is threading.main_thread()
+    handles = in_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if handles:
+        signal.signal(signal.SIGTERM, _show_cursor_and_terminate)
+    _hidden = True
+    try:
+        yield
+    finally:
+        _hidden = False
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def show_cursor() -> None:
+    """Shows the cursor if a display has hidden it."""
+    if _hidden:
+        with contextlib.suppress(OSError):
+            os.write(2, b"\n\x1b[?25h")
+
+
+def _show_cursor_and_terminate(number: int, frame: FrameType | None) -> None:
+    show_cursor()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import errno
 import io
@@ -13,13 +12,6 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from orbit_runner.errors import ClosedPipeError, OutputError
-
-_ASCII = {
-    "…": "...", "×": "x", "·": "-", "–": "-", "—": "-", "→": "->", "│": "|",
-    "━": "=", "╸": ">", "─": "-",
-    "▁": "_", "▂": "_", "▃": ".", "▄": "-", "▅": "-", "▆": "=", "▇": "=", "█": "#",
-}  # fmt: skip
-_ERRORS = "orbit_runner.ascii"
 
 
 class TolerantFile(io.FileIO):
@@ -56,7 +48,6 @@ def install_tolerant_streams() -> None:
     TensorFlow's native code would write its log into that file.
     """
     _open_closed_descriptors()
-    codecs.register_error(_ERRORS, _encode_as_ascii)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout, sys.stderr = (
@@ -98,7 +89,7 @@ def open_tolerant_stream(descriptor: int, like: TextIO | None = None) -> TextIO:
     return io.TextIOWrapper(
         file if unbuffered else io.BufferedWriter(file),
         encoding=getattr(like, "encoding", None) or "utf-8",
-        errors=_ERRORS,
+        errors="backslashreplace",
         line_buffering=descriptor != 1 or file.isatty(),
         write_through=unbuffered,
     )
@@ -167,15 +158,3 @@ def use_utf8() -> None:
 def _raw_file(stream: TextIO) -> object:
     buffer = getattr(stream, "buffer", None)
     return getattr(buffer, "raw", buffer)
-
-
-def _encode_as_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replaces this package's symbols by ASCII, and other characters by escapes."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    text = error.object[error.start : error.end]
-    return "".join(_ASCII.get(letter, _escape(letter)) for letter in text), error.end
-
-
-def _escape(letter: str) -> str:
-    return letter.encode("ascii", "backslashreplace").decode()

@@ -10,10 +10,8 @@ import pytest
 
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.ratings import parsing
 from orbit_runner.datasets import movielens
-from orbit_runner.tasks.recommendation.examples import RatingExamples
-from orbit_runner.tasks.recommendation.sources import load_source
+from orbit_runner.tasks.recommendation.data import RatingExamples, load_source
 from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.problems import pairs, raises
 from tests.support.ratings import ratings_config, write_100k
@@ -52,7 +50,7 @@ def _config(folder: Path, limit: int = 0, **changes: Any) -> ExperimentConfig:
 def test_ratings_are_those_of_a_file_without_the_bad_lines(
     folders: tuple[Path, Path], chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parsing, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(movielens, "_CHUNK_BYTES", chunk_bytes)
     damaged, clean = folders
     notes: list[str] = []
     with log_scope(PlainMessages(notes.append)):

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.ratings.pipeline import eval_users
 from orbit_runner.data.ratings.step_batches import Candidates, draw_distinct
-from tests.support.choices import batches_of, chosen_pairs, make_choices
-from tests.support.problems import raises
+from tests.support.choices import batches_of, chosen_pairs, eval_users, make_choices
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])
@@ -111,23 +109,3 @@ def test_each_user_is_evaluated_once_in_order(num_negatives, batch, replicas, pi
     np.testing.assert_array_equal(items[real], expected_items)
     np.testing.assert_array_equal(there[real], expected_there)
     assert not users[~real].any()
-
-
-def test_drop_remainder_omits_the_last_partial_batch():
-    batches = _evaluate(drop_remainder=True)
-    assert np.concatenate([f["user"] for f, *_ in batches]).tolist() == list(range(16))
-    with raises("out-of-range"):
-        eval_users(
-            make_choices(21), num_negatives=5, global_batch_size=32, seed=1, drop_remainder=True
-        )
-
-
-def test_cached_evaluation_repeats_with_static_shapes():
-    settings = {"num_negatives": 5, "global_batch_size": 8, "seed": 3}
-    cached = eval_users(make_choices(21), **settings, cache=True)
-    assert cached.cardinality() == 3
-    assert cached.element_spec[0]["item"] == tf.TensorSpec([8, 6], tf.int32)
-    expected = list(eval_users(make_choices(21), **settings).as_numpy_iterator())
-    for _ in range(2):
-        for got, wanted in zip(cached.as_numpy_iterator(), expected, strict=True):
-            tf.nest.map_structure(np.testing.assert_array_equal, got, wanted)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 
 import numpy as np
 import pytest
 
-from orbit_runner.data.ratings import parsing
+from orbit_runner.data import disk_cache
 from orbit_runner.datasets import movielens
 from orbit_runner.errors import DataError
 from tests.support.problems import raises
@@ -65,7 +64,7 @@ def test_chunk_size_does_not_change_the_parsed_rows(tmp_path, variant, monkeypat
     ]
     _write(tmp_path, variant, _text(variant, rows))
     for size in (1, 7, 64, 4096):
-        monkeypatch.setattr(parsing, "_CHUNK_BYTES", size)
+        monkeypatch.setattr(movielens, "_CHUNK_BYTES", size)
         _assert_rows(movielens.load(data_dir=str(tmp_path)), rows)
 
 
@@ -108,7 +107,7 @@ BAD = [
 def test_malformed_line_is_reported_with_its_number(
     tmp_path, variant, line, chunk_bytes, monkeypatch
 ):
-    monkeypatch.setattr(parsing, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(movielens, "_CHUNK_BYTES", chunk_bytes)
     lines = _text(variant).splitlines()
     path = _write(tmp_path, variant, "\n".join([*lines, line, lines[-1]]) + "\n")
     with pytest.raises(DataError) as caught:
@@ -169,52 +168,26 @@ def test_two_variants_in_one_directory_require_variant(tmp_path):
 
 
 @pytest.fixture
-def entry(tmp_path, monkeypatch) -> pathlib.Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(parsing, "_SMALLEST_BYTES", 0)
-    return tmp_path / "cache" / "orbit_runner" / "ratings"
+def kept(own_cache: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches all ratings, however fast they were parsed."""
+    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
 
 
-def test_large_file_is_parsed_once_until_it_changes(tmp_path, entry, monkeypatch):
-    path, calls = _write(tmp_path, "1m"), []
-    parse = movielens.parse_ratings
-
-    def counted(*args, **kwargs):
-        calls.append(args[0])
-        return parse(*args, **kwargs)
-
-    monkeypatch.setattr(movielens, "parse_ratings", counted)
-    for _ in range(3):
-        _assert_rows(movielens.load(data_dir=str(tmp_path)))
-    assert len(calls) == 1
-    assert len(list(entry.iterdir())) == 1
-    path.write_text(_text("1m", [*ROWS, (7, 8, 1, 2**40)]))
-    for _ in range(2):
-        _assert_rows(movielens.load(data_dir=str(tmp_path)), [*ROWS, (7, 8, 1, 2**40)])
-    assert len(calls) == 2
+@pytest.mark.usefixtures("kept")
+def test_large_file_is_parsed_once(tmp_path, monkeypatch):
+    for rows in (ROWS, [*ROWS, (7, 8, 1, 2**40)]):
+        folder = tmp_path / str(len(rows))
+        folder.mkdir()
+        (folder / "ratings.dat").write_text(_text("1m", rows))
+        _assert_rows(movielens.load(data_dir=str(folder)), rows)
+        with monkeypatch.context() as patch:
+            patch.setattr(movielens, "_parse_ratings", None)
+            _assert_rows(movielens.load(data_dir=str(folder)), rows)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
-def test_damaged_cache_entry_is_rebuilt(tmp_path, entry, damage):
-    _write(tmp_path, "1m")
-    movielens.load(data_dir=str(tmp_path))
-    (file,) = entry.iterdir()
-    whole = file.read_bytes()
-    flipped = whole[:-1] + bytes([whole[-1] ^ 1])
-    file.write_bytes({"cut": whole[:-5], "flipped": flipped, "empty": b""}[damage])
-    _assert_rows(movielens.load(data_dir=str(tmp_path)))
-    assert file.read_bytes() == whole
-
-
-def test_cache_entry_of_another_variant_is_not_used(tmp_path, entry):
+@pytest.mark.usefixtures("kept")
+def test_cache_entry_of_another_variant_is_not_used(tmp_path):
     path = _write(tmp_path, "100k")
     movielens.load(input_path=(str(path),))
     with raises("bad-record"):
         movielens.load(input_path=(str(path),), variant="1m")
-
-
-def test_unwritable_cache_does_not_prevent_loading(tmp_path, entry):
-    _write(tmp_path, "1m")
-    entry.parent.parent.mkdir()
-    os.symlink("/dev/null", entry.parent)
-    _assert_rows(movielens.load(data_dir=str(tmp_path)))

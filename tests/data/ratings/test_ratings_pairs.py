@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import pathlib
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.ratings import step_batches as module
-from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.data.ratings.step_batches import NegativeItems, TrainingPairs, pair_chunks
 from tests.support.batches import assert_equal_batches
-from tests.support.choices import batches_of, chosen_pairs, make_choices
-from tests.support.problems import raises
+from tests.support.choices import batches_of, chosen_pairs, make_choices, train_pairs
 
 _SEED = 11
 
@@ -149,12 +140,6 @@ def test_batches_do_not_depend_on_start_step_or_replicas(replicas, pipelines, st
         assert_equal_batches(shared, _train(7)[3:])
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
-def test_prefetching_does_not_change_batches(prefetch):
-    assert_equal_batches(_train(options=PipelineOptions(prefetch=prefetch)), _train())
-
-
 def test_training_dataset_is_infinite_with_static_shapes():
     context = tf.distribute.InputContext(2, 0, 4)
     dataset = train_pairs(
@@ -169,46 +154,3 @@ def test_training_pipeline_has_no_external_state():
     dataset = train_pairs(make_choices(), num_negatives=4, global_batch_size=16, seed=1)
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
     dataset._as_serialized_graph(external_state_policy=policy)
-
-
-def test_batch_size_not_divisible_by_replicas_is_rejected():
-    context = tf.distribute.InputContext(1, 0, 3)
-    with raises("not-divisible"):
-        train_pairs(
-            make_choices(), num_negatives=4, global_batch_size=16, seed=1, input_context=context
-        )
-
-
-_MIRRORED = """
-import itertools
-import tensorflow as tf
-from tests.support.choices import make_choices
-from orbit_runner.data.ratings.pipeline import train_pairs
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-def make(context):
-    return train_pairs(
-        make_choices(), num_negatives=4, global_batch_size=16, seed=11, input_context=context
-    )
-
-for features, labels in itertools.islice(strategy.distribute_datasets_from_function(make), 3):
-    parts = strategy.experimental_local_results(features["item"])
-    print([part.numpy().tolist() for part in parts])
-"""
-
-
-@pytest.mark.slow
-def test_mirrored_strategy_assigns_slices_in_replica_order():
-    run = subprocess.run(
-        [sys.executable, "-c", _MIRRORED],
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3])},
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    batches = itertools.islice(_train(3), 3)
-    expected = [features["item"].reshape(2, 8).tolist() for features, _ in batches]
-    assert run.stdout.splitlines() == [str(parts) for parts in expected]

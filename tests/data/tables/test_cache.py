@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from orbit_runner.data.tables import cache
@@ -45,18 +43,8 @@ def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) ->
     check_rows(first, rows)
     check_rows(second, rows)
     assert built == [sorted(KINDS)]
-    assert isinstance(second.columns["size"].values, np.memmap)
+    assert not second.columns["size"].values.flags.owndata  # It is mapped into memory.
     assert second.row_location(99) == f"{path}, row 100"
-
-
-def test_rounded_number_is_known_of_a_cached_column(built: list[list[str]], tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("user\n5\n16777217\n16777219\n")
-
-    columns = [_read(path, {"user": "number"}).columns["user"] for _ in range(2)]
-
-    assert [column.rounded for column in columns] == [f"{path}, row 2: 16777217"] * 2
-    assert len(built) == 1
 
 
 def test_only_new_columns_are_read(built: list[list[str]], tmp_path: Path) -> None:
@@ -67,41 +55,3 @@ def test_only_new_columns_are_read(built: list[list[str]], tmp_path: Path) -> No
 
     assert built == [sorted(KINDS), ["age", "w"]]
     assert found.columns["w"].values[:4].tolist() == [1, 2, 3, 1]
-
-
-def test_a_changed_file_replaces_its_columns(built: list[list[str]], tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", make_rows())
-    _read(path)
-    count = len(list((tmp_path / "cache").rglob("*.column")))
-    status = path.stat()
-    write_csv(path, make_rows(90))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-
-    found = _read(path)
-
-    check_rows(found, make_rows(90))
-    assert len(built) == 2
-    assert len(list((tmp_path / "cache").rglob("*.column"))) == count
-
-
-def test_a_damaged_column_is_read_again(built: list[list[str]], tmp_path: Path) -> None:
-    rows = make_rows()
-    path = write_csv(tmp_path / "a.csv", rows)
-    _read(path)
-    for entry in (tmp_path / "cache").rglob("*.column"):
-        if b'"column": "age"' in entry.read_bytes():
-            content = bytearray(entry.read_bytes())
-            content[-3] ^= 1
-            entry.write_bytes(content)
-
-    check_rows(_read(path), rows)
-
-    assert built == [sorted(KINDS), ["age"]]
-
-
-def test_small_tables_are_not_cached(built: list[list[str]], tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "a.csv", make_rows(3))
-
-    read_table(open_table("csv", path), KINDS)
-
-    assert not (tmp_path / "cache").exists()

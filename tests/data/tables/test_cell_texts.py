@@ -40,7 +40,6 @@ def test_one_odd_cell_among_numbers_is_named(odd: str) -> None:
         ([f"{number}.000,5" for number in range(100)], OTHER_NOTATION),
         ([f"1,{number:03},000" for number in range(100)], OTHER_NOTATION),
         ([f"${number}" for number in range(100)], OTHER_NOTATION),
-        ([f"{number} kg" for number in range(100)], OTHER_NOTATION),
         ([f"2024-01-{day:02}" for day in range(1, 31)], DATES),
         ([f"2024-01-{day:02}T10:00:00.25Z" for day in range(1, 31)], DATES),
         ([f"2024-01-{day:02} 10:00:00+01:00" for day in range(1, 31)], DATES),

@@ -68,14 +68,6 @@ def test_unknown_dataset_name_suggests_a_similar_one() -> None:
         find_dataset("mnits")
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (1.555e11, "156 GB")],
-)
-def test_format_bytes_rounds_to_readable_units(count: int, text: str) -> None:
-    assert format_bytes(count) == text
-
-
 def test_data_page_lists_every_dataset() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     rows = [line.split(" | ")[:2] for line in lines if line.startswith("| `")]

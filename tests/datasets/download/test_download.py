@@ -12,7 +12,7 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ from orbit_runner.datasets.catalogue import PublicDataset, RemoteFile
 from orbit_runner.datasets.download import DownloadError, address_of, download_dataset, fetch
 from tests.support.problems import raises
 
-RECORD = ".runner_data.json"
 CONTENT = bytes(range(251)) * 4000
 
 
@@ -73,7 +72,12 @@ def server() -> Iterator[_Server]:
 
 
 def published(
-    name: str, content: bytes, *, is_archive: bool = False, members: Mapping[str, str] | None = None
+    name: str,
+    content: bytes,
+    *,
+    is_archive: bool = False,
+    members: Mapping[str, str] | None = None,
+    results: Sequence[str] = (),
 ) -> PublicDataset:
     """Returns a dataset of one file, at an address that does not exist."""
     file = RemoteFile(
@@ -84,7 +88,12 @@ def published(
         members=members,
     )
     return PublicDataset(
-        name="toy", help="a toy", terms="none", files=(file,), results=(name,), folder="data/toy"
+        name="toy",
+        help="a toy",
+        terms="none",
+        files=(file,),
+        results=tuple(results) or (name,),
+        folder="data/toy",
     )
 
 
@@ -119,7 +128,7 @@ PACKED = {"set/a.txt": b"one", "set/b.txt": b"two"}
 def packed(server: _Server) -> PublicDataset:
     """A published tar.gz of two files in a directory."""
     server.files["set.tgz"] = tar_of(PACKED)
-    return published("set.tgz", server.files["set.tgz"], is_archive=True)
+    return published("set.tgz", server.files["set.tgz"], is_archive=True, results=[*PACKED])
 
 
 def test_file_is_downloaded_once(
@@ -240,7 +249,7 @@ def test_archive_is_unpacked_once_and_not_kept(
     assert download_dataset(packed, tmp_path, base=server.base)
     assert not download_dataset(packed, tmp_path, base=server.base)
 
-    assert names(tmp_path) == [RECORD, "set", *PACKED]
+    assert names(tmp_path) == ["set", *PACKED]
     assert {name: (tmp_path / name).read_bytes() for name in PACKED} == PACKED
     assert server.requests == 1
 
@@ -264,32 +273,20 @@ def test_missing_file_of_an_archive_is_restored(
     assert (tmp_path / "set/a.txt").read_bytes() == b"one"
 
 
-def test_changed_file_is_not_overwritten_without_replace(
-    server: _Server, packed: PublicDataset, tmp_path: Path
+@pytest.mark.parametrize("is_archive", [True, False])
+def test_different_file_is_not_overwritten(
+    is_archive: bool, server: _Server, packed: PublicDataset, tmp_path: Path
 ) -> None:
-    download_dataset(packed, tmp_path, base=server.base)
-    (tmp_path / "set/a.txt").write_bytes(b"my")
-
-    with raises("already-exists"):
-        download_dataset(packed, tmp_path, base=server.base)
-    assert (tmp_path / "set/a.txt").read_bytes() == b"my"
-    assert names(tmp_path) == [RECORD, "set", *PACKED]
-
-    download_dataset(packed, tmp_path, base=server.base, replace=True)
-    assert (tmp_path / "set/a.txt").read_bytes() == b"one"
-
-
-def test_unrelated_file_is_not_overwritten_without_replace(server: _Server, tmp_path: Path) -> None:
     server.files["set.bin"] = CONTENT
-    (tmp_path / "set.bin").write_bytes(b"my")
-    data = published("set.bin", CONTENT)
+    data = packed if is_archive else published("set.bin", CONTENT)
+    path = tmp_path / ("set/a.txt" if is_archive else "set.bin")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"my")
 
     with raises("already-exists"):
         download_dataset(data, tmp_path, base=server.base)
-    assert (tmp_path / "set.bin").read_bytes() == b"my"
 
-    download_dataset(data, tmp_path, base=server.base, replace=True)
-    assert (tmp_path / "set.bin").read_bytes() == CONTENT
+    assert path.read_bytes() == b"my"
 
 
 def test_archive_members_are_renamed_for_the_data_source(server: _Server, tmp_path: Path) -> None:
@@ -301,7 +298,7 @@ def test_archive_members_are_renamed_for_the_data_source(server: _Server, tmp_pa
 
     download_dataset(data, tmp_path, base=server.base)
 
-    assert names(tmp_path) == [RECORD, "t.de", "t.en"]
+    assert names(tmp_path) == ["t.de", "t.en"]
     assert (tmp_path / "t.de").read_text() == "eins &amp; 1\nzwei\n"
 
 
@@ -349,7 +346,7 @@ def test_names_in_a_zip_do_not_lead_outside(server: _Server, tmp_path: Path) -> 
 
     download_dataset(data, tmp_path / "a/b", base=server.base)
 
-    assert names(tmp_path) == ["a", "a/b", f"a/b/{RECORD}", "a/b/evil"]
+    assert names(tmp_path) == ["a", "a/b", "a/b/evil"]
 
 
 def test_files_are_read_from_a_directory(tmp_path: Path) -> None:
@@ -367,17 +364,6 @@ def test_files_are_read_from_a_directory(tmp_path: Path) -> None:
 def test_invalid_source_is_rejected(text: str) -> None:
     with raises("wrong-type", "--from"):
         address_of(text)
-
-
-def test_proxy_of_the_environment_is_used(
-    server: _Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server.files["set.bin"] = CONTENT
-    monkeypatch.setattr("urllib.request._opener", None)
-    monkeypatch.setenv("http_proxy", server.base)
-
-    assert download_dataset(published("set.bin", CONTENT), tmp_path)
-    monkeypatch.setattr("urllib.request._opener", None)
 
 
 def test_directory_below_a_file_is_rejected(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.from_config import from_config
-from orbit_runner.distribute.cluster.slurm import expand_counts, expand_nodes
-from orbit_runner.distribute.cluster.tf_config import from_tf_config
+from orbit_runner.distribute.cluster.sources import from_config, from_tf_config
 
 WORKERS = {"worker": ["a:1", "b:1", "c:1"]}
 ALL = {"chief": ["c:1"], "worker": ["w:1", "x:1"], "ps": ["p:1", "q:1"], "evaluator": ["e:1"]}
@@ -52,18 +50,3 @@ def test_tensorflow_reads_a_tf_config_made_from_the_config(monkeypatch: pytest.M
     theirs = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     assert theirs.cluster_spec().as_dict() == {"worker": ["a:1", "b:2"]}
     assert (theirs.task_type, theirs.task_id) == ("worker", 1)
-
-
-@pytest.mark.parametrize("text", ["n[1-3]", "n[01-03,7]", "a,b,gpu4", "n[08-11],m2"])
-def test_slurm_node_lists_expand_as_in_tensorflow(text: str) -> None:
-    from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver
-
-    # TensorFlow sorts them as strings.
-    assert sorted(expand_nodes(text)) == sorted(slurm_cluster_resolver.expand_hostlist(text))
-
-
-@pytest.mark.parametrize("text", ["2(x3),1", "1", "4,2(x2)"])
-def test_slurm_task_counts_expand_as_in_tensorflow(text: str) -> None:
-    from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver
-
-    assert expand_counts(text) == slurm_cluster_resolver.expand_tasks_per_node(text)

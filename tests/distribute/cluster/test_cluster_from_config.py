@@ -6,7 +6,7 @@ import pytest
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
-from orbit_runner.distribute.cluster.from_config import from_config, parse_remote_cluster
+from orbit_runner.distribute.cluster.sources import from_config, parse_remote_cluster
 
 
 @pytest.mark.parametrize(

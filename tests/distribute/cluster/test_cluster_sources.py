@@ -56,7 +56,6 @@ def test_cluster_is_read_from_the_source_of_highest_priority(
         ({}, {}),
         ({}, SLURM),
         ({}, {"TF_CONFIG": "{}"}),
-        ({"cluster_source": "none"}, _tf_config(worker=5)),
         (
             {"distribution_strategy": SERVED, "remote_cluster": "worker=a:1;ps=b:1"},
             _tf_config(worker=5),
@@ -95,10 +94,6 @@ def test_evaluator_may_use_a_single_process_strategy(strategy: str) -> None:
             "`multi_worker_mirrored` requires a cluster, but none is configured\nto try it on this",
         ),
         ({"distribution_strategy": SERVED}, {"TF_CONFIG": "{}"}, "but none is configured"),
-        (
-            {"distribution_strategy": MIRRORED, "cluster_source": "none"}, _tf_config(),
-            "but runtime.cluster_source is `none`",
-        ),
         (
             {"distribution_strategy": MIRRORED}, SLURM | {"SLURM_STEP_NODELIST": ""},
             "SLURM_STEP_NODELIST is not set; start the tasks with `srun runner",

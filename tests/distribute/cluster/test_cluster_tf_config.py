@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.distribute.cluster.description import ClusterError
-from orbit_runner.distribute.cluster.tf_config import from_tf_config
+from orbit_runner.distribute.cluster.sources import from_tf_config
 
 CLUSTER = {"worker": ["a:1", "b:1"]}
 FIRST = {"type": "worker", "index": 0}

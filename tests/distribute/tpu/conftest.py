@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.schema.tpu_platforms import find_platform
 from tests.support.tpu_topologies import make_topology
 
 
@@ -14,9 +13,7 @@ class Resolver:
     """A fake TPU that lists its devices, and does nothing else."""
 
     def __init__(self, platform: str) -> None:
-        found = find_platform(platform)
-        assert found is not None
-        self.topology: Any = make_topology(found)
+        self.topology: Any = make_topology(platform)
         tasks, cores = self.topology.num_tasks, self.topology.num_tpus_per_task
         names = [f"/job:worker/replica:0/task:{task}/device:TPU:{core}"
                  for task in range(tasks) for core in range(cores)]  # fmt: skip

@@ -94,15 +94,15 @@ def test_eval_partition_dims_apply_when_train_dims_are_not_set(started: Callable
     assert strategy.num_replicas_in_sync == 2
 
 
-def test_remote_tpu_is_connected_with_the_given_zone_and_project(
+def test_remote_tpu_is_connected(
     started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "tpu_problems", lambda *_: [])
-    strategy, calls = started("v3-8", tpu="mine", tpu_zone="z", tpu_project="p")
+    strategy, calls = started("v3-8", tpu="mine")
 
     assert strategy.num_replicas_in_sync == 8
     assert calls == [
-        ("find", {"tpu": "mine", "zone": "z", "project": "p"}),
+        ("find", {"tpu": "mine"}),
         ("connect", True),
         ("initialize", True),
     ]
@@ -114,7 +114,7 @@ def test_tpu_name_is_read_from_the_environment_variable(
     monkeypatch.setenv("TPU_NAME", "local")
     _, calls = started("v3-8", tpu="")
 
-    assert calls[0] == ("find", {"tpu": "local", "zone": None, "project": None})
+    assert calls[0] == ("find", {"tpu": "local"})
 
 
 def test_device_count_not_divisible_by_the_parts_is_rejected(started: Callable[..., Any]) -> None:
@@ -122,33 +122,22 @@ def test_device_count_not_divisible_by_the_parts_is_rejected(started: Callable[.
         started("v4-8", train_input_partition_dims=[1, 4, 2, 1])
 
 
-def test_worker_devices_are_ordered_by_host(started: Callable[..., Any]) -> None:
-    strategy, _ = started("v3-32", train_input_partition_dims=[1, 2, 1, 1])
-
-    hosts = [device.split("/")[3] for device in strategy.extended.worker_devices]
-    assert hosts == sorted(hosts)
-
-
 # Run options.
 
 
 def test_other_strategies_have_no_run_options() -> None:
-    assert run_options(RuntimeConfig(tpu_enable_xla_dynamic_padder=False)) is None
+    assert run_options(RuntimeConfig()) is None
 
 
 @pytest.mark.parametrize("dims", [None, [1, 2, 2, 1]])
-@pytest.mark.parametrize(("said", "expected"), [(None, True), (True, True), (False, False)])
-def test_dynamic_padder_option_matches_model_garden(
-    said: bool | None, expected: bool, dims: Any
-) -> None:
-    config = runtime(tpu_enable_xla_dynamic_padder=said, train_input_partition_dims=dims)
-    options = run_options(config)
+def test_run_options_match_those_of_model_garden(dims: Any) -> None:
+    options = run_options(runtime(train_input_partition_dims=dims))
 
     theirs = base_trainer.get_runtime_options(
-        config_definitions.ExperimentConfig(runtime={"tpu_enable_xla_dynamic_padder": said})
+        config_definitions.ExperimentConfig()
     ).experimental_xla_options
     ours = options.experimental_xla_options
-    assert ours.enable_xla_dynamic_padder is theirs.enable_xla_dynamic_padder is expected
+    assert ours.enable_xla_dynamic_padder is theirs.enable_xla_dynamic_padder is True
     assert ours.use_spmd_for_xla_partitioning is (dims is not None)
     if dims:
         assert ours == theirs
@@ -160,7 +149,7 @@ def test_dynamic_padder_option_matches_model_garden(
 @pytest.fixture
 def strategy(resolver: Callable[[str], Any]) -> Any:
     there = resolver("v3-8")
-    assignment = assign_devices(there.topology, (1, 2, 2, 1))
+    assignment = assign_devices(there.topology, 4)
     return tf.distribute.TPUStrategy(there, experimental_device_assignment=assignment)
 
 
@@ -241,7 +230,7 @@ def test_parts_that_do_not_match_logical_devices_raise_tensorflows_error(strateg
 @pytest.mark.parametrize(
     ("changes", "path", "said"),
     [
-        ({"tpu": "mine", "tpu_zone": "z", "tpu_project": "p"}, "tpu", "cannot look up 'mine': "),
+        ({"tpu": "mine"}, "tpu", "cannot look up 'mine': "),
         ({"tpu": "grpc://127.0.0.1:1"}, "tpu", "got grpc://127.0.0.1:1, but there is no TPU"),
         ({"tpu": "10.0.0.2:8470"}, "tpu", "cannot look up '10.0.0.2:8470': "),
     ],

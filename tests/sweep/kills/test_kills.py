@@ -1,8 +1,7 @@
 """Sweeps whose processes are killed at random have the results of an undisturbed one.
 
 `make soak SUITE=sweeps` runs 32 trials with one, two and three processes, ten times; the tests are
-a sample. Trials are forked from a forkserver, which may be killed, too. Every fifth time, they
-start cold.
+a sample. A process trains several trials.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def test_killed_sweep_has_the_results_of_an_undisturbed_one(
         process = _start(file, tmp_path / "undisturbed", jobs=2)
         assert process.wait() == 0, (tmp_path / "undisturbed.log").read_text()
         undisturbed[kind] = (tmp_path / "undisturbed" / "sweep.json").read_bytes()
-    start = functools.partial(_start, file, tmp_path / "killed", cold=number % 5 == 4)
+    start = functools.partial(_start, file, tmp_path / "killed")
     log = tmp_path / "killed.log"
     kills = _disturb(start, log, count, random.Random(number), 40 if is_whole else 4)
     print(f"  {kind}, {count} processes: {kills} kills", file=sys.stderr, flush=True)
@@ -88,9 +87,9 @@ def test_killed_sweep_has_the_results_of_an_undisturbed_one(
         assert [one.get("outcome") for one in attempts].count("done") <= 1
 
 
-def _start(file: Path, folder: Path, *, jobs: int = 1, cold: bool = False) -> psutil.Popen:
+def _start(file: Path, folder: Path, *, jobs: int = 1) -> psutil.Popen:
     command = [sys.executable, "-m", "orbit_runner", "sweep", str(file), f"--model_dir={folder}"]
-    command += [f"--jobs={jobs}", "--quiet", *["--cold"] * cold]
+    command += [f"--jobs={jobs}", "--quiet"]
     with folder.with_name(f"{folder.name}.log").open("ab") as log:
         return psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
 

@@ -7,9 +7,7 @@ from orbit_runner.sweep.search import (
     Dimension,
     Integers,
     Uniform,
-    find_cycle,
     samples,
-    sort_by_dependency,
 )
 
 NAME = Dimension("m.name", Choice(("cnn", "mlp")))
@@ -51,23 +49,6 @@ def test_numbers_have_six_digits() -> None:
 )
 def test_grid_values(values, expected: list | None) -> None:
     assert values.grid() == expected
-
-
-@pytest.mark.parametrize(
-    ("conditions", "cycle"),
-    [
-        ({"a": ["b"], "b": []}, []),
-        ({"a": ["b", "c"], "b": ["c"], "c": []}, []),
-        ({"a": ["a"]}, ["a", "a"]),
-        ({"x": ["a"], "a": ["b"], "b": ["c"], "c": ["a"]}, ["a", "b", "c", "a"]),
-    ],
-)
-def test_cycles_are_found(conditions: dict[str, list[str]], cycle: list[str]) -> None:
-    assert find_cycle(conditions) == cycle
-
-
-def test_settings_come_after_those_that_they_depend_on() -> None:
-    assert sort_by_dependency([DEPTH, FILTERS, NAME]) == (NAME, FILTERS, DEPTH)
 
 
 def test_samples_have_each_value_and_only_active_settings() -> None:

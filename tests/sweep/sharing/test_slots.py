@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.sweep.sharing import Claims, Devices, make_slots, release_all, visible_gpus
+from orbit_runner.sweep.sharing import Claims, Devices, divide_cores, release_all, visible_gpus
 from tests.support.problems import raises
 
 
@@ -23,7 +23,7 @@ from tests.support.problems import raises
 def test_cores_are_divided(jobs: int, expected: list, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {6, 3, 4, 5})
 
-    assert [slot.cores for slot in make_slots(jobs)] == expected
+    assert divide_cores(jobs) == expected
 
 
 @pytest.mark.parametrize(

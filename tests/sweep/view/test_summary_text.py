@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.sweep.results import SweepResults, TrialResult
+from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.ranking import best_so_far, rank_trials
 from orbit_runner.sweep.view.tables import print_summary, summary_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
@@ -34,9 +34,8 @@ def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner() -> None
     lines = list(summary_lines(_DIRECTORY, learning_rate_sweep(30), 100))
     assert lines[0] == "digits_mlp: 30 trials: 30 finished"
     assert lines[2].split() == [
-        *("trial", "status", "step", "accuracy", "learning_rate", "hidden_units"),
+        *("trial", "status", "accuracy", "learning_rate", "hidden_units", "step", "weights"),
     ]
-    assert lines[3].startswith("*")
     assert len(lines[3:]) == 10 + 3
     assert lines[-2:] == [
         "page    runs/my sweep/sweep.html",
@@ -50,22 +49,10 @@ def test_summary_with_seeds_says_whether_the_lead_is_chance() -> None:
         make_trial(1, {RATE: 0.2, UNITS: [64]}, [0.95, 0.96, 0.975]),
     ]
     text = "\n".join(summary_lines(_DIRECTORY, make_results(trials), 120))
-    assert "0.962 ± 0.013 [0.93, 0.993]" in text
-    assert "mean ± standard deviation [95 % interval] over 3 seeds" in text
+    assert "accuracy (mean ± standard deviation)" in text
+    assert "0.962 ± 0.013" in text
     assert "trial 1 against trial 0, the next best: 3 seeds: +0.0517 [" in text
     assert "more than chance at 5 %" in text
-
-
-def test_summary_says_which_trials_have_the_settings_of_earlier_ones() -> None:
-    repeated = TrialResult(number=2, settings={RATE: 0.2}, status="repeated", runs=[], same_as=1)
-    trials = [make_trial(0, {RATE: 0.1}, [0.9]), make_trial(1, {RATE: 0.2}, [0.8]), repeated]
-    lines = list(summary_lines(_DIRECTORY, make_results(trials), 120))
-
-    assert lines[0] == "digits_mlp: 3 trials: 2 finished, 1 repeated"
-    assert lines[1] == (
-        "trials with the settings of earlier ones, which are not trained again: 1 (2 = 1)"
-    )
-    assert make_results(trials).best is trials[0]
 
 
 @pytest.mark.parametrize("results", [make_results([]), make_results([make_trial(0, {}, [None])])])
@@ -79,5 +66,4 @@ def test_json_is_the_file_of_the_sweep(capsys: pytest.CaptureFixture[str]) -> No
     print_summary(_DIRECTORY, results, as_json=True)
     printed = capsys.readouterr().out
     assert printed == results.to_json()
-    assert SweepResults.from_json(printed).to_json() == printed
     assert json.loads(printed)["experiment"] == "digits_mlp"

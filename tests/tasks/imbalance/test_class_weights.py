@@ -12,14 +12,13 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.tasks.base import WeightedLabels, training_labels
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights, classes_of_labels
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
@@ -92,7 +91,8 @@ def _check_training_loss(task: Any, labels: Any, logits: tf.Tensor) -> None:
 def test_loss_and_metrics_of_images_texts_and_tables(shared_path: Path, tmp_path: Path) -> None:
     labels, logits = tf.constant([0, 1, 1]), tf.constant([[2.0, 1], [0.5, 0], [-1, 1]])
     write_texts(tmp_path)
-    _check_training_loss(TextClassificationTask(text_config(tmp_path).task), labels, logits)
+    texts = TextClassificationTask(text_config(tmp_path).task)
+    _check_training_loss(texts, {"label": labels}, {"label": logits})
     _check_training_loss(ImageClassificationTask(digits_config().task), labels, logits)
     task = TabularTask(table_config(shared_path).task)
     _check_training_loss(task, {"y": labels}, {"y": logits})
@@ -132,12 +132,6 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     assert weights_fingerprint(runs.model) != weights_fingerprint(plain)
 
 
-def test_fingerprint_has_the_weights_only_if_they_are_set(shared_path: Path) -> None:
-    plain, again = table_config(shared_path), table_config(shared_path, task__class_weights="''")
-    weighted = table_config(shared_path, task__class_weights="balanced")
-    assert config_fingerprint(plain) == config_fingerprint(again) != config_fingerprint(weighted)
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -162,11 +156,13 @@ def test_value_that_is_no_weight_is_an_error(value: str, expected: str) -> None:
         ("{big: 1}", "has no weight for class 'small'\nclasses: big, small"),
     ],
 )
+@pytest.mark.parametrize("setting", ["class_weights", "train_data.class_sampling"])
 def test_weights_of_other_classes_are_errors_before_training(
-    shared_path: Path, value: str, expected: str
+    shared_path: Path, setting: str, value: str, expected: str
 ) -> None:
-    config = table_config(shared_path, task__class_weights=value)
-    assert dict(pairs(config.data.problems())) == {"class_weights": expected}
+    changes: dict[str, Any] = {f"task__{setting.replace('.', '__')}": value}
+    config = table_config(shared_path, **changes)
+    assert dict(pairs(config.data.problems())) == {setting: expected}
 
 
 def test_table_must_have_one_target_of_classification() -> None:

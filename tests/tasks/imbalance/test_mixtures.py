@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
@@ -153,7 +152,7 @@ def _labels(task: Any, batch: Any) -> list[Any]:
     if name == "TabularTask":
         return [{"y": task.fitted.classes["y"][number]} for number in batch["y"]]
     if name == "TextClassificationTask":
-        return [task.class_names[number] for number in batch]
+        return [task.class_names[number] for number in batch["label"]]
     return [int(number) for number in batch]
 
 
@@ -229,16 +228,6 @@ def test_excluded_examples_are_in_no_batch(folder: Path) -> None:
     assert task.num_examples(config.task.train_data) == 128
 
 
-def test_fingerprint_has_the_mixture_only_if_it_is_set(folder: Path) -> None:
-    plain = table_config(folder / "a.csv", task__split=None)
-    again = table_config(folder / "a.csv", task__split=None, task__train_data__mixture=[])
-    assert config_fingerprint(plain) == config_fingerprint(again)
-    other = [{"weight": 1}, {"weight": 2}]
-    found = {config_fingerprint(_table(folder)), config_fingerprint(plain)}
-    found.add(config_fingerprint(_table(folder, task__train_data__mixture=other)))
-    assert len(found) == 3
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -247,7 +236,6 @@ def test_fingerprint_has_the_mixture_only_if_it_is_set(folder: Path) -> None:
         ({"mixture": [{"weight": -1}, {}]}, "got -1.0"),
         ({"mixture": [{"wieght": 1}, {}]}, "did you mean 'weight'?"),
         ({"mixture": [{}, {}], "class_sampling": "balanced"}, "mixture is set, too; remove one"),
-        ({"class_sampling": "balance"}, "got 'balance'; did you mean 'balanced'?"),
         ({"class_sampling": {"big": -2}}, "got -2, expected a number of at least 0"),
     ],
 )
@@ -289,15 +277,6 @@ def test_sources_that_do_not_fit_together_are_named(folder: Path, tmp_path: Path
     )
 
 
-def test_shares_of_other_classes_are_errors_before_training(folder: Path) -> None:
-    for value, expected in (
-        ("{big: 1, smal: 1}", "unknown class 'smal'; did you mean 'small'?\nclasses: big, small"),
-        ("{big: 1}", "has no weight for class 'small'\nclasses: big, small"),
-    ):
-        config = table_config(folder / "a.csv", task__train_data__class_sampling=value)
-        assert dict(pairs(config.data.problems())) == {"train_data.class_sampling": expected}
-
-
 @pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
 def test_record_sources_that_do_not_fit_together_are_named(
     kind: str, folder: Path, tmp_path: Path
@@ -309,7 +288,7 @@ def test_record_sources_that_do_not_fit_together_are_named(
         {"input_path": str(tmp_path / "train-*")},
     ]
     found = dict(pairs(_records(folder, kind, task__train_data__mixture=odd).data.problems()))
-    assert "got images [4, 4, 3], expected [6, 5, 3]" in found["train_data.mixture[1]"]
+    assert "train_data have from 4 × 4 to 6 × 5 pixels" in found["model.input_size"]
     resized = _records(
         folder, kind, task__train_data__mixture=odd, task__model__input_size=[8, 8, 3]
     )

@@ -123,8 +123,8 @@ def test_another_function_replaces_the_arguments(experiment: Path) -> None:
          "checked_pkg.nets has no function or class 'bild'; did you mean 'build'?"),
         ("task.model=checked_pkg.nets", "task.model.build",
          "got 'checked_pkg.nets', expected a module and a name in it: my_package.nets:build"),
-        ("task.model=__main__:build", "task.model.build",
-         "__main__:build was passed by a script or notebook, and only that finds it"),
+        ("task.model=__main__:lost", "task.model.build",
+         "__main__:lost was passed by a script or notebook, and only that finds it"),
         ("task.model={build: '', layers: [{Dense: 3}]}", "task.model.layers[0]",
          "expected a name, or one name with its arguments: {Dense: {units: 32}}"),
         ("task.model={build: '', layers: [{Dense: {}, Flatten: {}}]}", "task.model.layers[0]",
@@ -132,25 +132,16 @@ def test_another_function_replaces_the_arguments(experiment: Path) -> None:
         ("task.model.layers=[Flatten]", "task.model.layers", "build is set, too; remove one"),
         ("task.loss={class_name: Huber, confg: {delta: 2}}", "task.loss",
          "unknown key 'confg'; did you mean 'config'?"),
-        ("task.loss={class_name: Huber, config: 2}", "task.loss",
-         "got config: 2, expected a name, or {class_name: NAME, config: {…}}"),
-        ("task.loss={name: huber, delta: 2}", "task.loss.delta",
-         "got 2, expected a name, or {class_name: NAME, config: {…}}"),
         ("task.loss=[mse, [3]]", "task.loss",
          "got ['mse', [3]], expected a string or a list, each item a string or a section or null "
          "or a section"),
-        ("task.loss={out: [mse, 3]}", "task.loss.out[1]",
-         "got 3, expected a name, or {class_name: NAME, config: {…}}"),
         ("task.metrics=[mae, {class_name: AUC, curve: PR}]", "task.metrics[1]",
          "unknown key 'curve'"),
-        ("task.metrics=[mae, {name: AUC, num_thresholds: 3}]", "task.metrics[1].num_thresholds",
-         "got 3, expected a name, or {class_name: NAME, config: {…}}"),
-        ("task.metrics={out: [mae, [3]]}", "task.metrics.out[1][0]",
-         "got 3, expected a name, or {class_name: NAME, config: {…}}"),
         ("task.weighted_metrics=[{class_name: AUC, config: PR}]", "task.weighted_metrics[0]",
          "got config: 'PR', expected a name, or {class_name: NAME, config: {…}}"),
         ("task.metrics=[checked_pkg.nets:Metric]", "task.metrics[0]",
          "checked_pkg.nets has no function or class 'Metric'"),
+        ("task.loss_weights={out: x}", "task.loss_weights.out", "got 'x', expected a number"),
         ("task.train_data.source=array", "task.train_data.source",
          "unknown data source 'array'; did you mean 'arrays'?"),
         ("task.train_data.function=checked_pkg.data:lod", "task.train_data.function",
@@ -212,12 +203,6 @@ def test_mistake_in_the_optimizer(experiment: Path, optimizer: str, code: str) -
         check_before_start(
             _resolved(experiment, f"task.optimizer={optimizer}"), "train", experiment.parent / "run"
         )
-
-
-def test_unknown_source_is_the_only_mistake_of_its_section(experiment: Path) -> None:
-    found = _problems(experiment, "task.train_data.source=array")
-
-    assert [path for path, *_ in found] == ["task.train_data.source"]
 
 
 @pytest.mark.slow

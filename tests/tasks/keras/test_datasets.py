@@ -15,9 +15,7 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.registry import ARRAY_SOURCES
-from orbit_runner.tasks.keras.config import Columns
 from orbit_runner.tasks.keras.data import KerasData
-from orbit_runner.tasks.keras.indexed_source import _named_features
 from orbit_runner.tasks.keras.sources import section_source, specs_of
 from orbit_runner.tasks.keras.stream import StreamSource
 from orbit_runner.tasks.keras.table_source import class_names
@@ -527,45 +525,6 @@ def test_missing_label_is_a_problem_of_the_outputs(tmp_path: Path) -> None:
 
     problems = dict(pairs(KerasData(config).problems()))
     assert "column 'income' has no value in 1 of" in problems["outputs"]
-
-
-def test_whole_numbers_that_float32_rounds_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    people = _people().assign(user=np.arange(90) + 2**24 + 1, sales=np.arange(90) * 1e7 + 0.5)
-    people.to_csv(tmp_path / "people.csv", index=False)
-    section_source(_table_config(tmp_path / "people.csv").task, "train_data")
-    printed = capsys.readouterr().err
-
-    assert "column 'user' has whole numbers above 2^24, which float32 rounds (" in printed
-    assert "people.csv, row 1: 16777217)" in printed
-    assert "'sales'" not in printed
-    assert "'age'" not in printed
-
-
-def float_ids() -> tuple[np.ndarray, np.ndarray]:
-    """Returns IDs as pandas reads a column of them in which some are missing: float64."""
-    return np.arange(2**24, 2**24 + 9).reshape(3, 3).astype(np.float64), np.arange(3)
-
-
-def test_arrays_of_whole_numbers_that_float32_rounds_are_reported(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    changes = {"task__train_data__function": f"{_HERE}:float_ids"}
-    section_source(keras_config(**_NO_ARRAYS | changes).task, "train_data")
-
-    printed = capsys.readouterr().err
-    assert "x has whole numbers above 2^24, which float32 rounds, such as 16777217 in" in printed
-    assert "use int64" in printed
-
-
-def test_rounded_features_in_a_list_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    features = {"age": np.array([3]), "user": np.array([2**24 + 1]), "sales": np.array([1e9 + 1])}
-    assert _named_features(features, {"": Columns(("age", "sales"), is_list=True)}).shape == (2, 1)
-    assert capsys.readouterr().err == ""
-
-    _named_features(features, {"": Columns(("age", "user"), is_list=True)})
-    assert "feature 'user' has whole numbers above 2^24" in capsys.readouterr().err
 
 
 def test_batch_shows_file_and_class_of_an_image(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from orbit_runner.determinism import keras_3
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.task import KerasTask
-from orbit_runner.tasks.keras_items import items_of
 from tests.support import keras_3_models, keras_models
-from tests.support.keras_models import keras_config
+from tests.support.keras_models import OPTIMIZERS, keras_config
 from tests.support.problems import raises
 from tests.support.toy import run, run_and_resume
 
@@ -33,11 +31,6 @@ _SENTENCES = {
     "task__train_data__function": f"{_HERE}:sentences",
     "task__validation_data__function": f"{_HERE}:sentences",
     "task__validation_data__arguments": "{}",
-}
-_DECAY = "{class_name: CosineDecay, config: {initial_learning_rate: 0.01, decay_steps: 30}}"
-_OWN_OPTIMIZER = {
-    "task__model": f"{_HERE}:classifier",
-    "task__optimizer": f"{{class_name: AdamW, config: {{learning_rate: {_DECAY}}}}}",
 }
 _MODELS: dict[str, dict[str, Any]] = {
     "sequential": {"task__model": f"{_HERE}:classifier"},
@@ -68,23 +61,10 @@ _MODELS: dict[str, dict[str, Any]] = {
         "task__model": f"{_HERE}:classifier",
         "trainer__gradient_accumulation_steps": 2,
     },
-    "own_optimizer": _OWN_OPTIMIZER,
-    "own_average": {
-        **_OWN_OPTIMIZER,
-        "task__optimizer": "{class_name: SGD, config: {momentum: 0.9, use_ema: true, "
-        "ema_momentum: 0.9, ema_overwrite_frequency: 8, clipnorm: 0.5}}",
+    **{
+        name: {"task__model": f"{_HERE}:classifier", **settings}
+        for name, settings in OPTIMIZERS.items()
     },
-    "own_optimizer_and_fine_tuning": {
-        **_OWN_OPTIMIZER,
-        "trainer__fine_tuning": "{freeze: [dense], unfreeze: [{layers: [dense], step: 9}]}",
-    },
-    "own_optimizer_and_average": {
-        **_OWN_OPTIMIZER,
-        "trainer__optimizer_config__ema": "{average_decay: 0.9}",
-    },
-    "own_optimizer_and_accumulation": {**_OWN_OPTIMIZER, "trainer__gradient_accumulation_steps": 2},
-    "own_optimizer_and_logical_replicas": {**_OWN_OPTIMIZER, "runtime__logical_replicas": 2},
-    "own_optimizer_in_float16": {**_OWN_OPTIMIZER, "runtime__mixed_precision_dtype": "float16"},
 }
 
 
@@ -124,45 +104,6 @@ def test_logical_replicas_have_the_weights_of_devices(tmp_path: Path, name: str)
     assert len(fingerprints) == 1
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(
-    "make_optimizer",
-    [
-        lambda: keras.optimizers.SGD(0.1),
-        lambda: keras.optimizers.Adam(0.01),
-        lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, global_clipnorm=1.0),
-        lambda: keras.optimizers.Adagrad(0.1),
-        lambda: keras.optimizers.Adafactor(0.01),
-    ],
-)
-def test_weights_and_metrics_are_those_of_fit(
-    tmp_path: Path, make_optimizer: Callable[[], keras.optimizers.Optimizer]
-) -> None:
-    config = keras_config(
-        task__model=f"{_HERE}:fixed_start",
-        task__train_data__global_batch_size=100,
-        task__validation_data__arguments="{}",
-        task__metrics="[accuracy]",
-        trainer__train_steps=50,
-        trainer__validation_interval=50,
-        task__optimizer=json.dumps(items_of(make_optimizer(), "optimizer")),
-    )
-    model, logs = run(config, tmp_path)
-
-    x, y = keras_models.classes()
-    fitted = keras_3_models.fixed_start()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    fitted.compile(make_optimizer(), loss, metrics=["accuracy"])
-    fitted.fit(x, y, batch_size=100, epochs=50, shuffle=False, verbose=0)
-
-    weights = [*fitted.trainable_weights, *fitted.non_trainable_weights]
-    for weight, expected in zip(model.weights, weights, strict=True):
-        np.testing.assert_allclose(weight.numpy(), expected.numpy(), rtol=2e-4, atol=2e-5)
-    expected_loss, expected_accuracy = fitted.evaluate(x, y, batch_size=100, verbose=0)
-    np.testing.assert_allclose(logs["validation_loss"], expected_loss, rtol=1e-5)
-    np.testing.assert_allclose(logs["accuracy"], expected_accuracy, rtol=1e-6)
-
-
 def test_random_draws_are_a_function_of_the_step() -> None:
     task = KerasTask(keras_config(**_MODELS["subclass"]).task)
     model = task.build_model()
@@ -200,36 +141,11 @@ def test_replica_local_variables_are_averaged_like_those_of_keras_2() -> None:
         assert variable.synchronization != tf.VariableSynchronization.ON_READ
 
 
-@pytest.mark.slow
-def test_two_inputs_are_matched_by_name(tmp_path: Path) -> None:
-    config = keras_config(
-        task__model=f"{_HERE}:adder",
-        task__train_data__function="tests.support.keras_models:two_inputs",
-        task__validation_data__function="tests.support.keras_models:two_inputs",
-        task__validation_data__arguments="{}",
-        task__loss="mse",
-        task__metrics="[mae]",
-        trainer__train_steps=400,
-        trainer__validation_interval=400,
-        trainer__optimizer_config__learning_rate__constant__learning_rate=0.03,
-    )
-    _, logs = run(config, tmp_path)
-    assert logs["mae"] < 0.05
-
-
 @pytest.mark.parametrize(
     ("changes", "path", "message"),
     [
         ({"task__model": f"{_HERE}:wrong_input"}, "task.model", "does not accept the inputs"),
         ({"task__model": f"{_HERE}:adder"}, "task.model", "the model has the inputs left, right"),
-        (
-            {
-                "task__model": f"{_HERE}:classifier",
-                "task__loss": f"{{class_name: '{_HERE}:Squared', config: {{fator: 2}}}}",
-            },
-            "task.loss",
-            "unexpected keyword argument 'fator'",
-        ),
         (
             {"task__model": f"{_HERE}:classifier", "trainer__fine_tuning": "{freeze: [hidden]}"},
             "trainer.fine_tuning.freeze",

@@ -76,21 +76,6 @@ def weighted_metrics(version: str) -> Any:
     return model_of(version, loss="sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
 
 
-def two_compiled() -> tf_keras.Model:
-    """Returns a compiled model with two outputs."""
-    inputs = tf_keras.Input([4])
-    dense = tf_keras.layers.Dense
-    outputs = [dense(3, activation="softmax", name=name)(inputs) for name in ("first", "second")]
-    model = tf_keras.Model(inputs, outputs)
-    name = "sparse_categorical_crossentropy"
-    model.compile(
-        loss={"first": name, "second": name},
-        loss_weights=[1.0, 0.5],
-        metrics={"first": ["accuracy"], "second": "accuracy"},
-    )
-    return model
-
-
 class Subclassed(tf_keras.Model):
     """A model with arguments that its config lacks."""
 
@@ -217,19 +202,6 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model
     assert type(optimizer) is tf_keras.optimizers.SGD
     noted = [text for text in notes.notes if "the model is compiled with another" in text]
     assert len(noted) == (model == "compiled_model")
-
-
-def test_losses_of_compile_by_output() -> None:
-    task = KerasTask(_config(build=f"{_HERE}:two_compiled").task)
-    model = task.build_model()
-    x, y = _data()
-    first, second = model(x)
-    losses = task.example_losses((tf.constant(x), tf.constant(y), None), [first, second])
-
-    loss = tf_keras.losses.sparse_categorical_crossentropy
-    np.testing.assert_allclose(losses, loss(y, first) + 0.5 * loss(y, second), rtol=1e-5)
-    names = [metric.name for metric in task.build_metrics()]
-    assert names == ["first_loss", "second_loss", "first_accuracy", "second_accuracy"]
 
 
 @pytest.mark.parametrize("version", ["2", "3"])

@@ -82,17 +82,10 @@ class OfAttribute(tf_keras.Model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model", "strategy"),
-    [
-        ("Measured", "one_device"),
-        ("functional", "one_device"),
-        ("OfAttribute", "one_device"),
-    ],
-)
-def test_metric_of_the_model_is_reported(model: str, strategy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["Measured", "functional", "OfAttribute"])
+def test_metric_of_the_model_is_reported(model: str, tmp_path: Path) -> None:
     config = keras_config(task__model=f"{_HERE}:{model}", task__metrics="[accuracy]")
-    logs = run_and_resume(config, tmp_path, strategy).logs
+    logs = run_and_resume(config, tmp_path).logs
     assert 0 < logs["activation"] < 2
     assert 0 < logs["accuracy"] <= 1
 

@@ -13,7 +13,6 @@ import tf_keras
 
 import orbit_runner
 from orbit_runner.errors import RunnerError
-from orbit_runner.train.callbacks.base import Callback
 from tests.support import own_steps
 from tests.support.configs import config_of
 from tests.support.fit import map_arrays
@@ -247,35 +246,3 @@ def test_what_would_divide_a_step_of_the_model_is_refused(
 
     assert path in str(caught.value)
     assert not list(tmp_path.glob("checkpoints/*"))
-
-
-def test_run_continues_where_a_program_was_stopped(tmp_path: Path) -> None:
-    """`run` with more epochs resumes both optimizers of a GAN."""
-    program = _PROGRAMS["gan"]
-    whole = _train(program.model, program, tmp_path / "whole")
-
-    class Stop(Callback):
-        """Fails at the end of a loop, as a program that is stopped."""
-
-        def on_loop_end(self, run: Any, logs: object) -> None:
-            if run.step == _STEPS // 2:
-                run.checkpoints.save()
-                run.checkpoints.sync()
-                raise KeyboardInterrupt
-
-    arguments: dict[str, Any] = {
-        "batch_size": _BATCH,
-        "epochs": _STEPS * _BATCH / _ROWS,
-        "model_dir": tmp_path / "parts",
-        "progress": "none",
-        "overrides": {
-            "trainer.validation_epochs": _STEPS * _BATCH / _ROWS,
-            "trainer.summary_interval": _STEPS // 2,
-            "task.train_data.shuffle_buffer_size": 0,
-        },
-    }
-    with pytest.raises(KeyboardInterrupt):
-        orbit_runner.run(program.model, program.data(), callbacks=[Stop()], **arguments)
-    resumed = orbit_runner.run(program.model, program.data(), **arguments)
-
-    assert resumed.weights == whole.weights

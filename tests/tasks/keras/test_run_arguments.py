@@ -16,10 +16,9 @@ import orbit_runner
 from orbit_runner.data.arrays import leaves
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.serving.network import describe_network
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
 from orbit_runner.tasks.keras.sources import arrays_of, specs_of
 from orbit_runner.tasks.keras.stream import passed_stream
-from orbit_runner.tasks.serving import argument_names, named_function
+from orbit_runner.tasks.serving import argument_names
 from orbit_runner.tf_internals import set_eager_generator
 from tests.support import keras_models
 from tests.support.problems import raises
@@ -360,16 +359,6 @@ def test_names_become_identifiers_that_do_not_depend_on_their_order() -> None:
     assert found == ["input_from", "input_class", "input_1st", "a_b", "gr__e", "input_"]
     assert argument_names(names[::-1]) == found[::-1]
     assert argument_names(["a b", "a_b", "a-b"]) == ["a_b", "a_b_", "a_b__"]
-
-
-def test_rows_of_inputs_with_names_of_keywords_are_read_in_any_order() -> None:
-    names = ["from", "class"]
-    specs = [tf.TensorSpec([None], tf.float32, name=name) for name in argument_names(names)]
-    function = named_function(lambda a, b: {"outputs": a - b}, specs)
-    predictor = ArrayPredictor({"predict": function})
-    lines = ['{"from": 3, "class": 1}', '{"class": 1, "from": 3}']
-    predictions = predictor.predict([*predictor.items(["-"], lines)])
-    assert [prediction.data["outputs"] for prediction in predictions] == [2.0, 2.0]
 
 
 def test_network_with_inputs_of_one_identifier_has_them_all() -> None:

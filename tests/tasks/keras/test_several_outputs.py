@@ -15,10 +15,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import SettingError
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
+from orbit_runner.tasks.keras.serving import ArrayPredictor
 from orbit_runner.tasks.keras.sources import arrays_of, label_of, specs_of
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support.keras_models import keras_config
@@ -118,90 +116,6 @@ def _config(model: str = "functional", data: dict[str, Any] | None = None, **cha
 def _built(*args: Any, **kwargs: Any) -> tuple[KerasTask, tf_keras.Model]:
     task = KerasTask(_config(*args, **kwargs).task)
     return task, task.build_model()
-
-
-def _evaluated(task: KerasTask, model: Any, weighted: bool = False) -> dict[str, float]:
-    x, y, *w = two_labels(8, weighted=weighted)
-    features, labels = tf.constant(x, tf.float32), tf.nest.map_structure(tf.constant, y)
-    metrics = task.build_metrics(training=False)
-    weights = (None, tf.constant(w[0], tf.float32)) if weighted else None
-    logs = task.validation_step((features, labels, weights), model, metrics)
-    return {"loss": float(logs["loss"]), **{m.name: float(m.result()) for m in metrics}}
-
-
-@pytest.mark.parametrize(
-    ("model", "form"),
-    [
-        *[(model, form) for model in ("functional", "functional_3") for form in ("list", "dict")],
-        ("Subclass", "dict"),
-    ],
-)
-@pytest.mark.parametrize("weighted", [False, True])
-def test_losses_and_metrics_are_those_of_keras(model: str, form: str, weighted: bool) -> None:
-    weights = {"kind": 0.25, "size": 2.0}
-    metrics = {"kind": ["accuracy"], "size": ["mae"]}
-    task, built = _built(
-        model,
-        {"weighted": weighted},
-        task__model__arguments__form=form,
-        task__loss_weights=json.dumps(weights),
-        task__metrics=json.dumps(metrics),
-    )
-    values = _evaluated(task, built, weighted)
-
-    x, y, *w = two_labels(8, weighted=weighted)
-    outputs = built(x.astype(np.float32))
-    kind, size = (outputs["kind"], outputs["size"]) if form == "dict" else outputs
-    own = w[0] if weighted else np.ones(8)
-    losses = {
-        "kind_loss": tf_keras.losses.sparse_categorical_crossentropy(y["kind"], kind) * own,
-        "size_loss": tf_keras.losses.huber(y["size"], size) * own,
-    }
-    expected = {name: float(np.mean(loss)) for name, loss in losses.items()}
-    expected["loss"] = 0.25 * expected["kind_loss"] + 2.0 * expected["size_loss"]
-    expected["kind_accuracy"] = float((np.argmax(kind, axis=1) == y["kind"]).mean())
-    expected["size_mae"] = float(np.abs(size - y["size"]).mean())
-    assert values == pytest.approx(expected, rel=1e-5)
-
-
-def test_numbers_are_those_of_evaluate() -> None:
-    weights = {"kind": 0.25, "size": 2.0}
-    task, model = _built(
-        data={"weighted": True},
-        task__loss_weights=json.dumps(weights),
-        task__metrics=json.dumps([["accuracy"], ["mae"]]),
-    )
-    values = _evaluated(task, model, weighted=True)
-
-    x, y, w = two_labels(8, weighted=True)
-    model.compile(loss=_LOSSES, loss_weights=weights, metrics=[["accuracy"], ["mae"]])
-    y = {"kind": y["kind"], "size": y["size"].astype(np.float32)}
-    expected = model.evaluate(x, y, sample_weight=w.astype(float), return_dict=True, verbose=0)
-    assert values == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("model", ["functional", "functional_3"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"data": {"form": "list"},
-         "task__loss": "[sparse_categorical_crossentropy, {class_name: Huber}]"},
-        {"task__loss": "[sparse_categorical_crossentropy, huber]"},
-        {"task__loss": "{kind: sparse_categorical_crossentropy, "
-                       "size: {class_name: Huber, config: {delta: 1.0}}}"},
-    ],
-)  # fmt: skip
-def test_other_forms_mean_the_same(changes: dict[str, Any], model: str) -> None:
-    task, built = _built(model, task__loss_weights="[1, 3]", **changes)
-    x, y = two_labels(8)
-    kind, size = built(x.astype(np.float32))
-    labels = [y["kind"], y["size"]] if "data" in changes else y
-    batch = tf.nest.map_structure(tf.constant, (x.astype(np.float32), labels))
-    losses = task.example_losses((*batch, None), [kind, size])
-
-    expected = tf_keras.losses.sparse_categorical_crossentropy(y["kind"], kind)
-    expected += 3 * tf_keras.losses.huber(y["size"], size)
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
 def test_one_array_is_the_label_of_all_outputs_and_one_loss_that_of_all() -> None:
@@ -355,29 +269,6 @@ def test_model_with_one_tensor_refuses_several_labels_and_values() -> None:
     with pytest.raises(SettingError, match=r"\['a'\]") as caught:  # Keras numbers the output.
         KerasTask(keras_config(task__loss="{a: mse}").task).build_model()
     assert caught.value.path == "task.loss"
-
-
-@pytest.mark.parametrize(
-    ("setting", "path", "message"),
-    [
-        ("task.loss={kind: {delta: 2}}", "task.loss.kind.delta", "got 2, expected a name"),
-        ("task.loss={delta: 0.5}", "task.loss.delta", "got 0.5, expected a name"),
-        ("task.loss=[mse, {class_name: Huber, delta: 2}]", "task.loss[1]", "unknown key 'delta'"),
-        ("task.loss_weights={kind: x}", "task.loss_weights.kind", "expected a number"),
-        ("task.metrics={kind: [{class_name: AUC, config: 3}]}", "task.metrics.kind[0]",
-         "got config: 3"),
-        ("task.metrics=[[mae], [mae, no_such_module:Metric]]", "task.metrics[1][1]",
-         "no_such_module"),
-        ("task.metrics={kind: 3}", "task.metrics.kind", "got 3, expected a name"),
-    ],
-)  # fmt: skip
-def test_wrong_setting_is_reported_without_the_model(setting: str, path: str, message: str) -> None:
-    flags = (("--set", *setting.split("=", 1)),)
-    request = Request(flags=(("--task.name", "task.name", "keras"), *flags))
-    with pytest.raises(ConfigError) as caught:
-        resolve(request)
-    problems = {problem.path: problem.message for problem in caught.value.problems}
-    assert message in problems[path]
 
 
 def test_class_weights_need_one_label() -> None:

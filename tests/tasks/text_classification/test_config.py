@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from tests.support.problems import pairs
 from tests.support.tables import write_csv
 from tests.support.texts import TRANSFORMER, text_config, write_texts
@@ -29,11 +28,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"task__model__name": "gpt"}, "allowed: bag_of_words, bert, transformer"),
+        ({"task__model__name": "gpt"}, "allowed: bag_of_words, transformer"),
         ({"task__text__column": "''"}, "task.text.column — --task.text.column\n    is not set"),
-        ({"task__label_column": "text"}, "'text' is also text.column"),
         ({"task__text__tokenizer": "letters"}, "allowed: 'words', 'subwords'"),
-        ({"task__text": {"tokenizer": "subwords", "max_length": 1}}, "got 1, expected at least 2"),
         ({"task__train_data__source": "text"}, "unknown data source 'text'"),
         ({"task__train_data__files": None}, "is not set; for example, {en: train.en"),
         ({"task__train_data__files__german": 3}, "german: got 3, expected the name of a file"),
@@ -115,16 +112,3 @@ def test_class_that_training_does_not_have_is_reported(folder: Path) -> None:
     found = _problems(folder, **changes)
     assert list(found) == ["label_column"]
     assert f"the class 'Dutch' in {folder / 'val.de'}, row 1 and 8 other" in found["label_column"]
-
-
-def test_tokens_and_files_are_part_of_the_fingerprint() -> None:
-    changes: list[dict[str, Any]] = [
-        {},
-        {"task__text__max_length": 5},
-        {"task__text__vocab_size": 9},
-        {"task__text__tokenizer": "subwords"},
-        {"task__train_data__files__german": "other.de"},
-        {"task__label_column": "language"},
-    ]
-    found = {config_fingerprint(text_config("data", **one)) for one in changes}
-    assert len(found) == len(changes)

@@ -37,12 +37,12 @@ def test_evaluation_batches_are_the_first_words_of_each_line(folder: Path) -> No
     config = text_config(folder)
     task, rows = _task(config), _rows(folder)
     found = []
-    for tokens, labels, weights in without_autotuning(
+    for features, targets, weights in without_autotuning(
         task.build_inputs(config.task.validation_data)
     ):
         inside = weights.numpy() > 0
-        texts = task.vocabulary.decode(tokens.numpy()[inside])
-        names = [task.class_names[label] for label in labels.numpy()[inside]]
+        texts = task.vocabulary.decode(features["tokens"].numpy()[inside])
+        names = [task.class_names[label] for label in targets["label"].numpy()[inside]]
         found += [*zip(texts, names, strict=True)]
     assert found == [(" ".join(line.split()[:4]), name) for line, name in rows]
     assert task.num_examples(config.task.validation_data) == len(rows) == 18
@@ -59,7 +59,7 @@ def test_words_are_those_of_the_training_texts(folder: Path, tmp_path: Path) -> 
         task__validation_data__split="all",
     )  # fmt: skip
     task = _task(part)
-    lines = task.table.part(part.task.train_data).column("text").text_counts()
+    lines = task.part(part.task.train_data).column("text").text_counts()
     assert set(task.vocabulary.words) == {word for line in lines for word in line.split()}
     assert 2 <= len(lines) < 20
 
@@ -70,7 +70,7 @@ def test_subwords_are_built_from_the_training_texts(folder: Path, tmp_path: Path
         task__text__max_length=30,
     )  # fmt: skip
     task = _task(config, tmp_path)
-    tokens = task.arrays(config.task.validation_data).arrays["features"]
+    tokens = task.arrays(config.task.validation_data).arrays["features"]["tokens"]
     assert task.vocabulary.size == 40
     assert task.vocabulary.decode(tokens.tolist()) == [line for line, _ in _rows(folder)]
     task.assets.write()
@@ -85,25 +85,14 @@ def test_too_many_subwords_name_the_setting(folder: Path) -> None:
     assert getattr(caught.value, "path", "task.text") == "task.text"
 
 
-def test_batches_depend_on_seed_and_step_only(folder: Path) -> None:
-    config = text_config(folder)
-    task, data = _task(config), config.task.train_data
-    late = next(iter(without_autotuning(task.build_inputs(data, start_step=1_000_003))))
-    at = task.batch_at(data)(tf.constant(1_000_003, tf.int64))
-    tf.nest.map_structure(np.testing.assert_array_equal, late, at)
-    other = text_config(folder, task__train_data__seed=3)
-    moved = _task(other).batch_at(other.task.train_data)(tf.constant(1_000_003, tf.int64))
-    assert not np.array_equal(moved[0], late[0])
-
-
 def test_examples_of_a_step_are_those_of_its_batch(folder: Path) -> None:
     config = text_config(folder, task__text__max_length=20)
     task, data = _task(config), config.task.train_data
     examples: Any = config.data.training_examples(data, None)
-    tokens, labels = task.batch_at(data)(tf.constant(7, tf.int64))
+    features, targets = task.batch_at(data)(tf.constant(7, tf.int64))
     found = examples.describe(examples.order.rows(7), np.arange(8), text=True)
-    assert [one["text"] for one in found] == task.vocabulary.decode(tokens.numpy())
-    assert [one["class"] for one in found] == [task.class_names[n] for n in labels]
+    assert [one["text"] for one in found] == task.vocabulary.decode(features["tokens"].numpy())
+    assert [one["class"] for one in found] == [task.class_names[n] for n in targets["label"]]
     for one in found:
         path, number = one["place"].split(", row ")
         assert [*read_lines(Path(path))][int(number) - 1] == one["text"]
@@ -125,7 +114,7 @@ def test_example_of_another_part_is_not_found(folder: Path) -> None:
     config = text_config(folder, task__split__fractions={"train": 0.5, "validation": 0.5})
     data = config.task.train_data
     examples: Any = config.data.training_examples(data, None)
-    part = _task(config).table.part(data)
+    part = _task(config).part(data)
     assert part.rows is not None
     inside = set(part.rows.tolist())
     for row in range(40):
@@ -145,7 +134,7 @@ def test_synthetic_texts_are_random_words_and_classes(folder: Path) -> None:
     config = text_config(folder, **changes)
     assert dict(pairs(config.data.problems())) == {}
     task = _task(config)
-    part = task.table.part(config.task.train_data)
+    part = task.part(config.task.train_data)
     assert set(part.column("label").text_counts()) == {"no", "yes"}
     assert {len(text.split()) for text in part.column("text").text_counts()} == {*range(3, 13)}
     assert len(task.vocabulary.words) == 100

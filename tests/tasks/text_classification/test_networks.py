@@ -13,7 +13,6 @@ from orbit_runner.registry import TEXT_CLASSIFIERS
 _SIZES: dict[str, dict[str, Any]] = {
     "bag_of_words": {"hidden_units": [6]},
     "transformer": {"num_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
-    "bert": {"num_layers": 1, "num_attention_heads": 2, "intermediate_size": 8},
 }
 TOKENS = np.array([[5, 2, 9], [7, 0, 0], [0, 0, 0]], np.int32)
 
@@ -45,9 +44,7 @@ def test_padding_does_not_change_the_logits(name: str) -> None:
     np.testing.assert_allclose(found[2], short.get_weights()[-1], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "matters"), [("bag_of_words", False), ("transformer", True), ("bert", True)]
-)
+@pytest.mark.parametrize(("name", "matters"), [("bag_of_words", False), ("transformer", True)])
 def test_order_of_words_matters_only_for_transformers(name: str, matters: bool) -> None:
     model = _model(name, 3)
     pair = model(np.array([[5, 2, 9], [9, 2, 5]], np.int32)).numpy()

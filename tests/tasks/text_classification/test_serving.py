@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.tasks.text_classification.predictor import TextPredictor
-from orbit_runner.tasks.text_classification.task import TextClassificationTask
+from orbit_runner.tasks.text_classification.task import TextClassificationTask, TextPredictor
 from tests.support.problems import raises
 from tests.support.tables import write_csv, write_jsonl
 from tests.support.texts import text_config, write_texts
@@ -42,7 +41,7 @@ def _predictor(served: Any, top_k: int | None = None) -> TextPredictor:
 
 def _tokens(task: TextClassificationTask, texts: list[str]) -> np.ndarray:
     """The tokens of texts as training makes them."""
-    column = task.table.part(task.task_config.validation_data).column("text")
+    column = task.part(task.task_config.validation_data).column("text")
     missing = -1
     codes = [texts.index(text) if text else missing for text in texts]
     other = type(column)("text", column.kind, np.array(codes, np.int32), tuple(texts))
@@ -55,7 +54,7 @@ def test_signature_splits_texts_as_training_does(served: Any) -> None:
     assert serving.default == "text"
     found = serving.signatures["text"](text=tf.constant(TEXTS))
     tokens = _tokens(task, TEXTS)
-    expected = model(tokens, training=False)
+    expected = model({"tokens": tokens}, training=False)["label"]
     np.testing.assert_array_equal(found["logits"], expected)
     np.testing.assert_allclose(found["probabilities"].numpy().sum(axis=1), 1, rtol=1e-6)
     assert len({tuple(row) for row in tokens.tolist()}) > 4

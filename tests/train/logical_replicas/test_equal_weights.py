@@ -62,9 +62,6 @@ CASES: dict[str, Callable[[Path], ExperimentConfig]] = {
     "batch norm": lambda _: _resnet(**_SHORT),
     "recommendation": lambda _: ratings_config(**_SHORT),
     "translation": lambda folder: translation_config(write_set(folder / "text"), **_SHORT),
-    "translation in two shapes": lambda folder: translation_config(
-        write_set(folder / "text"), task__train_data__batch_shapes=2, **_SHORT
-    ),
     "bfloat16": lambda _: cnn_config(runtime__mixed_precision_dtype="bfloat16", **_SHORT),
     "float16": lambda _: _digits(runtime__mixed_precision_dtype="float16", **_SHORT),
     "accumulated": lambda _: _digits(trainer__gradient_accumulation_steps=2, **_SHORT),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,7 @@ from orbit_runner.reporting.comparison import comparison_section, paired_section
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.remote_runs import local_run_scope
-from orbit_runner.run_directory.run_data import read_run
-from orbit_runner.run_directory.run_summary import find_runs, read_summary
+from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
@@ -38,10 +36,6 @@ Compare runs: the settings and versions that differ, metrics, curves, throughput
 may still be in progress. A directory stands for all runs in it. With --paired, compare directories
 of runs with several seeds, and test whether the metrics differ significantly."""
 _MOST_RUNS = 100
-_PAIRED_TITLES = (
-    *("a", "b", "metric", "seeds", "a_mean", "a_deviation", "b_mean", "b_deviation"),
-    *("difference", "low", "high", "t", "p", "permutation_p", "effect_size", "more_than_chance"),
-)
 
 Curve = tuple[str, str]  # (split, metric)
 
@@ -61,7 +55,6 @@ def main(flags: argparse.Namespace) -> int:
     if flags.paired:
         sections = [section for pair in pairs for section in paired_sections(pair)]
         values = {"paired": [_paired_as_dict(pair) for pair in pairs]}
-        rows = [_PAIRED_TITLES, *(row for pair in pairs for row in _paired_csv_rows(pair))]
         title = "Is the difference chance?"
     else:
         selected = _select_curves(comparison, flags.metric or ())
@@ -69,7 +62,6 @@ def main(flags: argparse.Namespace) -> int:
         drawn = curves if flags.html else selected or comparison.main_curve_keys()
         sections = [comparison_section(comparison, drawn)]
         values = _as_dict(comparison, curves)
-        rows = [*_csv_rows(comparison)]
         title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
         write_flag_output("--html", flags.html, page(title, sections))
@@ -77,8 +69,6 @@ def main(flags: argparse.Namespace) -> int:
     use_utf8()
     if flags.json:
         print(json.dumps(to_jsonable(values), indent=2))
-    elif flags.csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
     elif not flags.html:
         width = shutil.get_terminal_size((120, 24)).columns
         print("\n".join(section_lines(sections, width)))
@@ -105,17 +95,10 @@ def _add_flags(parser: Parser) -> None:
         "--paired",
         action="store_true",
         help="compare the runs of each RUN with those of the first one, paired by runtime.seed: "
-        "mean, confidence interval, paired t-test and permutation test of each metric",
+        "mean, confidence interval, and paired t-test of each metric",
     )
     add("--html", type=OUTPUT_FILE, help="write an HTML page with charts instead")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument(
-        "--csv",
-        action="store_true",
-        help="print CSV: a row per run, with the settings that differ and the metrics; with "
-        "--paired, a row per metric",
-    )
+    add("--json", action="store_true", help="print JSON")
 
 
 def _find_run_paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
@@ -203,21 +186,6 @@ def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> JsonObject:
     }
 
 
-def _csv_rows(comparison: RunComparison) -> Iterator[list[object]]:
-    settings = comparison.settings()
-    metrics = comparison.metrics()
-    best = comparison.best()
-    titles = ["run", "status", "step", "seconds", "steps_per_second", "weights"]
-    yield [*titles, *settings, *metrics, *(f"best.{name}" for name in best)]
-    for index, run in enumerate(comparison.runs):
-        known = [
-            os.fspath(run.summary.path), run.summary.status, run.summary.step, run.seconds,
-            run.steps_per_second, run.weights,
-        ]  # fmt: skip
-        values = [row[index] for rows in (settings, metrics, best) for row in rows.values()]
-        yield [_csv_value(value) for value in (*known, *values)]
-
-
 def _compare_paired(
     directories: Mapping[str, Sequence[Path]], metrics: Sequence[str]
 ) -> list[PairedComparison]:
@@ -259,7 +227,6 @@ def _metric_dict(metric: PairedMetric) -> JsonObject:
         "difference": _estimate_dict(test.difference),
         "t": test.t,
         "p": test.p,
-        "permutation_p": test.permutation_p,
         "effect_size": test.effect_size,
         "more_than_chance": test.is_significant,
         "verdict": verdict(test),
@@ -268,25 +235,6 @@ def _metric_dict(metric: PairedMetric) -> JsonObject:
 
 def _estimate_dict(value: Estimate) -> JsonObject:
     return {"mean": value.mean, "deviation": value.deviation, "interval": value.interval}
-
-
-def _paired_csv_rows(comparison: PairedComparison) -> Iterator[list[object]]:
-    names = [comparison.first.name, comparison.second.name]
-    for metric in comparison.metrics:
-        test = metric.test
-        first, second = metric.estimates
-        spreads = [first.mean, first.deviation, second.mean, second.deviation]
-        low, high = test.difference.interval or (None, None)
-        tested = [test.difference.mean, low, high, test.t, test.p, test.permutation_p]
-        rest = [test.effect_size, str(test.is_significant).lower()]
-        values = [*names, metric.name, len(comparison.seeds), *spreads, *tested, *rest]
-        yield ["" if value is None else value for value in values]
-
-
-def _csv_value(value: object) -> object:
-    if value is None:
-        return ""
-    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value
 
 
 COMMAND = Command("compare", _DESCRIPTION, _add_flags, ["runs/a runs/b --html=ab.html"], main)

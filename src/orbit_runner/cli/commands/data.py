@@ -83,7 +83,7 @@ def _get(flags: argparse.Namespace) -> int:
         note(f"terms: {data.terms}")
     try:
         with progress_of(flags, f"data get {data.name}", str(directory)).shown_scope():
-            new = download_dataset(data, directory, base=base, replace=flags.replace)
+            new = download_dataset(data, directory, base=base)
     except DownloadError as error:
         raise DownloadError(f"{data.name}: {error}\n{_download_advice(data, base)}") from None
     except OSError as error:
@@ -110,9 +110,6 @@ def _add_flags(parser: Parser) -> None:
         dest="origin",
         type=dataclasses.replace(DIRECTORY, metavar="URL|DIR", kind="any URL"),
         help="URL of a mirror, or a directory, that has the files under their published names",
-    )
-    parser.add_argument(
-        "--replace", action="store_true", help="overwrite different files of the same names"
     )
     parser.add_argument(
         "--json", action="store_true", help="for list: print JSON with addresses and checksums"

@@ -34,7 +34,7 @@ from orbit_runner.jobs.reference_run import convert_to_single_process
 from orbit_runner.reporting.evaluation import evaluation_sections
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.run_directory.evaluations import OtherData, find_other_data, write_evaluation
+from orbit_runner.run_directory.evaluations import evaluated_data, write_evaluation
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
@@ -72,8 +72,8 @@ def main(flags: argparse.Namespace) -> int:
         selected = _select(run, flags)
         selected = dataclasses.replace(selected, resolved=_convert(selected))
         check_evaluation(selected.resolved, run)
-        other_data = find_other_data(run, selected.resolved.config)
-        values = _describe(selected, other_data) | _evaluate(selected, flags)
+        data = evaluated_data(run, selected.resolved.config)
+        values = _describe(selected, data) | _evaluate(selected, flags)
         values["file"] = _write(flags.run, selected, values)
     emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
@@ -139,14 +139,14 @@ def _convert(selected: SelectedModel) -> ResolvedConfig:
     return convert_to_single_process(selected.resolved, record.strategy if record else "")
 
 
-def _describe(selected: SelectedModel, other_data: OtherData) -> JsonObject:
+def _describe(selected: SelectedModel, data: JsonObject) -> JsonObject:
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": shlex.join(["runner", *sys.argv[1:]]),
         "checkpoint": selected.choice.place.name,
         "step": selected.choice.place.step,
         "weights": selected.weights,
-        "data": other_data.as_dict(),
+        "data": data,
     }
 
 

@@ -15,7 +15,7 @@ from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, sel
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.document import Section
-from orbit_runner.reporting.exports import export_table
+from orbit_runner.reporting.report import export_table
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats

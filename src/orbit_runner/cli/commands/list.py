@@ -16,9 +16,10 @@ from orbit_runner.config.resolve import import_modules
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
-from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
+from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError
 from orbit_runner.model_garden import catalogue, loading
+from orbit_runner.registration import Registry
 from orbit_runner.registry import (
     ARRAY_SOURCES,
     IMAGE_MODELS,
@@ -31,7 +32,6 @@ from orbit_runner.registry import (
     TEXT_CLASSIFIERS,
     TEXT_MODELS,
     TEXT_SOURCES,
-    Registry,
 )
 from orbit_runner.utils.text_table import described_lines, terminal_width
 
@@ -108,22 +108,12 @@ def _read_description(path: Path) -> str:
 def _official_experiments() -> dict[str, dict[str, str]]:
     """Returns the experiments that Model Garden registers, grouped by kind, as name to module.
 
-    Imports every module that registers an experiment if the result is not cached. Experiments that
-    cannot be imported are a separate kind, with the reason after the module. So are those that
-    modules given by `--import` register.
+    Reads the sources of Model Garden without importing them, so it does not find out whether they
+    can be imported. Those that modules given by `--import` register are a separate kind.
     """
-    known = catalogue.read_cache()
-    entries = catalogue.check_imports(_find_import_failures) if known is None else known
-    own = _registered_names()
-    kinds = {
-        "experiments of Model Garden": {
-            name: module for name, (module, reason) in entries.items() if not reason
-        },
-        "registered elsewhere": {n: module for n, module in own.items() if n not in entries},
-        "not importable in this installation": {
-            name: f"{module}: {reason}" for name, (module, reason) in entries.items() if reason
-        },
-    }
+    theirs = {name: entry.module for name, entry in catalogue.experiments().items()}
+    own = {name: module for name, module in _registered_names().items() if name not in theirs}
+    kinds = {"experiments of Model Garden": theirs, "registered elsewhere": own}
     return {kind: _add_prefix(names) for kind, names in kinds.items() if names}
 
 
@@ -131,17 +121,6 @@ def _registered_names() -> dict[str, str]:
     if "official.core.exp_factory" not in sys.modules:
         return {}  # Nothing is registered, and a lookup would import TensorFlow.
     return {name: factory.__module__ for name, factory in loading.registered_factories()}
-
-
-def _find_import_failures(modules: list[str]) -> dict[str, str]:
-    from orbit_runner.reporting.progress.factory import make_progress
-
-    prepare_environment(RuntimeConfig())
-    redirect_native_output(None)
-    progress = make_progress("auto", brief=True)
-    with progress.shown_scope():
-        progress.phase(f"importing {len(modules)} modules of Model Garden (first time only)")
-        return {module: loading.try_import(module) for module in modules}
 
 
 def _add_prefix(experiments: dict[str, str]) -> dict[str, str]:

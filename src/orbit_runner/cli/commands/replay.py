@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import io
 import json
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
@@ -23,15 +22,14 @@ from orbit_runner.cli.flags.config_flags import (
     parse_step,
     progress_of,
 )
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, write_flag_output
-from orbit_runner.errors import RunnerError
+from orbit_runner.cli.flags.values import RUN
 from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
-from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, replay
+from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
 from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.step.results import Examination
 
 if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+    pass
 
 _DESCRIPTION = """\
 Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
@@ -43,66 +41,46 @@ Step N is the step after which `global_step` is N, as in the records of a run. T
 whether the replayed step is the one that the run took: the replay continues to the next checkpoint
 or record of the run, and compares. The exit code is 4 if they differ, and otherwise 0.
 
+--find finds the step at which the run diverged, by training again from the checkpoint before it,
+and examines that step: the first step after which a loss, a weight or an optimizer slot is NaN or
+infinite, or the first one with a loss above trainer.loss_upper_bound.
+
 --SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
 _SETTINGS_RULE = "the saved config determines the step; only settings of the machine can be changed"
 
 
 def main(flags: argparse.Namespace) -> int:
     """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
-    if flags.out and not flags.layer:
-        raise RunnerError(
-            "has no effect without --layer; name the layers to save", path="--out", code="no-effect"
-        )
-
-    def debug(run: Run, examination: Examination) -> None:
-        if flags.pdb:
-            _debug(flags, run, examination)
-
     with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
-        plan = plan_replay(
-            run,
-            flags.step,
-            verify=flags.verify,
-            imports=tuple(flags.imports or ()),
-            changes=tuple(flags.overrides),
-        )
+        imports, changes = tuple(flags.imports or ()), tuple(flags.overrides)
+        if flags.find:
+            plan = plan_search(run, imports, changes)
+        else:
+            plan = plan_replay(
+                run, flags.step, verify=flags.verify, imports=imports, changes=changes
+            )
         with _directory_scope() as directory:
-            progress = progress_of(flags, f"replay of step {plan.step}", flags.run)
-            result = replay(plan, directory, progress, layers=flags.layer, on_examined=debug)
-    if flags.out:
-        _save_arrays(flags.out, result.examination.arrays)
+            title = "search up to" if flags.find else "replay of"
+            progress = progress_of(flags, f"{title} step {plan.step}", flags.run)
+            result = replay(plan, directory, progress)
     if flags.json:
         _print_json(flags, plan, result)
     else:
         _print_replay(flags, plan, result)
-    return exit_codes.DIFFERENT if result.own.verdict == "differs" else 0
+    is_other = result.own is not None and result.own.verdict == "differs"
+    return exit_codes.DIFFERENT if is_other else 0
 
 
 def _add_flags(parser: Parser) -> None:
     parser.settings = MACHINE_SETTINGS
     parser.settings_rule = _SETTINGS_RULE
     parser.add_argument("run", type=RUN, help="run directory")
-    parser.add_argument("--step", type=parse_step, required=True, metavar="N", help="the step")
-    parser.add_argument(
-        "--layer",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="show the output of this layer, such as encoder/dense; may be repeated",
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--step", type=parse_step, metavar="N", help="the step")
+    which.add_argument(
+        "--find", action="store_true", help="find the step at which the run diverged"
     )
-    parser.add_argument(
-        "--out",
-        type=OUTPUT_FILE,
-        help="save the outputs and gradients of the layers as an .npz file",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="print all examples, variables and layers"
-    )
-    parser.add_argument(
-        "--pdb",
-        action="store_true",
-        help="then run the step in Python's debugger, from the first line of task.train_step",
-    )
+    parser.add_argument("--all", action="store_true", help="print all examples and variables")
     verify = parser.add_mutually_exclusive_group()
     verify.add_argument(
         "--verify",
@@ -132,35 +110,21 @@ def _directory_scope() -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _debug(flags: argparse.Namespace, run: Run, examination: Examination) -> None:
-    from orbit_runner.step.examine import debug_step
-
-    _print_examination(flags, examination)
-    debug_step(run)
-
-
-def _save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
-    import numpy as np
-
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    write_flag_output("--out", path, content.getvalue())
-
-
-def _print_examination(flags: argparse.Namespace, examination: Examination) -> None:
+def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
     from orbit_runner.reporting.examples import examination_sections
     from orbit_runner.reporting.terminal import section_lines
 
-    sections = examination_sections(examination, layers=flags.layer, every=flags.all)
-    print("\n".join(section_lines(sections)))
-
-
-def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
     begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"
-    print(f"step {plan.step:,} of {flags.run}, replayed from {begin}")
-    print(f"  {result.own}")
-    if not flags.pdb:
-        _print_examination(flags, result.examination)
+    how = "replayed" if result.own else "the first that diverges, found"
+    print(f"step {result.step:,} of {flags.run}, {how} from {begin}")
+    print(f"  {result.own or result.finding}")
+    if result.examination is None:
+        print(f"  its layers cannot be examined: {result.obstacle}")
+        if result.examples:
+            print(f"examples of the step: {', '.join(map(str, result.examples))}")
+        return
+    sections = examination_sections(result.examination, every=flags.all)
+    print("\n".join(section_lines(sections)))
     excluded = _exclude_advice(flags.run, plan, result.examination)
     if excluded:
         print(f"\n{excluded}")
@@ -185,14 +149,17 @@ def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str
 
 
 def _print_json(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
-    values = {
-        "run": flags.run,
-        "start": plan.start,
-        "notes": plan.notes,
-        "own": dataclasses.asdict(result.own),
-        **result.examination.as_dict(),
-    }
+    values = {"run": flags.run, "start": plan.start, "notes": plan.notes, "step": result.step}
+    if result.own is not None:
+        values["own"] = dataclasses.asdict(result.own)
+    else:
+        values["finding"] = result.finding
+    if result.examination is not None:
+        values |= result.examination.as_dict()
+    else:
+        examples = [{"example": example} for example in result.examples]
+        values |= {"obstacle": result.obstacle, "examples": examples}
     print(json.dumps(values, indent=1, allow_nan=False))
 
 
-COMMAND = Command("replay", _DESCRIPTION, _add_flags, ["runs/a --step=100"], main)
+COMMAND = Command("replay", _DESCRIPTION, _add_flags, ["runs/a --step=100", "runs/a --find"], main)

@@ -129,7 +129,8 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: floa
             return serve(job)
         if job.mode in TRAINING and job.writes_results:
             with disk_error_scope(job.model_dir):
-                _lock_run_directory(job.model_dir)
+                # Never released: threads that save checkpoints may write until the process exits.
+                RunLock(job.model_dir).acquire()
             if flags.resume == "same":
                 check_same_config(resolved, job.model_dir)
             job = dataclasses.replace(job, data=compare_data(job))
@@ -232,15 +233,6 @@ def choose_model_dir(flags: argparse.Namespace, resolved: ResolvedConfig) -> Pat
     if flags.model_dir:
         return Path(flags.model_dir)
     return default_model_dir(resolved.config.name)
-
-
-def _lock_run_directory(model_dir: Path) -> None:
-    # Never released: threads that save checkpoints may write to the directory until the process
-    # exits.
-    lock = RunLock(model_dir)
-    lock.acquire()
-    if lock.note:
-        note(lock.note)
 
 
 def _run_job(job: Job, flags: argparse.Namespace) -> int:

@@ -8,14 +8,14 @@ import os
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster, check_cluster
-from orbit_runner.distribute.cluster.from_config import parse_remote_cluster
-from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
+from orbit_runner.distribute.cluster.sources import NAME, from_tf_config, parse_remote_cluster
 from orbit_runner.errors import RunnerError, format_choices
 
-_DESCRIPTION = """\
+_EXAMPLE = "--role=worker --index=0 --cluster='worker=a:2222;ps=b:2222'"
+_DESCRIPTION = f"""\
 Run a worker or parameter server (ps) for runs on other machines, until SIGTERM, SIGHUP or Ctrl-C.
 
-  runner server --role=worker --index=0 --cluster='worker=a:2222;ps=b:2222'
+  runner server {_EXAMPLE}
 
 It serves a run whose --runtime.remote_cluster has the same value as --cluster. TF_CONFIG can
 describe the cluster instead. A server prints one line when ready."""
@@ -33,20 +33,18 @@ def main(flags: argparse.Namespace) -> int:
             path=cluster.source,
             code="bad-cluster",
         )
-    from orbit_runner.distribute.servers import serve_role
+    from orbit_runner.distribute.parameter_servers import serve_role
     from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
 
     prepare_environment(RuntimeConfig())
     redirect_native_output(None)
-    return serve_role(cluster, run_exit_code=lambda: None)
+    return serve_role(cluster)
 
 
 def _add_flags(parser: Parser) -> None:
+    parser.add_argument("--role", choices=_ROLES, help="role of this process, with --cluster")
     parser.add_argument(
-        "--role", choices=_ROLES, help="role of this process; required with --cluster"
-    )
-    parser.add_argument(
-        "--index", type=int, metavar="I", help="index of this process within its role"
+        "--index", type=int, metavar="I", help="its index within its role, with --cluster"
     )
     parser.add_argument(
         "--cluster", metavar="TEXT", help="addresses of each role, as in the example above"
@@ -60,33 +58,15 @@ def _find_cluster(flags: argparse.Namespace) -> Cluster:
             raise RunnerError(
                 f"is not set; allowed: {', '.join(_ROLES)}", path="--role", code="not-set"
             )
-        return check_cluster(jobs, flags.role, _require_index(flags, jobs), "--cluster")
+        several = len(jobs[flags.role])
+        if flags.index is None and several > 1:
+            message = f"is not set, but --cluster has {several} × {flags.role}"
+            raise RunnerError(message, path="--index", code="not-set")
+        return check_cluster(jobs, flags.role, flags.index or 0, "--cluster")
     text = os.environ.get(NAME, "").strip()
     if not text:
         raise RunnerError(f"no cluster is described: set --cluster or {NAME}", code="not-set")
-    cluster = from_tf_config(text)
-    role = flags.role or cluster.me.role
-    index = flags.index
-    if index is None:
-        index = cluster.me.index if role == cluster.me.role else 0
-    return check_cluster(cluster.jobs, role, index, cluster.source)
+    return from_tf_config(text)
 
 
-def _require_index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
-    several = len(jobs.get(flags.role, ()))
-    if flags.index is None and several > 1:
-        raise RunnerError(
-            f"is not set, but --cluster has {several} × {flags.role}",
-            path="--index",
-            code="not-set",
-        )
-    return flags.index or 0
-
-
-COMMAND = Command(
-    "server",
-    _DESCRIPTION,
-    _add_flags,
-    ["--role=worker --index=0 --cluster='worker=a:2222;ps=b:2222'"],
-    main,
-)
+COMMAND = Command("server", _DESCRIPTION, _add_flags, [_EXAMPLE], main)

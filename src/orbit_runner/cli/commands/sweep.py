@@ -16,17 +16,15 @@ from orbit_runner.cli.flags.config_flags import add_import_flag, add_progress_fl
 from orbit_runner.cli.flags.values import MODEL_DIR, SWEEP_FILE
 from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.definition import check_space, resolve_base
 from orbit_runner.sweep.directory import SweepDirectory
-from orbit_runner.sweep.open_sweep import Changes, open_sweep
+from orbit_runner.sweep.open_sweep import open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.sweep_file import MAX_SEEDS, SweepFile, read_sweep_file
-from orbit_runner.sweep.trial_process import TrialLauncher
 
 if TYPE_CHECKING:
-    from orbit_runner.sweep.view.live_table import LiveTable
+    from orbit_runner.sweep.view.progress import TrialProgress
 
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
@@ -91,27 +89,6 @@ def _add_flags(parser: Parser) -> None:
         help="number of GPUs for each trial; 0: all trials see all GPUs",
     )
     add("--seeds", type=int, metavar="N", help="repeat each trial with N seeds")
-    add(
-        "--more_steps",
-        type=int,
-        metavar="N",
-        help="train the trials that finish N steps longer than so far",
-    )
-    add(
-        "--exclude",
-        type=int,
-        action="append",
-        metavar="TRIAL",
-        help="leave a trial out of the results; may be repeated",
-    )
-    add(
-        "--force",
-        type=int,
-        action="append",
-        metavar="TRIAL",
-        help="train a trial beyond each rung, or again if it failed; may be repeated",
-    )
-    add("--cold", action="store_true", help="start a new Python process for each trial")
     add("--dry_run", action="store_true", help="print the settings of the first trials, and exit")
     add_import_flag(parser)
     add_progress_flags(parser)
@@ -123,7 +100,6 @@ def _check_flags(flags: argparse.Namespace) -> None:
         ("jobs", 1, 1000),
         ("devices_per_job", 0, 1000),
         ("seeds", 1, MAX_SEEDS),
-        ("more_steps", 1, INT_MAX),
     )
     for name, low, high in limits:
         value = getattr(flags, name, None)
@@ -134,31 +110,24 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.sharing import make_slots
+    from orbit_runner.sweep.view.progress import TrialProgress
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import Signals
 
     directory = SweepDirectory(Path(flags.model_dir))
     signals = Signals()
-    changes = Changes(
-        more_steps=flags.more_steps or 0,
-        exclude=tuple(flags.exclude or ()),
-        force=tuple(flags.force or ()),
-    )
     imports = tuple(flags.imports or ())
     with signals.handler_scope(), contextlib.ExitStack() as stack:
-        launcher = _make_launcher(flags, directory.path)
-        stack.callback(launcher.close)
-        # A forkserver serves trials with the same number of cores, also this first one.
-        cores = make_slots(flags.jobs)[0].cores
-        load = open_sweep(directory, file, base, changes, launcher, imports, signals, cores)
+        load = open_sweep(directory, file, base, imports, signals)
         if signals.received is not None:
             return exit_codes.after_signal(signals.received)
-        show = _make_show(stack.enter_context(_make_live_table(flags)), directory)
+        place = flags.model_dir
+        progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
+        stack.enter_context(progress.shown_scope())
+        show = _make_show(progress, directory)
         worker = Worker(
             load,
             directory,
-            launcher,
             jobs=flags.jobs,
             devices_per_job=flags.devices_per_job,
             imports=imports,
@@ -179,58 +148,30 @@ def _print_continuation(flags: argparse.Namespace) -> None:
     print(format_continuation(flags.model_dir, ["runner", *sys.argv[1:]]), file=sys.stderr)
 
 
-def _make_launcher(flags: argparse.Namespace, root: Path) -> TrialLauncher:
-    if flags.cold:
-        from orbit_runner.sweep.trial_process import ColdLauncher
-
-        return ColdLauncher()
-    from orbit_runner.sweep.trial_process import WarmLauncher
-
-    return WarmLauncher(root)
-
-
-def _make_live_table(flags: argparse.Namespace) -> LiveTable:
-    from orbit_runner.sweep.view.live_table import LiveTable
-
-    return LiveTable(flags.progress, interval=flags.progress_interval, place=flags.model_dir)
-
-
 def _make_show(
-    table: LiveTable, directory: SweepDirectory
+    progress: TrialProgress, directory: SweepDirectory
 ) -> Callable[[SweepResults, Mapping[int, str]], None]:
     """Returns the function that shows results in the terminal and on the page."""
-    from orbit_runner.sweep.view.files import SweepFiles
+    from orbit_runner.sweep.view.page import SweepFiles
 
     files = SweepFiles(directory.path)
 
     def show(results: SweepResults, running: Mapping[int, str]) -> None:
-        table.update(results, running)
+        progress.update(results, running)
         files.update(results)
 
     return show
 
 
-def _write_views(directory: SweepDirectory, results: SweepResults) -> None:
-    from orbit_runner.sweep.view.files import write_sweep_files
-
-    write_sweep_files(directory.path, results)
-
-
-def _print_summary(
-    flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults
-) -> None:
-    from orbit_runner.sweep.view.tables import print_summary
-
-    print_summary(directory.path, results, as_json=flags.json)
-
-
 def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults) -> int:
     """Writes the files that sum up the sweep, and prints its results. Returns the exit code."""
     from orbit_runner.sweep.directory import write_best
+    from orbit_runner.sweep.view.page import write_sweep_files
+    from orbit_runner.sweep.view.tables import print_summary
 
     write_best(directory, results)
-    _write_views(directory, results)
-    _print_summary(flags, directory, results)
+    write_sweep_files(directory.path, results)
+    print_summary(directory.path, results, as_json=flags.json)
     return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 
 

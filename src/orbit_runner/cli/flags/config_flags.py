@@ -150,7 +150,7 @@ def progress_of(
     flags: argparse.Namespace, title: str = "", place: str = "", *, brief: bool = False
 ) -> Progress:
     """Returns the progress display that the flags select; see `make_progress`."""
-    from orbit_runner.reporting.progress.factory import make_progress
+    from orbit_runner.reporting.progress.lines import make_progress
 
     return make_progress(
         flags.progress,

@@ -133,7 +133,7 @@ class _Reader:
 
 
 def _base_error(message: str) -> ConfigError:
-    return ConfigError([Problem(BASE, message, code="bad-reference")])
+    return ConfigError.of(BASE, message, code="bad-reference")
 
 
 def _require_name(name: object) -> str:
@@ -172,18 +172,8 @@ def _label_of(name: str, path: Path) -> str:
     """Returns the name of a base in messages: its URL, or its path as short as possible."""
     if is_remote(name):
         return name
-    if (url := _url_of_copy(path)) is not None:
-        return url
     path = Path(os.path.abspath(path))  # without `..`
     for root in (Path.cwd(), shipped_root()):
         if path.is_relative_to(root):
             return path.relative_to(root).as_posix()
     return f"{path.parent.name}/{path.name}"
-
-
-def _url_of_copy(path: Path) -> str | None:
-    """Returns the URL of a local copy, or None for any other file."""
-    from orbit_runner.storage.staging import origin_of
-
-    above = origin_of(path.parent)
-    return None if above is None else f"{above}/{path.name}"

@@ -17,6 +17,7 @@ from orbit_runner.config.parsing.conversion import (
     describe_type,
     format_value,
     is_config,
+    item_class,
     options_of,
 )
 from orbit_runner.config.parsing.tree import (
@@ -24,6 +25,7 @@ from orbit_runner.config.parsing.tree import (
     Section,
     drop_lower_layers,
     leaves,
+    plain_value,
     resolve_null,
     section_of,
 )
@@ -37,7 +39,7 @@ from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf
 from orbit_runner.errors import shorten, unknown_name_message
 
 if TYPE_CHECKING:
-    from orbit_runner.config.schema.base import Metadata
+    from orbit_runner.config.schema.base import GardenOnly, Metadata
     from orbit_runner.registration import Registry
 
 _ABSENT = object()
@@ -53,42 +55,6 @@ def _hints(cls: type) -> dict[str, object]:
     return typing.get_type_hints(cls)
 
 
-@dataclasses.dataclass(frozen=True)
-class Discarded:
-    """The settings that lower layers set in a section of another class.
-
-    Attributes:
-        path: The dotted path of the setting that chooses the class: `task.model.name`, or the data
-            source, whose class is the same.
-        name: The class or source that is chosen.
-        origin: Where it was chosen.
-        unknown: The settings that this class does not have, with their values.
-        known: The settings that it has, with their values in the lower layers and now.
-    """
-
-    path: str
-    name: str
-    origin: Origin | None
-    unknown: Mapping[str, str]
-    known: Mapping[str, tuple[str, str]]
-
-    def __str__(self) -> str:
-        """Returns the note in one line."""
-        parts = [f"note: {self.path} is {self.name!r} ({self.origin})"]
-        if self.unknown:
-            listed = _list_some([f"{path}={value}" for path, value in self.unknown.items()])
-            parts.append(f"settings for the one before are not used: {listed}")
-        if self.known:
-            section = self.path.rpartition(".")[0]
-            changes = [f"{path} {before} → {now}" for path, (before, now) in self.known.items()]
-            first, (before, _) = next(iter(self.known.items()))
-            parts.append(
-                f"{self.name!r} has its own defaults: {_list_some(changes)}; to keep a value, set "
-                f"it: --{section}.{first}={before}"
-            )
-        return "; ".join(parts)
-
-
 class Builder:
     """Merges a tree over a config, and collects the problems.
 
@@ -100,8 +66,8 @@ class Builder:
         self.problems: list[Problem] = []
         # Settings without effect. The caller decides whether they are errors.
         self.notes: list[Problem] = []
-        # Settings that a section lost when a higher layer chose another class for it.
-        self.discarded: list[Discarded] = []
+        # Notes on settings that a section lost when a higher layer chose another class for it.
+        self.discarded: list[str] = []
         # The origin of each value that was set, by dotted path.
         self.origins: dict[str, Origin] = {}
         self._lenient = lenient
@@ -117,7 +83,12 @@ class Builder:
         values: dict[str, object] = {}
         for key, node in _drop_overridden_alternatives(section.children, fields).items():
             below = _join_path(path, key)
+            if key not in fields and key in base.garden_only:
+                self._check_garden_only(base.garden_only[key], node, below)
+                continue
             if key not in fields:
+                if isinstance(base, OneOf) and key in base.unavailable:
+                    continue
                 message = _unknown_setting(key, [*fields], base.absent)
                 self._add_problem(below, message, node.origin, "unknown-setting")
                 continue
@@ -144,16 +115,13 @@ class Builder:
         kept = drop_lower_layers(section, layer).children
         names = [name for name in section.children if name in unread and name not in kept]
         dropped = Section(section.origin, {name: section.children[name] for name in names})
-        listed = {below: format_value(leaf.value) for below, leaf in leaves(dropped)}
-        if not listed:
+        if not dropped.children:
             return built
         places = [_join_path(path, name) for name in names]
         for known in [*self.origins]:
             if any(_is_within(known, place) for place in places):
                 del self.origins[known]
-        self.discarded.append(
-            Discarded(_join_path(path, "source"), str(chosen.value), chosen.origin, listed, {})
-        )
+        self._note_discarded(_join_path(path, "source"), chosen, dict(leaves(dropped)))
         return built.replace(**{name: getattr(base, name) for name in names})
 
     def _find_unused_blocks(self, built: OneOf, section: Section, path: str) -> None:
@@ -171,11 +139,7 @@ class Builder:
             if name != built.type and isinstance(node, Section)
             for below, leaf in _lower_leaves(node, chosen.origin.layer).items()
         }
-        if dropped:
-            unused = {below: format_value(leaf.value) for below, leaf in dropped.items()}
-            self.discarded.append(
-                Discarded(f"{path}.type", str(built.type), chosen.origin, unused, {})
-            )
+        self._note_discarded(f"{path}.type", chosen, dropped)
 
     def check(self, config: Config, path: str = "") -> None:
         """Collects problems that involve several settings of a config from `build`."""
@@ -224,15 +188,15 @@ class Builder:
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
-            for kind, collected in (("unsupported", self.problems), ("ignored", self.notes)):
-                if meta.get(kind) and built != base:
-                    message = no_effect_message("a section with non-default values", meta[kind])
-                    code = "not-supported" if kind == "unsupported" else "no-effect"
-                    collected.append(Problem(path, message, node.origin, code))
+            if meta.get("unsupported") and built != base:
+                message = no_effect_message(
+                    "a section with non-default values", meta["unsupported"]
+                )
+                self._add_problem(path, message, node.origin, "not-supported")
             return built
         if isinstance(node, Section):
-            node = Leaf(_plain_value(node), node.origin)
-        item = _item_class(hint)
+            node = Leaf(plain_value(node), node.origin)
+        item = item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             return self._build_list(item, base, node.value, node.origin, path)
         value = self._build_value(field, owner, hint, base, node, path)
@@ -268,7 +232,7 @@ class Builder:
         node: Leaf | Section, path: str,
     ) -> object:  # fmt: skip
         self.origins[path] = node.origin
-        written = _plain_value(node)
+        written = plain_value(node)
         if field.metadata.get("lowercase") and isinstance(written, str):
             written = written.lower()
         # Model Garden's experiments may start from values other than the defaults of their classes.
@@ -289,11 +253,16 @@ class Builder:
                 message += _NO_INTERPOLATION
             self._add_problem(path, message, node.origin, error.code)
             return _ABSENT
-        ignored = field.metadata.get("ignored")
-        if ignored and value != default:
-            message = no_effect_message(format_value(value), ignored)
-            self.notes.append(Problem(path, message, node.origin, "no-effect"))
         return value
+
+    def _check_garden_only(self, setting: GardenOnly, node: Leaf | Section, path: str) -> None:
+        value = plain_value(node)
+        if value == setting.default:
+            return
+        code = "not-supported" if setting.refused else "no-effect"
+        message = no_effect_message(format_value(value), setting.reason)
+        collected = self.problems if setting.refused else self.notes
+        collected.append(Problem(path, message, node.origin, code))
 
     def _build_variant(self, registry: Registry, base: Any, section: Section, path: str) -> object:
         dropped: dict[str, Leaf] = {}
@@ -317,10 +286,20 @@ class Builder:
             return _ABSENT
         cls = entry.load_config()
         built = self.build(base if type(base) is cls else cls(name=entry.name), section, path)
-        if dropped and isinstance(named, Leaf):
-            discarded = _find_discarded(f"{path}.name", named, dropped, built)
-            self.discarded += [discarded] if discarded else []
+        if isinstance(named, Leaf):
+            lost = {p: leaf for p, leaf in dropped.items() if not _has_value(built, p, leaf.value)}
+            self._note_discarded(f"{path}.name", named, lost)
         return built
+
+    def _note_discarded(self, path: str, chosen: Leaf, dropped: Mapping[str, Leaf]) -> None:
+        """Notes the settings of lower layers, by path, that are not used because of `chosen`."""
+        texts = [f"{below}={format_value(leaf.value)}" for below, leaf in dropped.items()]
+        if texts:
+            more = f" and {len(texts) - _MOST_LISTED} more" if texts[_MOST_LISTED:] else ""
+            self.discarded.append(
+                f"note: {path} is {chosen.value!r} ({chosen.origin}); settings for the one before "
+                f"are not used: {', '.join(texts[:_MOST_LISTED])}{more}"
+            )
 
     def _add_problem(self, path: str, message: str, origin: Origin | None, code: str) -> None:
         self.problems.append(Problem(path, message, origin, code))
@@ -417,43 +396,6 @@ def _config_class(hint: object, base: object) -> type[Config] | None:
     return next((option for option in options_of(hint) if is_config(option)), None)
 
 
-def _item_class(hint: object) -> type[Config] | None:
-    """Returns the class of the sections in a list, or None if the items are not sections."""
-    for option in options_of(hint):
-        origin = typing.get_origin(option)
-        if isinstance(origin, type) and issubclass(origin, Sequence):
-            return next((item for item in typing.get_args(option) if is_config(item)), None)
-    return None
-
-
-def _plain_value(node: Leaf | Section) -> object:
-    if isinstance(node, Leaf):
-        return node.value
-    return {key: _plain_value(child) for key, child in node.children.items()}
-
-
-def _find_discarded(
-    path: str, chosen: Leaf, dropped: Mapping[str, Leaf], built: Config
-) -> Discarded | None:
-    """Returns the dropped settings whose values the new section does not have, or None.
-
-    `path` is that of the setting `chosen`. `dropped` are leaves by path below the section, and
-    `built` is the section of the new class.
-    """
-    unknown: dict[str, str] = {}
-    known: dict[str, tuple[str, str]] = {}
-    for below, leaf in dropped.items():
-        exists, now = _value_of(built, below)
-        before = format_value(leaf.value)
-        if not exists:
-            unknown[below] = before
-        elif before != format_value(list(now) if isinstance(now, tuple) else now):
-            known[below] = (before, format_value(list(now) if isinstance(now, tuple) else now))
-    if not unknown and not known:
-        return None
-    return Discarded(path, str(chosen.value), chosen.origin, unknown, known)
-
-
 def _lower_leaves(section: Section, layer: int, kept: Section | None = None) -> dict[str, Leaf]:
     """Returns the leaves that files and flags below a layer set, except those in `kept`.
 
@@ -467,16 +409,9 @@ def _lower_leaves(section: Section, layer: int, kept: Section | None = None) -> 
     }
 
 
-def _value_of(config: Config, path: str) -> tuple[bool, object]:
-    """Returns whether a section has a setting, and its value."""
-    value: object = config
+def _has_value(config: Config, path: str, value: object) -> bool:
+    """Returns whether a section has a value of a tree at a dotted path."""
+    found: object = config
     for name in path.split("."):
-        if not isinstance(value, Config) or not hasattr(value, name):
-            return False, None
-        value = getattr(value, name)
-    return True, value
-
-
-def _list_some(texts: list[str]) -> str:
-    more = f" and {len(texts) - _MOST_LISTED} more" if texts[_MOST_LISTED:] else ""
-    return ", ".join(texts[:_MOST_LISTED]) + more
+        found = getattr(found, name, _ABSENT)
+    return format_value(list(found) if isinstance(found, tuple) else found) == format_value(value)

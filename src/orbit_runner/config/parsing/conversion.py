@@ -36,6 +36,15 @@ def is_config(hint: object) -> TypeGuard[type[Config]]:
     return isinstance(hint, type) and issubclass(hint, Config)
 
 
+def item_class(hint: object) -> type[Config] | None:
+    """Returns the class of the sections in a list, or None if the type is not such a list."""
+    for option in options_of(hint):
+        origin = typing.get_origin(option)
+        if isinstance(origin, type) and issubclass(origin, Sequence):
+            return next((item for item in typing.get_args(option) if is_config(item)), None)
+    return None
+
+
 def convert(value: object, hint: object, *, lenient: bool = False) -> object:
     """Returns a value converted to the type of its field, with lists as tuples.
 

@@ -97,6 +97,13 @@ def load_gin(
     return reader.found
 
 
+def parse_statements(text: str) -> list[Statement]:
+    """Returns the statements in gin text, as objects of gin's parser."""
+    from gin import config_parser
+
+    return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
+
+
 class Delegate:
     """Represents gin's references by their names, so that parsing does not import anything."""
 
@@ -147,9 +154,7 @@ class _Reader:
         # Compare resolved paths, because `sub/../a.gin` is `a.gin`.
         around = (*within, path.resolve()) if path else within
         if target.resolve() in around:
-            raise ConfigError(
-                [Problem("", f"{name!r} includes itself", origin, code="bad-reference")]
-            )
+            raise ConfigError.of("", f"{name!r} includes itself", origin, code="bad-reference")
         self.read(read_text(target, name), name, target, around)
 
     def _add_binding(self, statement: BindingStatement, origin: Origin) -> None:
@@ -159,7 +164,7 @@ class _Reader:
         )
         if len(path) > MAX_DEPTH:
             message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
-            raise ConfigError([Problem("", message, origin, code="bad-syntax")])
+            raise ConfigError.of("", message, origin, code="bad-syntax")
         if (
             statement.selector == "macro" and statement.scope
         ):  # `NAME/macro.value = 1` is `NAME = 1`
@@ -169,7 +174,7 @@ class _Reader:
             self.found.macros[name] = (statement.value, origin)
         elif path[0] in ROOTS and statement.scope:
             message = f"got scope {statement.scope!r}; config settings do not support scopes"
-            raise ConfigError([Problem(".".join(path), message, origin, code="bad-syntax")])
+            raise ConfigError.of(".".join(path), message, origin, code="bad-syntax")
         elif path[0] in ROOTS:
             tree_path = path[1:] if path[0] == "experiment" else path
             self.found.bindings.append(Binding(tree_path, statement.value, origin))

@@ -66,15 +66,11 @@ def load_assignment(text: str, label: str, layer: int) -> Section:
     name, equals, value = text.partition("=")
     path = tuple(name.strip().split("."))
     if not equals or not all(path):
-        raise ConfigError(
-            [
-                Problem(
-                    "",
-                    f"got {text.strip()!r}, expected path.to.setting=value",
-                    Origin(label),
-                    code="bad-syntax",
-                )
-            ]
+        raise ConfigError.of(
+            "",
+            f"got {text.strip()!r}, expected path.to.setting=value",
+            Origin(label),
+            code="bad-syntax",
         )
     return load_setting(path, value, label, layer)
 
@@ -86,7 +82,7 @@ def load_setting(path: tuple[str, ...], text: str, label: str, layer: int) -> Se
     """
     if len(path) > MAX_DEPTH:
         message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
-        raise ConfigError([Problem("", message, Origin(shorten(label)), code="bad-syntax")])
+        raise ConfigError.of("", message, Origin(shorten(label)), code="bad-syntax")
     wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
     if isinstance(wrapped, Leaf):
         return assignment(path, wrapped.value, Origin(label, None, layer))

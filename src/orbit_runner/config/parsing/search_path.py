@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem
+from orbit_runner.config.errors import ConfigError, Origin
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.paths import CONFIG, RunDirectory
 from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
@@ -59,7 +59,7 @@ def find_experiment(name: str) -> Path:
     `name` is a name such as `digits`, a file, or a run directory.
     """
     if not name:
-        raise ConfigError([Problem("--experiment", f"is empty; {_EXPECTED}", code="not-set")])
+        raise ConfigError.of("--experiment", f"is empty; {_EXPECTED}", code="not-set")
     if is_remote(name):
         is_file = Path(name).suffix in SUFFIXES
         return find_file(name if is_file else f"{name.rstrip('/')}/{CONFIG}")
@@ -71,16 +71,12 @@ def find_experiment(name: str) -> Path:
     experiments = experiment_files()
     if name not in experiments and os.path.isdir(path):
         message = f"{name} is a directory without {CONFIG}\n{_EXPECTED}"
-        raise ConfigError([Problem("--experiment", message, code="unknown-name")])
+        raise ConfigError.of("--experiment", message, code="unknown-name")
     if name not in experiments:
-        raise ConfigError(
-            [
-                Problem(
-                    "--experiment",
-                    unknown_name_message("experiment", name, [*experiments]),
-                    code="unknown-name",
-                )
-            ]
+        raise ConfigError.of(
+            "--experiment",
+            unknown_name_message("experiment", name, [*experiments]),
+            code="unknown-name",
         )
     return experiments[name]
 
@@ -107,9 +103,13 @@ def find_file(name: str, including_dir: Path | None = None) -> Path:
     the URL of an object, which is copied to the local cache. `including_dir`, the directory of an
     including file, is searched first.
     """
-    remote = remote_file(name, including_dir)
-    if remote is not None:
-        return remote
+    if is_remote(name):
+        from orbit_runner.storage.staging import stage_file
+
+        try:
+            return stage_file(name)
+        except PathError as error:
+            raise ConfigError.of("", str(error), code=error.code) from None
     name = strip_file_scheme(name)
     roots = [root for root in (including_dir, Path.cwd(), shipped_root()) if root is not None]
     for root in roots:
@@ -117,13 +117,11 @@ def find_file(name: str, including_dir: Path | None = None) -> Path:
         if os.path.isfile(root / name) or is_stream(root / name):
             return root / name
     if any(os.path.isdir(root / name) for root in roots):
-        raise ConfigError(
-            [Problem("", f"{name} is a directory, expected a file", code="wrong-file-type")]
-        )
+        raise ConfigError.of("", f"{name} is a directory, expected a file", code="wrong-file-type")
     known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
     near = unknown_name_message("file", name, known).split("\n")[0]
     searched = ", ".join(dict.fromkeys(str(root) for root in roots))
-    raise ConfigError([Problem("", f"{near}\nsearched in: {searched}", code="missing-file")])
+    raise ConfigError.of("", f"{near}\nsearched in: {searched}", code="missing-file")
 
 
 def is_stream(path: Path) -> bool:
@@ -142,28 +140,6 @@ def _read_stream(path: Path) -> bytes:
         return file.read(_MAX_BYTES + 1)
 
 
-def remote_file(name: str, including_dir: Path | None) -> Path | None:
-    """Returns the local copy of a config file in an object store, or None for a local file.
-
-    `including_dir` is the directory of the including file, which may be a local copy as well.
-    Raises ConfigError if the object does not exist or cannot be read.
-    """
-    if not is_remote(name) and including_dir is None:
-        return None
-    from orbit_runner.storage.staging import origin_of, stage_file
-
-    above = origin_of(including_dir) if including_dir is not None else None
-    try:
-        if is_remote(name):
-            return stage_file(name)
-        if above is not None:
-            return stage_file(f"{above}/{name}")
-    except PathError as error:
-        if is_remote(name):
-            raise ConfigError([Problem("", str(error), code=error.code)]) from None
-    return None
-
-
 def read_text(path: Path, label: str) -> str:
     """Returns the text of a config file, called `label` in messages.
 
@@ -173,14 +149,14 @@ def read_text(path: Path, label: str) -> str:
         content = _read_stream(path) if is_stream(path) else _read_file(path)
         if len(content) > _MAX_BYTES:
             message = f"is larger than {_MAX_BYTES // 2**20} MiB, the limit for config files"
-            raise ConfigError([Problem("", message, Origin(label), code="bad-syntax")])
+            raise ConfigError.of("", message, Origin(label), code="bad-syntax")
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         message = f"cannot be read: {error}\nsave it as UTF-8"
-        raise ConfigError([Problem("", message, Origin(label), code="bad-syntax")]) from None
+        raise ConfigError.of("", message, Origin(label), code="bad-syntax") from None
     except OSError as error:
-        raise ConfigError(
-            [Problem("", f"cannot be read: {error}", Origin(label), code="unreadable-file")]
+        raise ConfigError.of(
+            "", f"cannot be read: {error}", Origin(label), code="unreadable-file"
         ) from None
 
 

@@ -154,3 +154,10 @@ def leaves(section: Section, prefix: str = "") -> Iterator[tuple[str, Leaf]]:
             yield from leaves(node, path)
         else:
             yield path, node
+
+
+def plain_value(node: Leaf | Section) -> object:
+    """Returns the value of a leaf, or those of a section as nested dicts."""
+    if isinstance(node, Leaf):
+        return node.value
+    return {key: plain_value(child) for key, child in node.children.items()}

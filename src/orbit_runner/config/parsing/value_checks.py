@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def check_choice(value: object, owner: type[OneOf]) -> None:
     """Raises Mismatch if a section has no block with this name."""
-    if value is not None and value not in owner.choices():
+    if value is not None and value not in (*owner.choices(), *owner.unavailable):
         # LearningRateChoice: learning rate.
         words = re.sub("([A-Z])", r" \1", owner.__name__).lower().split()
         kind = " ".join(word for word in words if word != "choice")
-        raise Mismatch(unknown_name_message(kind, value, owner.available()), "not-allowed")
+        raise Mismatch(unknown_name_message(kind, value, owner.choices()), "not-allowed")
 
 
 def check_value(value: Any, field: dataclasses.Field[object], default: object) -> None:

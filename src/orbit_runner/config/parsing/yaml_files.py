@@ -18,7 +18,7 @@ import yaml
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import read_text
-from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, PythonTuple, Section
+from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, PythonTuple, Section, plain_value
 
 _NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
 _INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*$")
@@ -116,7 +116,7 @@ def parse_value(text: str, label: str) -> object:
 
     `label` is the file or flag for messages.
     """
-    return _plain_value(load_text(f"value: {text}", label, 0, with_lines=False).children["value"])
+    return plain_value(load_text(f"value: {text}", label, 0, with_lines=False).children["value"])
 
 
 def load_file(path: Path, label: str, layer: int) -> Section:
@@ -167,6 +167,9 @@ class _Reader:
         self._open: set[int] = set()
         self._count = 0
 
+    def _add(self, path: str, message: str, origin: Origin) -> None:
+        self.problems.append(Problem(path, message, origin, code="bad-syntax"))
+
     def _origin(self, mark: yaml.Mark | None) -> Origin:
         line = mark.line + 1 if mark is not None and self._with_lines else None
         return Origin(self._label, line, self._layer)
@@ -210,16 +213,12 @@ class _Reader:
         """Counts a value. The target of an alias counts each time."""
         self._count += 1
         if self._count > _MAX_VALUES:
-            raise ConfigError(
-                [
-                    Problem(
-                        path, f"{_TOO_MANY}, including those of aliases", origin, code="bad-syntax"
-                    )
-                ]
+            raise ConfigError.of(
+                path, f"{_TOO_MANY}, including those of aliases", origin, code="bad-syntax"
             )
         if len(self._open) > MAX_DEPTH:
-            raise ConfigError(
-                [Problem("", f"{_TOO_DEEP}, including those of aliases", origin, code="bad-syntax")]
+            raise ConfigError.of(
+                "", f"{_TOO_DEEP}, including those of aliases", origin, code="bad-syntax"
             )
 
     def _check_tag(self, node: yaml.Node, path: str) -> None:
@@ -232,17 +231,11 @@ class _Reader:
     def _add_tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
         shown = tag.replace(_TAGS, "!!")
         message = f"tag {shown!r:.80} is not supported here\nallowed: {allowed}"
-        self.problems.append(
-            Problem(path, message, self._origin(node.start_mark), code="bad-syntax")
-        )
+        self._add(path, message, self._origin(node.start_mark))
 
     def _enter(self, node: yaml.Node, path: str, origin: Origin) -> bool:
         if id(node) in self._open:
-            self.problems.append(
-                Problem(
-                    path, "an alias refers to a node that contains it", origin, code="bad-syntax"
-                )
-            )
+            self._add(path, "an alias refers to a node that contains it", origin)
             return False
         self._open.add(id(node))
         return True
@@ -255,9 +248,7 @@ class _Reader:
                 continue
             place = self._origin(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode) or id(key_node) in self.tags:
-                self.problems.append(
-                    Problem(path, "a name must be a string without a tag", place, code="bad-syntax")
-                )
+                self._add(path, "a name must be a string without a tag", place)
                 continue
             key = str(key_node.value)
             below = f"{path}.{key}" if path else key
@@ -280,9 +271,7 @@ class _Reader:
         for source in sources:
             read = self.read(source, path)
             if not isinstance(read, Section):
-                self.problems.append(
-                    Problem(path, "`<<` requires a section", read.origin, code="bad-syntax")
-                )
+                self._add(path, "`<<` requires a section", read.origin)
                 continue
             for key, child in read.children.items():
                 section.children.setdefault(key, child)
@@ -298,7 +287,7 @@ class _Reader:
         if isinstance(node, yaml.MappingNode):
             self._check_tag(node, path)
             section = self._read_section(node, path, self._origin(node.start_mark))
-            return {key: _plain_value(child) for key, child in section.children.items()}
+            return {key: plain_value(child) for key, child in section.children.items()}
         if id(node) in self.tags:
             return self._read_tagged(node, path, self.tags[id(node)])
         if node.style is not None:
@@ -330,9 +319,7 @@ class _Reader:
             self._add_tag_problem(node, tag, path, f"{tags}, or no tag")
             return
         message = f"got {node.value!r:.200}, which does not match its tag, !!{kind}"
-        self.problems.append(
-            Problem(path, message, self._origin(node.start_mark), code="bad-syntax")
-        )
+        self._add(path, message, self._origin(node.start_mark))
 
     def _add_ambiguity_problem(self, node: yaml.ScalarNode, path: str) -> None:
         plain = int(node.value)
@@ -340,9 +327,7 @@ class _Reader:
             f"got {node.value}, which YAML 1.1 and YAML 1.2 read as different numbers\n"
             f"write {plain}, or 0o… for an octal number, or put a string in quotes"
         )
-        self.problems.append(
-            Problem(path, message, self._origin(node.start_mark), code="bad-syntax")
-        )
+        self._add(path, message, self._origin(node.start_mark))
 
 
 def _convert_to_float(value: int) -> float:
@@ -355,9 +340,3 @@ def _convert_to_float(value: int) -> float:
 def _combine_surrogates(text: str) -> str:
     # JSON escapes a character beyond U+FFFF as a surrogate pair, which PyYAML does not combine.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _plain_value(node: Leaf | Section) -> object:
-    if isinstance(node, Leaf):
-        return node.value
-    return {key: _plain_value(child) for key, child in node.children.items()}

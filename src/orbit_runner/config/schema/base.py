@@ -55,7 +55,6 @@ def field(
     le: float | None = None,
     lt: float | None = None,
     unsupported: str = "",
-    ignored: str = "",
     lowercase: bool = False,
     variants: Registry | None = None,
     registry: Registry | None = None,
@@ -81,8 +80,6 @@ def field(
         lt: A number that the value must be less than.
         unsupported: Why only the default is accepted. For settings of Model Garden that have no
             meaning here: any other value is an error that shows this reason.
-        ignored: Why a value other than the default has no effect. Such a value is an error in this
-            package's experiments and a note in Model Garden's, whose files must load unchanged.
         lowercase: Whether case is ignored. The value is converted to lowercase.
         variants: A `Registry`. The entry with the section's `name` provides the section's class.
         registry: A `Registry` whose names are the allowed values, for editors and completion.
@@ -113,7 +110,6 @@ def field(
         "le": le,
         "lt": lt,
         "unsupported": unsupported,
-        "ignored": ignored,
         "lowercase": lowercase,
         "variants": variants,
         "registry": registry,
@@ -126,6 +122,27 @@ def field(
         "path": path,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class GardenOnly:
+    """A setting of Model Garden that has no meaning here. Its files may contain it.
+
+    Attributes:
+        default: Model Garden's default, which is always accepted.
+        reason: Why another value has no effect. Such a value is an error in this package's
+            experiments and a note in Model Garden's.
+        refused: Whether another value is an error in Model Garden's experiments, too.
+    """
+
+    default: object
+    reason: str
+    refused: bool = False
+
+
+def garden_settings(**settings: GardenOnly) -> Mapping[str, GardenOnly]:
+    """Returns the settings of `Config.garden_only` by name."""
+    return types.MappingProxyType(settings)
 
 
 def _plain_value(value: object) -> object:
@@ -204,6 +221,8 @@ class Config:
     shorthand: ClassVar[str] = ""
     # Settings that similar sections have, with the reason why this one does not.
     absent: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
+    # Settings of Model Garden's section that this one does not have.
+    garden_only: ClassVar[Mapping[str, GardenOnly]] = types.MappingProxyType({})
 
     # The default and the default factory of each setting.
     _defaults: ClassVar[Mapping[str, tuple[Any, Any]]]
@@ -297,17 +316,12 @@ class OneOf(Config):
 
     @classmethod
     def choices(cls) -> tuple[str, ...]:
-        """Returns the names of all blocks."""
+        """Returns the names of the blocks that can be chosen."""
         return tuple(f.name for f in dataclasses.fields(cls) if f.name != "type")
 
-    @classmethod
-    def available(cls) -> tuple[str, ...]:
-        """Returns the names of the blocks that can be chosen."""
-        return tuple(name for name in cls.choices() if name not in cls.unavailable)
-
     def get(self) -> Any:
-        """Returns the chosen block, or None if no block is chosen."""
-        return None if self.type is None else getattr(self, self.type)
+        """Returns the chosen block, or None if no block is chosen or it is not available."""
+        return None if self.type is None else getattr(self, self.type, None)
 
     def _comparison_key(self) -> tuple[object, ...]:
         """Returns the type and the chosen block, because the other blocks are never used."""
@@ -325,6 +339,6 @@ class OneOf(Config):
             reason = self.unavailable[self.type]
             yield Problem(
                 "type",
-                f"got {self.type!r}: {reason}\nallowed: {', '.join(self.available())}",
+                f"got {self.type!r}: {reason}\nallowed: {', '.join(self.choices())}",
                 code="not-allowed",
             )

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
 from orbit_runner.errors import format_choices
@@ -17,16 +23,29 @@ if TYPE_CHECKING:
     from orbit_runner.registration import Registry
     from orbit_runner.utils.types import JsonObject
 
-_NO_TFDS = "this task does not read TFDS"
+_NO_TFDS = GardenOnly("", "this task does not read TFDS", refused=True)
 _OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
+_NO_IMAGES = "there are no images to augment"
 
 
 def source_field(registry: Registry | None) -> Any:
     """Declares the setting `source` of a task whose data sources are in a registry."""
     return field(
         "", help="name of the dataset; `runner list` shows all datasets", registry=registry
+    )
+
+
+def training_field(section: Callable[..., DataConfig]) -> Any:
+    """Declares the setting `train_data` of a task, a section of this class."""
+    return field(factory=lambda: section(is_training=True), help="training data")
+
+
+def validation_field(section: Callable[..., DataConfig]) -> Any:
+    """Declares the setting `validation_data`, which by default evaluates every example."""
+    return field(
+        factory=lambda: section(is_training=False, drop_remainder=False), help="validation data"
     )
 
 
@@ -51,6 +70,22 @@ class SyntheticConfig(Config):
 class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
+    garden_only = garden_settings(
+        tfds_name=_NO_TFDS,
+        tfds_split=_NO_TFDS,
+        cycle_length=GardenOnly(None, _NO_FILES, refused=True),
+        block_length=GardenOnly(1, _NO_FILES, refused=True),
+        sharding=GardenOnly(True, "each pipeline computes its own slice of a batch", refused=True),
+        tf_data_service_job_name=GardenOnly(None, _NO_SERVICE, refused=True),
+        tfds_data_dir=_NO_TFDS,
+        tfds_as_supervised=GardenOnly(False, _OWN_READER, refused=True),
+        tfds_skip_decoding_feature=GardenOnly("", _OWN_READER, refused=True),
+        enable_shared_tf_data_service_between_parallel_trainers=GardenOnly(
+            False, _NO_SERVICE, refused=True
+        ),
+        apply_tf_data_service_before_batching=GardenOnly(False, _NO_SERVICE, refused=True),
+        trainer_id=GardenOnly(None, _NO_SERVICE, refused=True),
+    )
     source: str = source_field(None)
     data_dir: str = field(
         "", path="dir", weights=DATA_LOCATION, help="directory of the dataset files"
@@ -74,8 +109,6 @@ class DataConfig(Config):
         path="patterns",
         help="files or glob patterns, instead of the default file names of the source",
     )
-    tfds_name: str = field("", help="name of a TFDS dataset", unsupported=_NO_TFDS)
-    tfds_split: str = field("", help="split of a TFDS dataset", unsupported=_NO_TFDS)
     global_batch_size: int = field(
         0, ge=0, le=2**24, help="number of examples per step, over all replicas"
     )
@@ -107,12 +140,6 @@ class DataConfig(Config):
         help="keep the dataset in memory and make batches inside the step; null: if possible and "
         "at most 1 GiB",
     )
-    cycle_length: int | None = field(
-        None, help="number of files to read concurrently", unsupported=_NO_FILES
-    )
-    block_length: int = field(
-        1, help="number of consecutive records to read from each file", unsupported=_NO_FILES
-    )
     # Speed, with the same order of batches. `deterministic: false` may change the order.
     ram_budget: int | None = field(
         None,
@@ -124,11 +151,6 @@ class DataConfig(Config):
     deterministic: bool | None = field(
         None, help="preserve the order of batches in tf.data; by default true"
     )
-    sharding: bool = field(
-        True,
-        help="shard the dataset across workers",
-        unsupported="each pipeline computes its own slice of a batch",
-    )
     enable_tf_data_service: bool = field(
         False, weights=in_training(uses_xla), help="use tf.data services to make the batches"
     )
@@ -136,31 +158,6 @@ class DataConfig(Config):
         None,
         weights=NEVER,
         help="comma-separated addresses grpc://host:port; by default runtime.tf_data_service",
-    )
-    tf_data_service_job_name: str | None = field(
-        None, help="name of the job in the tf.data service", unsupported=_NO_SERVICE
-    )
-    tfds_data_dir: str = field(
-        "",
-        path="dir",
-        weights=DATA_LOCATION,
-        help="directory of TFDS datasets",
-        unsupported=_NO_TFDS,
-    )
-    tfds_as_supervised: bool = field(
-        False, help="load TFDS examples as (input, label) pairs", unsupported=_OWN_READER
-    )
-    tfds_skip_decoding_feature: str = field(
-        "", help="TFDS features to leave undecoded", unsupported=_OWN_READER
-    )
-    enable_shared_tf_data_service_between_parallel_trainers: bool = field(
-        False, help="share one tf.data service between parallel trainers", unsupported=_NO_SERVICE
-    )
-    apply_tf_data_service_before_batching: bool = field(
-        False, help="apply the tf.data service before batching", unsupported=_NO_SERVICE
-    )
-    trainer_id: str | None = field(
-        None, help="ID of the trainer in a shared tf.data service", unsupported=_NO_SERVICE
     )
     seed: int | None = field(
         None,
@@ -190,10 +187,8 @@ class DataConfig(Config):
             if problem:
                 yield Problem("tf_data_service_address", problem, code="bad-path")
         if self.is_training is False and self.augment != "none":
-            yield Problem(
-                "augment",
-                f"got {self.augment!r} with is_training: false\nallowed: 'none'",
-                code="conflict",
+            yield conflict(
+                "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
             )
         if self.is_training is False and self.exclude:
             yield Problem(
@@ -227,7 +222,7 @@ class DataConfig(Config):
             for name, example in section.traits.required:
                 if not getattr(section, name):
                     path = f"mixture[{number}].{name}" if is_mixed else name
-                    yield Problem(path, f"is not set; for example, {example}", code="not-set")
+                    yield not_set(path, f"is not set; for example, {example}")
         for problem in self.unread():
             if getattr(self, problem.path) != default_setting(self, problem.path):
                 yield problem
@@ -236,18 +231,24 @@ class DataConfig(Config):
         """Yields (field, message) for settings that the source does not read."""
         for name, replacement in self.traits.instead:
             message = f"is not read by `source: {self.source}`; set {replacement}"
-            yield Problem(name, message, code="no-effect")
+            yield no_effect(name, message)
         if self.traits.is_generated or not self._is_source_known:
             return
         read = {name for section in self.sources for name in section.traits.settings}
         for name, readers in _source_settings(source_registry(self)).items():
             if name not in read:
                 by = format_choices(map(repr, readers))
-                yield Problem(
-                    name,
-                    f"is read only by source {by}, got source {self.source!r}",
-                    code="no-effect",
-                )
+                yield no_effect(name, f"is read only by source {by}, got source {self.source!r}")
+
+
+@config_class
+class NoImagesConfig(DataConfig):
+    """A dataset without images."""
+
+    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
+    augment_padding: int = field(
+        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
+    )
 
 
 def source_registry(section: DataConfig) -> Any:

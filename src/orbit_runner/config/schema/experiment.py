@@ -7,9 +7,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set, not_supported
 from orbit_runner.config.example_ids import EXCLUDE
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.data import DataConfig, resolve_data_config, service_addresses
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
@@ -21,7 +27,6 @@ from orbit_runner.config.schema.plugins import (
 )
 from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
 from orbit_runner.config.schema.task_data import TaskData, task_data
-from orbit_runner.config.schema.tpu_platforms import find_platform, unknown_platform_message
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.errors import DataError, SettingError, format_count
@@ -59,6 +64,9 @@ class DifferentialPrivacy(Config):
 class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
+    garden_only = garden_settings(
+        allow_image_summary=GardenOnly(False, "this task does not write images", refused=True)
+    )
     input_rank: ClassVar[int] = 4  # The rank of the tensors that partition dims split.
     name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
     init_checkpoint: str = field(
@@ -79,9 +87,6 @@ class TaskConfig(Config):
     differential_privacy_config: DifferentialPrivacy | None = field(
         None,
         help="gradient clipping and noise for differential privacy (legacy Keras optimizers only)",
-    )
-    allow_image_summary: bool = field(
-        False, help="write images to TensorBoard", unsupported="this task does not write images"
     )
     train_input_partition_dims: list[int] | None = field(
         None, le=65536, help="alternative to runtime.train_input_partition_dims, as in Model Garden"
@@ -124,10 +129,8 @@ class TaskConfig(Config):
     def inert(self) -> Iterator[Problem]:
         """Yields (field, message) if `init_ignore` is set without `init_checkpoint`."""
         if self.init_ignore and not self.init_checkpoint:
-            yield Problem(
-                "init_ignore",
-                "has no effect without init_checkpoint\nset both or neither",
-                code="no-effect",
+            yield no_effect(
+                "init_ignore", "has no effect without init_checkpoint\nset both or neither"
             )
 
     @property
@@ -269,11 +272,10 @@ class ExperimentConfig(Config):
         yield from _asynchronous_problems(self)
         yield from _watch_problems(self)
         if getattr(self.task.train_data, "exclude", "") and not self.data.excludes_examples:
-            yield Problem(
+            yield not_supported(
                 EXCLUDE,
                 "is not supported by this task, which does not declare the order of its examples\n"
                 "remove it, and leave the examples out of the files",
-                code="not-supported",
             )
 
     def inert(self) -> Iterator[Problem]:
@@ -282,11 +284,10 @@ class ExperimentConfig(Config):
             data = getattr(self.task, section)
             named = data.tf_data_service_address or self.runtime.tf_data_service
             if data.enable_tf_data_service and not named:
-                yield Problem(
+                yield no_effect(
                     f"task.{section}.enable_tf_data_service",
                     "has no effect without an address\n"
                     f"set task.{section}.tf_data_service_address, or runtime.tf_data_service",
-                    code="no-effect",
                 )
 
     @property
@@ -326,51 +327,32 @@ def _optimizer_problems(config: ExperimentConfig) -> Iterator[Problem]:
     if own is not None and section.optimizer.type is None:
         for name in ("learning_rate", "warmup"):
             if getattr(section, name).type is not None:
-                yield Problem(
+                yield no_effect(
                     f"{path}.{name}",
                     f"has no effect without {path}.optimizer\nset the learning rate in the config "
                     "of task.optimizer",
-                    code="no-effect",
                 )
         return
     if own:
-        yield Problem(own, f"{path}.optimizer is set, too; remove one", code="conflict")
+        yield conflict(own, f"{path}.optimizer is set, too; remove one")
     for name in ("optimizer", "learning_rate"):
         choice = getattr(section, name)
         if choice.type is None:
-            allowed = ", ".join(choice.available())
-            yield Problem(f"{path}.{name}.type", f"is not set\nallowed: {allowed}", code="not-set")
+            allowed = ", ".join(choice.choices())
+            yield not_set(f"{path}.{name}.type", f"is not set\nallowed: {allowed}")
 
 
 def _split_problems(config: ExperimentConfig) -> Problems:
-    runtime = config.runtime
-    products = {1}
     for section in ("train", "eval"):
         by_runtime, by_task = config.declared_splits(section)
         if by_runtime.dims and by_task.dims and by_runtime.dims != by_task.dims:
-            yield Problem(
+            yield conflict(
                 by_task.path,
                 f"got {list(by_task.dims)}, but {by_runtime.path} is {list(by_runtime.dims)}\n"
                 "set only one of them",
-                code="conflict",
             )
         for split in (by_runtime, by_task):
             yield from _dims_problems(split, config.task.input_rank)
-            products.add(split.parts)
-    if runtime.num_cores_per_replica not in products:
-        yield Problem(
-            "runtime.num_cores_per_replica",
-            f"got {runtime.num_cores_per_replica}, which is not the product of any partition dims\n"
-            f"allowed: {', '.join(map(str, sorted(products)))}; "
-            "1: the product of the partition dims",
-            code="conflict",
-        )
-    if runtime.tpu_platform is not None and find_platform(runtime.tpu_platform) is None:
-        yield Problem(
-            "runtime.tpu_platform",
-            unknown_platform_message(runtime.tpu_platform),
-            code="not-allowed",
-        )
 
 
 def _dims_problems(split: Split, rank: int) -> Problems:
@@ -392,79 +374,52 @@ def _asynchronous_problems(config: ExperimentConfig) -> Problems:
     trainer = config.trainer
     if not config.runtime.traits.is_asynchronous:
         return
-    if not trainer.train_tf_function:
-        yield Problem(
-            "trainer.train_tf_function",
-            "workers run only graphs; allowed: true under `parameter_server`",
-            code="not-supported",
-        )
     if getattr(config.task.train_data, "max_bad_images", 0):
-        yield Problem(
+        yield not_supported(
             "task.train_data.max_bad_images",
             "workers run only graphs, which cannot count bad images\n"
             "allowed: 0 under `parameter_server`",
-            code="not-supported",
         )
     traits = getattr(config.task.train_data, "traits", None)
     if traits is not None and traits.needs_python:
-        yield Problem(
+        yield not_supported(
             "task.train_data.source",
             f"workers run only graphs, which cannot read source {config.task.train_data.source}\n"
             "use TFRecord files, or another strategy than `parameter_server`",
-            code="not-supported",
         )
     if config.task.train_data.enable_tf_data_service:
-        yield Problem(
+        yield not_supported(
             "task.train_data.enable_tf_data_service",
             "each worker makes the batches of its own steps\n"
             "allowed: false under `parameter_server`",
-            code="not-supported",
         )
     if trainer.watch_interval:
-        yield Problem(
+        yield not_supported(
             "trainer.watch_interval",
             "workers do not wait for each other, so a step has no gradient and no update of its own"
             "\nallowed: 0 under `parameter_server`",
-            code="not-supported",
         )
     if trainer.profile_steps:
-        yield Problem(
+        yield not_supported(
             "trainer.profile_steps",
             "the chief writes the trace, but other processes run the steps"
             "\nallowed: [] under `parameter_server`",
-            code="not-supported",
-        )
-    if trainer.on_nonfinite == "skip":
-        yield Problem(
-            "trainer.on_nonfinite",
-            "got 'skip', but the workers of `parameter_server` do not train the same steps again\n"
-            "allowed: null, 'stop', 'rollback'",
-            code="not-supported",
-        )
-    if trainer.skip_steps:
-        yield Problem(
-            "trainer.skip_steps",
-            "the workers of `parameter_server` do not wait for each other, so steps have no order\n"
-            "allowed: [] under `parameter_server`",
-            code="not-supported",
         )
     if trainer.fine_tuning is not None:
-        yield Problem(
+        yield not_supported(
             "trainer.fine_tuning",
             "is not supported under `parameter_server`, whose workers do not wait for each other\n"
             "allowed: null, or another runtime.distribution_strategy",
-            code="not-supported",
         )
 
 
 def _watch_problems(config: ExperimentConfig) -> Problems:
     if config.trainer.watch_interval and config.compiles_steps:
         used = "under `tpu`" if config.runtime.traits.uses_tpu else "with enable_xla"
-        yield Problem(
+        yield not_supported(
             "trainer.watch_interval",
             "XLA compiles a measured step to another program, which may change the last bits of "
             f"the weights\nallowed: 0 {used}",
-            code="not-supported",
         )
 
 

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, OneOf, config_class, field
-from orbit_runner.config.schema.schedules import LearningRate, Warmup
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    OneOf,
+    config_class,
+    field,
+    garden_settings,
+)
+from orbit_runner.config.schema.schedules import GardenSection, LearningRate, Warmup, with_name
 
-_CLIPPING_ELSEWHERE = "set clipping in the optimizer's own block"
-
-
-def _optimizer_name(default: str) -> Any:
-    return field(default, help="name of the optimizer")
+_CLIPPING_ELSEWHERE = GardenOnly(None, "set clipping in the optimizer's own block", refused=True)
 
 
 def _momentum(default: float = 0.0) -> Any:
@@ -48,7 +51,7 @@ def _jit_compile_setting() -> Any:
 
 
 @config_class
-class Optimizer(Config):
+class Optimizer(GardenSection):
     """Settings that all optimizers have."""
 
     clipnorm: float | None = field(None, gt=0.0, help="maximum norm of each gradient")
@@ -73,7 +76,7 @@ class Optimizer(Config):
 class Sgd(Optimizer):
     """Stochastic gradient descent."""
 
-    name: str = _optimizer_name("SGD")
+    garden_only = with_name("SGD")
     decay: float = field(
         0.0, ge=0.0, help="learning rate decay: the rate is divided by 1 + decay · step"
     )
@@ -85,7 +88,7 @@ class Sgd(Optimizer):
 class SgdExperimental(Optimizer):
     """Stochastic gradient descent with the newer Keras class."""
 
-    name: str = _optimizer_name("SGD")
+    garden_only = with_name("SGD")
     nesterov: bool = _nesterov()
     momentum: float = _momentum()
     jit_compile: bool = _jit_compile_setting()
@@ -95,7 +98,7 @@ class SgdExperimental(Optimizer):
 class RmsProp(Optimizer):
     """RMSprop: divides gradients by their root mean square."""
 
-    name: str = _optimizer_name("RMSprop")
+    garden_only = with_name("RMSprop")
     rho: float = _beta(0.9, "second")
     momentum: float = _momentum()
     epsilon: float = _epsilon(1e-7)
@@ -108,7 +111,7 @@ class RmsProp(Optimizer):
 class Adagrad(Optimizer):
     """Adagrad: divides gradients by the square root of the sum of their squares."""
 
-    name: str = _optimizer_name("Adagrad")
+    garden_only = with_name("Adagrad")
     initial_accumulator_value: float = field(
         0.1, ge=0.0, help="initial value of the sums of squared gradients"
     )
@@ -119,7 +122,7 @@ class Adagrad(Optimizer):
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015)."""
 
-    name: str = _optimizer_name("Adam")
+    garden_only = with_name("Adam")
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-7)
@@ -137,7 +140,7 @@ class AdamExperimental(Adam):
 class AdamW(Adam):
     """Adam with decoupled weight decay, as in BERT."""
 
-    name: str = _optimizer_name("AdamWeightDecay")
+    garden_only = with_name("AdamWeightDecay")
     weight_decay_rate: float = _decay_rate()
     include_in_weight_decay: list[str] | str | None = _variable_patterns(
         "that always have weight decay"
@@ -152,7 +155,7 @@ class AdamW(Adam):
 class AdamWExperimental(AdamExperimental):
     """Adam with decoupled weight decay, with the newer Keras class."""
 
-    name: str = _optimizer_name("AdamWeightDecayExperimental")
+    garden_only = with_name("AdamWeightDecayExperimental")
     weight_decay: float = _decay_rate()
     global_clipnorm: float = field(1.0, gt=0.0, help="maximum global norm of the gradients")
 
@@ -161,7 +164,7 @@ class AdamWExperimental(AdamExperimental):
 class Lamb(Optimizer):
     """LAMB (You et al. 2020)."""
 
-    name: str = _optimizer_name("LAMB")
+    garden_only = with_name("LAMB")
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-6)
@@ -176,7 +179,7 @@ class Lamb(Optimizer):
 class Lars(Optimizer):
     """LARS (You, Gitman and Ginsburg 2017)."""
 
-    name: str = _optimizer_name("LARS")
+    garden_only = with_name("LARS")
     momentum: float = _momentum(0.9)
     eeta: float = field(0.001, gt=0.0, help="trust coefficient")
     weight_decay_rate: float = _decay_rate()
@@ -191,59 +194,14 @@ class Lars(Optimizer):
 
 
 @config_class
-class Slide(Optimizer):
-    """SLIDE, which Model Garden lists but does not include."""
-
-    name: str = _optimizer_name("SLIDE")
-    beta_1: float = _beta(0.9, "first")
-    beta_2: float = _beta(0.999, "second")
-    epsilon: float = _epsilon(1e-6)
-    weight_decay_rate: float = _decay_rate()
-    weight_decay_type: str = field("inner", help="type of weight decay")
-    exclude_from_weight_decay: list[str] | None = _variable_patterns("without weight decay")
-    exclude_from_layer_adaptation: list[str] | None = _variable_patterns(
-        "without layer adaptation; if unset: those without weight decay"
-    )
-    include_in_sparse_layer_adaptation: list[str] | None = _variable_patterns(
-        "with sparse layer adaptation"
-    )
-    sparse_layer_learning_rate: float = field(0.1, help="learning rate of sparse layers")
-    do_gradient_rescaling: bool = field(True, help="rescale gradients")
-    norm_type: str = field("layer", help="type of norm")
-    ratio_clip_norm: float = field(1e5, help="maximum ratio of norms")
-
-
-@config_class
-class Adafactor(Optimizer):
-    """Adafactor, which Model Garden lists but does not include."""
-
-    name: str = _optimizer_name("Adafactor")
-    factored: bool = field(True, help="factorize the second moments")
-    multiply_by_parameter_scale: bool = field(
-        True, help="scale updates by the root mean square of the weights"
-    )
-    beta1: float | None = field(None, help="decay rate of the first moment")
-    decay_rate: float = field(0.8, help="decay rate of the second moment")
-    step_offset: int = field(0, help="number of steps by which the decay is shifted")
-    clipping_threshold: float = field(1.0, help="maximum root mean square of an update")
-    min_dim_size_to_factor: int = field(128, help="minimum size of dimensions to factorize")
-    epsilon1: float = field(1e-30, help="small constant added to squared gradients")
-    epsilon2: float = field(1e-3, help="minimum scale of updates")
-    weight_decay: float | None = field(None, help="weight decay rate")
-    include_in_weight_decay: str | None = field(
-        None, help="regular expression for names of variables with weight decay"
-    )
-
-
-@config_class
 class AdafactorKeras(Optimizer):
     """Adafactor (Shazeer and Stern 2018) with the Keras class."""
 
-    name: str = _optimizer_name("Adafactor")
-    learning_rate: float = field(
-        0.001,
-        help="learning rate",
-        ignored="trainer.optimizer_config.learning_rate sets the learning rate",
+    garden_only = garden_settings(
+        **with_name("Adafactor"),
+        learning_rate=GardenOnly(
+            0.001, "trainer.optimizer_config.learning_rate sets the learning rate"
+        ),
     )
     beta_2_decay: float = field(
         -0.8, help="exponent of the step in the decay rate of the second moment"
@@ -281,34 +239,20 @@ class OptimizerChoice(OneOf):
     rmsprop: RmsProp = field(factory=RmsProp, help="RMSprop")
     lars: Lars = field(factory=Lars, help="LARS")
     adagrad: Adagrad = field(factory=Adagrad, help="Adagrad")
-    slide: Slide = field(factory=Slide, help="SLIDE; not included in Model Garden")
-    adafactor: Adafactor = field(
-        factory=Adafactor, help="Adafactor; not included in Model Garden, use adafactor_keras"
-    )
     adafactor_keras: AdafactorKeras = field(
         factory=AdafactorKeras, help="Adafactor with the Keras class"
     )
 
 
 @config_class
-class Ema(Optimizer):
+class Ema(GardenSection):
     """A moving average of the weights, used for evaluation and the best checkpoint."""
 
-    name: str = field(
-        "ExponentialMovingAverage",
-        help="name of the moving average",
-        ignored="the moving average is not an optimizer here",
-    )
-    clipnorm: float | None = field(
-        None, help="maximum norm of each gradient", unsupported=_CLIPPING_ELSEWHERE
-    )
-    clipvalue: float | None = field(
-        None,
-        help="maximum absolute value of each gradient element",
-        unsupported=_CLIPPING_ELSEWHERE,
-    )
-    global_clipnorm: float | None = field(
-        None, help="maximum global norm of the gradients", unsupported=_CLIPPING_ELSEWHERE
+    garden_only = garden_settings(
+        name=GardenOnly("ExponentialMovingAverage", "the moving average is not an optimizer here"),
+        clipnorm=_CLIPPING_ELSEWHERE,
+        clipvalue=_CLIPPING_ELSEWHERE,
+        global_clipnorm=_CLIPPING_ELSEWHERE,
     )
     trainable_weights_only: bool = field(
         True, help="average trainable weights only, not batch normalization statistics for example"

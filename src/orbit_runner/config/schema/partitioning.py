@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, not_supported
 from orbit_runner.config.schema.experiment import AXES, ExperimentConfig, Split
 from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS, RuntimeConfig
-from orbit_runner.config.schema.tpu_platforms import find_platform
 from orbit_runner.errors import format_count, nearest_multiples
 
 Problems = Iterator[Problem]
@@ -92,17 +91,6 @@ def _share_problems(config: ExperimentConfig, devices: int, mode: str) -> Proble
             f"nearest: {nearest_multiples(rows, logical)}",
             code="not-divisible",
         )
-    for path, is_set, modes in (
-        ("trainer.train_tf_function", config.trainer.train_tf_function, TRAINING),
-        ("trainer.eval_tf_function", config.trainer.eval_tf_function, EVALUATING),
-    ):
-        if mode in modes and not is_set:
-            yield Problem(
-                path,
-                f"got false, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\n"
-                "allowed: true",
-                code="conflict",
-            )
 
 
 def unequal_shares_message(logical: int, devices: int) -> str:
@@ -127,43 +115,28 @@ def run_problems(config: ExperimentConfig, mode: str) -> Problems:
         yield _unequal_parts_problem(*splits)
         return
     for split in used:
-        yield from _device_problems(split, config.runtime)
         yield from _image_problems(split, config)
-    yield from _batch_size_problems(used, config, mode)
+        yield from _batch_part_problems(split, config)
 
 
 def _unequal_parts_problem(train: Split, evaluation: Split) -> Problem:
     got = str(evaluation) if evaluation.dims else "null (1 part)"
     train_text = str(train) if train.dims else "null (1 part)"
-    return Problem(
+    return conflict(
         evaluation.path,
         f"got {got}, but {train.path} is {train_text}; both use the same replicas\n"
         "set both to the same product, or run --mode=train and --mode=eval separately",
-        code="conflict",
     )
 
 
 def tpu_needed_problem(split: Split, runtime: RuntimeConfig) -> Problem:
     """Returns the problem with a split if there is no TPU, on which XLA splits the images."""
-    return Problem(
+    return not_supported(
         split.path,
         f"got {split} under `{runtime.distribution_strategy}`; only a TPU can split the images of "
         "a replica over several devices\n"
         "allowed: null; or set runtime.distribution_strategy to tpu",
-        code="not-supported",
     )
-
-
-def _device_problems(split: Split, runtime: RuntimeConfig) -> Problems:
-    platform = find_platform(runtime.tpu_platform or "")
-    if platform is not None and platform.devices % split.parts:
-        each = "core" if platform.mesh[-1] > 1 else "chip"
-        yield Problem(
-            split.path,
-            f"got {split}, but a {platform.name} has {format_count(platform.devices, 'device')}, "
-            f"one per {each}\nallowed: products that divide {platform.devices}",
-            code="not-supported",
-        )
 
 
 def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
@@ -172,28 +145,18 @@ def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
         yield from shape_problems(split.path, split.dims, (None, *shape))
 
 
-def _batch_size_problems(used: Sequence[Split], config: ExperimentConfig, mode: str) -> Problems:
-    platform = find_platform(config.runtime.tpu_platform or "")
-    replicas = platform.devices // effective_runtime(config, mode).parts if platform else 0
-    if replicas and config.runtime.traits.uses_tpu:
-        yield from batch_problems(config, replicas, mode)
-    for split in used:
-        yield from _batch_part_problems(split, config, replicas or 1)
-
-
-def _batch_part_problems(split: Split, config: ExperimentConfig, replicas: int) -> Problems:
+def _batch_part_problems(split: Split, config: ExperimentConfig) -> Problems:
     section = _DATA[split.section]
     parts = split.dims[0]
     pieces = config.trainer.gradient_accumulation_steps if split.section == "train" else 1
     size = getattr(config.task, section).global_batch_size
-    shares = replicas * pieces
-    # A batch size that the number of shares does not divide is reported by `batch_problems`.
-    if size % shares == 0 and (size // shares) % parts:
+    # The number of replicas, which divide the batch, is known only on the TPU.
+    if size % pieces == 0 and (size // pieces) % parts:
         yield Problem(
             f"task.{section}.global_batch_size",
-            f"got {size}: {size // shares} per replica and step is not a multiple of {parts}, "
+            f"got {size}: {size // pieces} per step is not a multiple of {parts}, "
             f"the number of parts of the batch in {split.path}\n"
-            f"allowed: a multiple of {shares * parts}",
+            f"allowed: a multiple of {pieces * parts}",
             code="not-divisible",
         )
 

@@ -6,8 +6,14 @@ import math
 import re
 from collections.abc import Iterator
 
-from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.errors import Problem, no_effect, not_supported
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 from orbit_runner.config.schema.weights import DEVICES, NEVER, races, uses_xla, when
 
@@ -25,6 +31,7 @@ LOGICAL_REPLICAS = "runtime.logical_replicas"
 _SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 _OR_NATIVE = "or runtime.numerics: native"
 _NATIVE = "allowed: native"
+_ENVIRONMENT = "set the environment variable {}"
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
@@ -35,6 +42,19 @@ Problems = Iterator[Problem]
 class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
+    garden_only = garden_settings(
+        gpu_thread_mode=GardenOnly(None, _ENVIRONMENT.format("TF_GPU_THREAD_MODE")),
+        per_gpu_thread_count=GardenOnly(0, _ENVIRONMENT.format("TF_GPU_THREAD_COUNT")),
+        batchnorm_spatial_persistent=GardenOnly(
+            False, _ENVIRONMENT.format("TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT")
+        ),
+        num_packs=GardenOnly(1, "TensorFlow packs gradients as it does by default"),
+        tpu_platform=GardenOnly(None, "the TPU itself says which devices it has"),
+        tpu_enable_xla_dynamic_padder=GardenOnly(None, "XLA pads partial batches"),
+        num_cores_per_replica=GardenOnly(1, "it is the product of the partition dims"),
+        default_shard_dim=GardenOnly(-1, _NO_SHARD_DIM, refused=True),
+        use_tpu_mp_strategy=GardenOnly(False, _NO_SHARD_DIM, refused=True),
+    )
     distribution_strategy: str = field(
         "mirrored",
         allowed=tuple(STRATEGIES),
@@ -106,13 +126,6 @@ class RuntimeConfig(Config):
         help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow, "
         "and reduction_to_one_device for virtual devices of a GPU",
     )
-    num_packs: int = field(
-        1,
-        ge=0,
-        le=65536,
-        weights=DEVICES,
-        help="number of packs that gradients are split into for all-reduce; 0: no packing",
-    )
     intra_op_threads: int = field(
         0,
         ge=0,
@@ -133,33 +146,6 @@ class RuntimeConfig(Config):
         le=4096,
         weights=NEVER,
         help="number of private threads for input pipelines; by default they share threads",
-    )
-    # The GPU runs kernels in the order of its stream, whatever thread launches them.
-    gpu_thread_mode: str | None = field(
-        None,
-        allowed=(None, "global", "gpu_private", "gpu_shared"),
-        weights=NEVER,
-        help="thread pool that launches GPU kernels; by default chosen by TensorFlow",
-    )
-    per_gpu_thread_count: int = field(
-        0,
-        ge=0,
-        le=1024,
-        weights=NEVER,
-        help="number of threads per GPU for gpu_thread_mode; 0: chosen by TensorFlow",
-    )
-    batchnorm_spatial_persistent: bool = field(
-        False, help="use cuDNN's faster spatial persistent batch normalization"
-    )
-    enable_winograd_nonfused: bool | None = field(
-        None, help="use cuDNN's non-fused Winograd convolutions; by default chosen by TensorFlow"
-    )
-    cluster_source: str = field(
-        "auto",
-        allowed=("auto", "none"),
-        weights=NEVER,
-        help="source of the cluster description; auto: the first of TF_CONFIG, worker_hosts and "
-        "Slurm that is available; none: the process runs alone",
     )
     num_workers: int = field(
         0,
@@ -216,24 +202,6 @@ class RuntimeConfig(Config):
         help="seconds from SIGTERM to SIGKILL; training stops within a second, or a sixth "
         "of it if that is shorter; the rest is for saving",
     )
-    variable_partitioner: str | None = field(
-        None,
-        allowed=(None, "fixed", "min_size", "max_size"),
-        help="partitioner of variables under `parameter_server`; by default they are not "
-        "partitioned",
-    )
-    variable_shards: int = field(
-        0,
-        ge=0,
-        le=65536,
-        help="maximum shards per variable; 0: number of parameter servers (max_size: no limit)",
-    )
-    variable_shard_bytes: int = field(
-        262144,
-        ge=1,
-        le=2**40,
-        help="minimum (min_size) or maximum (max_size) size of a shard in bytes",
-    )
     # With XLA, steps that create their batches are compiled as a whole; the batches are the same.
     tf_data_service: str | None = field(
         None,
@@ -246,24 +214,6 @@ class RuntimeConfig(Config):
         weights=NEVER,
         help="name or address of the TPU, or 'local'; by default detected from the environment",
     )
-    tpu_zone: str | None = field(
-        None, weights=NEVER, help="Google Cloud zone of a TPU given by name"
-    )
-    tpu_project: str | None = field(
-        None, weights=NEVER, help="Google Cloud project of a TPU given by name"
-    )
-    tpu_platform: str | None = field(
-        None, help="type of TPU, such as v3-8, for checking partition dims before connecting"
-    )
-    tpu_enable_xla_dynamic_padder: bool | None = field(
-        None, help="let XLA pad partial batches on TPUs; by default true"
-    )
-    num_cores_per_replica: int = field(
-        1,
-        ge=1,
-        le=65536,
-        help="number of TPU cores per replica: the product of the partition dims",
-    )
     train_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
@@ -275,19 +225,6 @@ class RuntimeConfig(Config):
         le=65536,
         help="on TPUs, the number of partitions of validation images along each dimension",
     )
-    default_shard_dim: int = field(
-        -1, help="dimension along which to shard", unsupported=_NO_SHARD_DIM
-    )
-    use_tpu_mp_strategy: bool = field(
-        False, help="use model parallelism on TPUs", unsupported=_NO_SHARD_DIM
-    )
-
-    def model_parallelism(self) -> dict[str, int]:
-        """Returns the model parallelism arguments for Model Garden's strategy factory."""
-        return {
-            "num_cores_per_replica": self.num_cores_per_replica,
-            "default_shard_dim": self.default_shard_dim,
-        }
 
     @property
     def traits(self) -> StrategyTraits:
@@ -388,34 +325,29 @@ def _device_problems(runtime: RuntimeConfig) -> Problems:
     traits = runtime.traits
     several = traits.several_devices
     if not several and runtime.num_gpus > 1 and not traits.uses_tpu:
-        yield Problem(
-            "num_gpus",
-            f"got {runtime.num_gpus} under `{strategy}`, which uses one device",
-            code="not-supported",
+        yield not_supported(
+            "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
         )
     if runtime.num_virtual_devices == 1:
         return
     got = f"got {runtime.num_virtual_devices}"
     if traits.synchronous_workers:
         kind = "whole GPUs" if runtime.num_gpus else "one CPU per worker"
-        yield Problem(
+        yield not_supported(
             "num_virtual_devices",
             f"{got} under `{strategy}`, which uses {kind}\n"
             "start more workers: runner launch --workers=N",
-            code="not-supported",
         )
     elif not several:
-        yield Problem(
+        yield not_supported(
             "num_virtual_devices",
             f"{got} under `{strategy}`, which does not support virtual devices",
-            code="not-supported",
         )
     elif runtime.num_gpus not in (0, 1):
-        yield Problem(
+        yield not_supported(
             "num_virtual_devices",
             f"{got} with num_gpus: {runtime.num_gpus}, but virtual devices are parts of one CPU or "
             "of one GPU\nallowed: 1; or set runtime.num_gpus to 0 or 1",
-            code="not-supported",
         )
 
 
@@ -424,18 +356,15 @@ def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
     chosen = runtime.all_reduce_alg
     allowed = runtime.traits.all_reduce
     if chosen is not None and allowed and chosen not in allowed:
-        yield Problem(
-            "all_reduce_alg",
-            f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}",
-            code="not-supported",
+        yield not_supported(
+            "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
         )
     elif chosen == "nccl" and runtime.divides_gpu:
         others = ", ".join(name for name in allowed if name != "nccl")
-        yield Problem(
+        yield not_supported(
             "all_reduce_alg",
             f"got 'nccl', which requires a GPU for each replica, but num_virtual_devices is "
             f"{runtime.num_virtual_devices} with num_gpus: 1\nallowed: null, {others}",
-            code="not-supported",
         )
 
 
@@ -445,120 +374,94 @@ def _inert_all_reduce(runtime: RuntimeConfig) -> Problems:
     if chosen is None:
         return
     if not runtime.traits.all_reduce:
-        yield Problem(
-            "all_reduce_alg",
-            f"`{strategy}` does not all-reduce gradients\nallowed: null",
-            code="no-effect",
+        yield no_effect(
+            "all_reduce_alg", f"`{strategy}` does not all-reduce gradients\nallowed: null"
         )
     elif chosen == "nccl" and runtime.num_gpus == 0:
-        yield Problem("all_reduce_alg", "nccl requires GPUs, but num_gpus is 0", code="no-effect")
+        yield no_effect("all_reduce_alg", "nccl requires GPUs, but num_gpus is 0")
 
 
 def _cluster_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     if runtime.worker_hosts and runtime.traits.is_asynchronous:
-        yield Problem(
-            "worker_hosts",
-            "contains no parameter servers; describe the cluster in TF_CONFIG",
-            code="not-supported",
+        yield not_supported(
+            "worker_hosts", "contains no parameter servers; describe the cluster in TF_CONFIG"
         )
     if runtime.num_workers > 1 and not runtime.traits.is_clustered:
-        yield Problem(
+        yield not_supported(
             "num_workers",
             f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
             "allowed: 0, 1; or set runtime.distribution_strategy: multi_worker_mirrored",
-            code="not-supported",
         )
     if runtime.remote_cluster and not runtime.traits.is_asynchronous:
-        yield Problem(
+        yield not_supported(
             "remote_cluster",
             f"is not supported under `{strategy}`\n"
             "set runtime.distribution_strategy: parameter_server",
-            code="not-supported",
         )
     if runtime.remote_cluster and runtime.worker_hosts:
-        yield Problem(
-            "remote_cluster",
-            "cannot be combined with runtime.worker_hosts; remove one of them",
-            code="not-supported",
+        yield not_supported(
+            "remote_cluster", "cannot be combined with runtime.worker_hosts; remove one of them"
         )
 
 
 def _inert_hosts(runtime: RuntimeConfig) -> Problems:
     if runtime.worker_hosts and not runtime.traits.is_clustered:
-        yield Problem(
+        yield no_effect(
             "worker_hosts",
             f"describes a cluster, but `{runtime.distribution_strategy}` runs in one process\n"
             "set runtime.distribution_strategy: multi_worker_mirrored",
-            code="no-effect",
         )
 
 
 def _parameter_server_problems(runtime: RuntimeConfig) -> Problems:
     if not runtime.traits.is_asynchronous:
-        for name in ("variable_partitioner", "num_parameter_servers"):
-            if getattr(runtime, name):
-                yield Problem(
-                    name,
-                    f"`{runtime.distribution_strategy}` has no parameter servers",
-                    code="not-supported",
-                )
+        if runtime.num_parameter_servers:
+            yield not_supported(
+                "num_parameter_servers",
+                f"`{runtime.distribution_strategy}` has no parameter servers",
+            )
         return
     if runtime.mixed_precision_dtype == "float16":
-        yield Problem(
+        yield not_supported(
             "mixed_precision_dtype",
             "float16 requires loss scaling, which Keras does not support under `parameter_server`\n"
             "allowed: null, 'float32', 'bfloat16'",
-            code="not-supported",
         )
     if runtime.enable_xla:
-        yield Problem(
-            "enable_xla",
-            "XLA cannot compile steps whose variables are on other machines",
-            code="not-supported",
+        yield not_supported(
+            "enable_xla", "XLA cannot compile steps whose variables are on other machines"
         )
     if runtime.run_eagerly:
-        yield Problem(
-            "run_eagerly",
-            "workers run only graphs; allowed: false under `parameter_server`",
-            code="not-supported",
+        yield not_supported(
+            "run_eagerly", "workers run only graphs; allowed: false under `parameter_server`"
         )
     if runtime.tf_data_service:
-        yield Problem(
+        yield not_supported(
             "tf_data_service",
             "each worker makes the batches of its own steps\n"
             "allowed: null under `parameter_server`",
-            code="not-supported",
         )
 
 
 def _inert_tpu(runtime: RuntimeConfig) -> Problems:
     if runtime.traits.uses_tpu:
         if runtime.num_gpus:
-            yield Problem(
-                "num_gpus",
-                f"got {runtime.num_gpus}, which has no effect under `tpu`",
-                code="no-effect",
-            )
+            yield no_effect("num_gpus", f"got {runtime.num_gpus}, which has no effect under `tpu`")
         return
-    for name in (
-        *("tpu", "tpu_zone", "tpu_project", "tpu_platform"),
-        "tpu_enable_xla_dynamic_padder",
-    ):
-        if getattr(runtime, name) is not None:
-            yield Problem(
-                name,
-                f"has no effect under `{runtime.distribution_strategy}`\n"
-                "set runtime.distribution_strategy: tpu",
-                code="no-effect",
-            )
+    if runtime.tpu is not None:
+        yield no_effect(
+            "tpu",
+            f"has no effect under `{runtime.distribution_strategy}`\n"
+            "set runtime.distribution_strategy: tpu",
+        )
 
 
 def _data_service_problems(runtime: RuntimeConfig) -> Problems:
     for address in (runtime.tf_data_service or "").split(","):
         problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
         if problem:
-            yield Problem("tf_data_service", problem, code="not-supported")
+            yield not_supported("tf_data_service", problem)
 
 
 def _portable_problems(runtime: RuntimeConfig) -> Problems:
@@ -567,36 +470,29 @@ def _portable_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     if runtime.uses_accelerators:
         where = "under `tpu`" if runtime.traits.uses_tpu else f"with num_gpus: {runtime.num_gpus}"
-        yield Problem(
-            "numerics",
-            f"got 'portable' {where}, but only CPUs compute the same\n{_NATIVE}",
-            code="not-supported",
+        yield not_supported(
+            "numerics", f"got 'portable' {where}, but only CPUs compute the same\n{_NATIVE}"
         )
     if runtime.traits.is_asynchronous:
-        yield Problem(
+        yield not_supported(
             "numerics",
             f"got 'portable' under `{strategy}`, where the order of updates varies\n{_NATIVE}",
-            code="not-supported",
         )
     if not runtime.deterministic:
-        yield Problem(
-            "deterministic",
-            f"got false, but numerics is 'portable'\nallowed: true; {_OR_NATIVE}",
-            code="not-supported",
+        yield not_supported(
+            "deterministic", f"got false, but numerics is 'portable'\nallowed: true; {_OR_NATIVE}"
         )
     if runtime.enable_xla:
-        yield Problem(
+        yield not_supported(
             "enable_xla",
             "got true, but numerics is 'portable', and XLA compiles for the processor of the "
             f"machine\nallowed: false; {_OR_NATIVE}",
-            code="not-supported",
         )
     if runtime.intra_op_threads > 1:
-        yield Problem(
+        yield not_supported(
             "intra_op_threads",
             f"got {runtime.intra_op_threads}, but numerics is 'portable', and the number of "
             f"threads changes sums\nallowed: 1, or 0, which then means 1; {_OR_NATIVE}",
-            code="not-supported",
         )
 
 
@@ -605,25 +501,18 @@ def _loss_scale_problems(runtime: RuntimeConfig) -> Problems:
         return
     if isinstance(runtime.loss_scale, str):
         if runtime.loss_scale != "dynamic":
-            yield Problem(
-                "loss_scale",
-                f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number",
-                code="not-supported",
+            yield not_supported(
+                "loss_scale", f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number"
             )
     elif runtime.loss_scale <= 0:
-        yield Problem(
-            "loss_scale",
-            f"got {runtime.loss_scale}, allowed: a number above 0",
-            code="not-supported",
-        )
+        yield not_supported("loss_scale", f"got {runtime.loss_scale}, allowed: a number above 0")
 
 
 def _inert_loss_scale(runtime: RuntimeConfig) -> Problems:
     if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
-        yield Problem(
+        yield no_effect(
             "loss_scale",
             "only float16 needs a loss scale, but mixed_precision_dtype is not float16",
-            code="no-effect",
         )
 
 
@@ -634,20 +523,16 @@ def _logical_replica_problems(runtime: RuntimeConfig) -> Problems:
     strategy = runtime.distribution_strategy
     got = f"got {logical}"
     if runtime.traits.is_asynchronous:
-        yield Problem(
+        yield not_supported(
             "logical_replicas",
             f"{got}, but under `{strategy}`, no two workers share a batch\nallowed: 0",
-            code="not-supported",
         )
     elif not runtime.traits.logical_replicas:
-        yield Problem(
-            "logical_replicas",
-            f"{got}, but `{strategy}` itself divides the batches\nallowed: 0",
-            code="not-supported",
+        yield not_supported(
+            "logical_replicas", f"{got}, but `{strategy}` itself divides the batches\nallowed: 0"
         )
     if runtime.run_eagerly:
-        yield Problem(
+        yield not_supported(
             "run_eagerly",
             f"got true, but {LOGICAL_REPLICAS} is {logical}, which needs graphs\nallowed: false",
-            code="not-supported",
         )

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, OneOf, config_class, field
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    OneOf,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.errors import format_count
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
+
+def with_name(default: str) -> Mapping[str, GardenOnly]:
+    """Returns Model Garden's setting for the name of a Keras object."""
+    return garden_settings(name=GardenOnly(default, "names of Keras objects are not used"))
 
 
 @config_class
-class Schedule(Config):
+class GardenSection(Config):
+    """A section from which Model Garden's factories build a Keras object."""
+
+    def as_dict(self) -> JsonObject:
+        """Returns the settings, with those that only Model Garden's factories need."""
+        return {**{n: s.default for n, s in self.garden_only.items()}, **super().as_dict()}
+
+
+@config_class
+class Schedule(GardenSection):
     """Base class of schedules. Settings in `needs` have no default and must be set."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    name: str = field("", help="name of the schedule")
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings in `needs` that are not set."""
@@ -44,7 +67,7 @@ def _offset() -> Any:
 class ConstantLr(Schedule):
     """A constant learning rate."""
 
-    name: str = field("Constant", help="name of the schedule")
+    garden_only = with_name("Constant")
     learning_rate: float = field(0.1, ge=0.0, help="learning rate")
 
 
@@ -87,7 +110,7 @@ class PiecewiseSchedule(Schedule):
 class StepwiseLr(PiecewiseSchedule):
     """A constant rate per piece. `values[i]` is used up to and including step `boundaries[i]`."""
 
-    name: str = field("PiecewiseConstantDecay", help="name of the schedule")
+    garden_only = with_name("PiecewiseConstantDecay")
 
 
 @config_class
@@ -98,7 +121,7 @@ class StepCosineLr(PiecewiseSchedule):
     """
 
     extra_values = 0
-    name: str = field("StepCosineDecayWithOffset", help="name of the schedule")
+    garden_only = with_name("StepCosineDecayWithOffset")
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) also if there are fewer than two boundaries."""
@@ -116,7 +139,7 @@ class ExponentialLr(Schedule):
     """The rate is initial · decay_rate ^ (step / decay_steps)."""
 
     needs = ("initial_learning_rate", "decay_steps", "decay_rate")
-    name: str = field("ExponentialDecay", help="name of the schedule")
+    garden_only = with_name("ExponentialDecay")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length(
         "number of steps in which the rate is multiplied by decay_rate once"
@@ -135,7 +158,7 @@ class PolynomialLr(Schedule):
     """Decays from the initial to the end rate along (1 − step / decay_steps) ^ power."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    name: str = field("PolynomialDecay", help="name of the schedule")
+    garden_only = with_name("PolynomialDecay")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length("number of steps until end_learning_rate is reached")
     end_learning_rate: float = field(0.0001, ge=0.0, help="final learning rate")
@@ -149,7 +172,7 @@ class CosineLr(Schedule):
     """Decays along half a cosine from the initial rate to alpha times the initial rate."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    name: str = field("CosineDecay", help="name of the schedule")
+    garden_only = with_name("CosineDecay")
     initial_learning_rate: float | None = _rate()
     decay_steps: int | str | None = _length("number of steps to decay over")
     alpha: float = field(0.0, ge=0.0, help="minimum learning rate as a fraction of the initial one")
@@ -161,7 +184,7 @@ class DirectPowerLr(Schedule):
     """The rate is initial · step ^ power."""
 
     needs = ("initial_learning_rate",)
-    name: str = field("DirectPowerDecay", help="name of the schedule")
+    garden_only = with_name("DirectPowerDecay")
     initial_learning_rate: float | None = _rate(
         "base learning rate, multiplied by the power of the step"
     )
@@ -173,7 +196,7 @@ class PowerAndLinearDecayLr(Schedule):
     """The rate is initial · step ^ power, times a linear decay to zero in the last part."""
 
     needs = ("initial_learning_rate", "total_decay_steps")
-    name: str = field("PowerAndLinearDecay", help="name of the schedule")
+    garden_only = with_name("PowerAndLinearDecay")
     initial_learning_rate: float | None = _rate(
         "base learning rate, multiplied by the power of the step"
     )
@@ -193,7 +216,7 @@ class PowerDecayWithOffsetLr(Schedule):
     """The rate is initial · (step − offset) ^ power, and constant before the offset."""
 
     needs = ("initial_learning_rate",)
-    name: str = field("PowerDecayWithOffset", help="name of the schedule")
+    garden_only = with_name("PowerDecayWithOffset")
     initial_learning_rate: float | None = _rate(
         "base learning rate, multiplied by the power of the step"
     )
@@ -229,7 +252,7 @@ class LinearWarmup(Schedule):
     """Increases linearly from warmup_learning_rate to the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
-    name: str = field("linear", help="name of the warmup")
+    garden_only = with_name("linear")
     warmup_learning_rate: float = field(0.0, ge=0.0, help="learning rate at step 0")
     warmup_steps: int | None = field(None, ge=0, help="number of warmup steps; 0: no warmup")
 
@@ -239,7 +262,7 @@ class PolynomialWarmup(Schedule):
     """The rate is (step / warmup_steps) ^ power times the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
-    name: str = field("polynomial", help="name of the warmup")
+    garden_only = with_name("polynomial")
     power: float = field(1.0, help="exponent of the polynomial; 1: linear")
     warmup_steps: int | None = field(None, ge=0, help="number of warmup steps; 0: no warmup")
 

@@ -8,15 +8,19 @@ from collections.abc import Iterator
 
 from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.base import (
+    Config,
+    GardenOnly,
+    config_class,
+    field,
+    garden_settings,
+)
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.weights import (
     NEVER,
     has_callbacks,
     rolls_back,
-    skips_nonfinite_steps,
     stops_early,
-    uses_xla,
     when,
 )
 from orbit_runner.errors import nearest_multiples, unknown_name_message
@@ -27,6 +31,7 @@ _LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 SAVED_MODEL = "saved_model"
 FORMAT_NAMES = tuple(entry.name for entry in EXPORT_FORMATS.registered())
 
+_LOOPS = "a loop is one graph; runtime.run_eagerly runs it step by step"
 _LAYER_PATTERNS = "patterns of layer names, such as `stage1*`"
 
 
@@ -108,6 +113,14 @@ class FineTuning(Config):
 class TrainerConfig(Config):
     """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 
+    garden_only = garden_settings(
+        validation_summary_subdir=GardenOnly("validation", "it is always `validation`"),
+        train_tf_while_loop=GardenOnly(True, _LOOPS),
+        train_tf_function=GardenOnly(True, _LOOPS),
+        eval_tf_function=GardenOnly(True, _LOOPS),
+        eval_tf_while_loop=GardenOnly(False, _LOOPS),
+        allow_tpu_summary=GardenOnly(False, "summaries are written between loops, on the host"),
+    )
     optimizer_config: Optimization = field(
         factory=Optimization,
         help="optimizer, learning rate, warmup and moving average of the weights",
@@ -305,24 +318,6 @@ class TrainerConfig(Config):
         help="maximum rollbacks to the last checkpoint after divergence; 0: stop, -1: disable the "
         "check",
     )
-    # Otherwise, a step that is not finite ends the run, or `recovery_max_trials` decides.
-    on_nonfinite: str | None = field(
-        None,
-        allowed=(None, "stop", "skip", "rollback"),
-        weights=when(skips_nonfinite_steps),
-        help="what happens at the first step whose loss or weights are NaN or infinite: stop saves "
-        "the weights before it; skip continues without it; rollback requires recovery_max_trials; "
-        "null: rollback if recovery_max_trials is above 0, otherwise stop",
-    )
-    max_skipped_steps: int = field(
-        10,
-        ge=1,
-        weights=when(skips_nonfinite_steps),
-        help="maximum number of steps that on_nonfinite: skip leaves out",
-    )
-    skip_steps: list[int] = field(
-        (), ge=1, help="training steps that take their batch but change no weight"
-    )
     preemption_on_demand_checkpoint: bool = field(
         True, weights=NEVER, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"
     )
@@ -337,36 +332,6 @@ class TrainerConfig(Config):
         help="on resume, replay pipelines that cannot seek up to the current step; false: restart "
         "them",
     )
-    validation_summary_subdir: str = field(
-        "validation",
-        subdirectory=True,
-        weights=NEVER,
-        help="subdirectory of the run directory for validation summaries",
-    )
-    # With XLA, steps that create their batches are compiled as a whole.
-    train_tf_while_loop: bool = field(
-        True, weights=when(uses_xla), help="run each loop of training steps as a single graph"
-    )
-    train_tf_function: bool = field(
-        True, help="compile the training step into a graph with tf.function"
-    )
-    # Eager evaluation changes the last bits of metrics.
-    eval_tf_function: bool = field(
-        True,
-        weights=when(stops_early),
-        help="compile the evaluation step into a graph with tf.function",
-    )
-    # The loop around evaluation steps, not the steps.
-    eval_tf_while_loop: bool | None = field(
-        None,
-        weights=NEVER,
-        help="run each evaluation as a single graph; null: if the task supports it",
-    )
-    allow_tpu_summary: bool = field(
-        False,
-        help="write summaries inside TPU steps",
-        ignored="summaries are written between loops, on the host",
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for settings that contradict each other."""
@@ -374,18 +339,6 @@ class TrainerConfig(Config):
             yield Problem(
                 "train_epochs",
                 f"train_steps is {self.train_steps}; set only one of them",
-                code="conflict",
-            )
-        if self.train_tf_while_loop and not self.train_tf_function:
-            yield Problem(
-                "train_tf_function",
-                "train_tf_while_loop requires it; set both to false",
-                code="conflict",
-            )
-        if self.eval_tf_while_loop and not self.eval_tf_function:
-            yield Problem(
-                "eval_tf_function",
-                "eval_tf_while_loop requires it; set both to false",
                 code="conflict",
             )
         if self.watch_interval % self.summary_interval:
@@ -397,7 +350,6 @@ class TrainerConfig(Config):
                 code="not-divisible",
             )
         yield from self._profile_problems()
-        yield from self._nonfinite_problems()
         yield from self._schedule_problems()
         yield from self._checkpoint_problems()
         if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
@@ -427,12 +379,6 @@ class TrainerConfig(Config):
                 "best_checkpoints_to_keep",
                 f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
                 f"set {subdir} and {metric}",
-                code="no-effect",
-            )
-        if self.max_skipped_steps != 10 and self.on_nonfinite != "skip":
-            yield Problem(
-                "max_skipped_steps",
-                f"got {self.max_skipped_steps}, which has no effect without on_nonfinite: skip",
                 code="no-effect",
             )
         if self.keep_checkpoint_interval and self.max_to_keep is None:
@@ -482,24 +428,6 @@ class TrainerConfig(Config):
                 "profile_steps",
                 f"got {steps}, allowed: the first and the last step, such as [101, 120], or []",
                 code="wrong-type",
-            )
-
-    def _nonfinite_problems(self) -> Iterator[Problem]:
-        action = self.on_nonfinite
-        trials = self.recovery_max_trials
-        if action == "rollback" and not self.rolls_back:
-            yield Problem(
-                "on_nonfinite",
-                f"got 'rollback', but recovery_max_trials is {trials}\n"
-                "set trainer.recovery_max_trials to the maximum number of rollbacks",
-                code="conflict",
-            )
-        if action in ("stop", "skip") and self.rolls_back:
-            yield Problem(
-                "on_nonfinite",
-                f"got {action!r}, but recovery_max_trials is {trials}, which rolls back\n"
-                "set only one of them; allowed with recovery_max_trials: null, 'rollback'",
-                code="conflict",
             )
 
     def _checkpoint_problems(self) -> Iterator[Problem]:

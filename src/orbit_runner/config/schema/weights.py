@@ -60,11 +60,6 @@ def rolls_back(config: WholeConfig) -> bool:
     return bool(config.trainer.rolls_back)
 
 
-def skips_nonfinite_steps(config: WholeConfig) -> bool:
-    """Returns whether steps that are not finite are left out."""
-    return bool(config.trainer.on_nonfinite == "skip")
-
-
 def uses_xla(config: WholeConfig) -> bool:
     """Returns whether steps are compiled with XLA."""
     return bool(config.runtime.enable_xla)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from orbit_runner.data.array_record.source import ArrayRecordSource
 from orbit_runner.data.images.decode_errors import zero_or_raise
 from orbit_runner.data.tfrecord.example import example_problem
-from orbit_runner.data.tfrecord.example_reader import ExampleReader
+from orbit_runner.data.tfrecord.pipeline import ExampleReader
 from orbit_runner.errors import DataError
 
 _BATCHES_AHEAD = 2

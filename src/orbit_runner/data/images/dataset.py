@@ -2,7 +2,7 @@
 
 Each way of storing images is a subclass beside its reader: arrays (here), files (`files.py`),
 TFRecord files (`data/tfrecord/`), ArrayRecord files (`data/array_record/`) and Arrow files
-(`data/hugging_face/`). Tasks and commands ask a dataset, and never which of them it is.
+(`data/hugging_face.py`). Tasks and commands ask a dataset, and never which of them it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surv
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.data.tables.hashing import mix
+from orbit_runner.data.tables.hashing import hash_rows, mix
+from orbit_runner.data.tables.split import (
+    RowSplit,
+    positions,
+    ranks,
+    rows_of_fraction,
+    rows_with_value,
+)
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
@@ -95,15 +102,16 @@ class ImageDataset(Dataset):
     """
 
     labels: tuple[str, ...] | None
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
+    # The true mean is unknown, so by default pixel values of 0 to 255 become -1 to 1.
+    mean: tuple[float, ...] | None = (127.5,)
+    std: tuple[float, ...] | None = (127.5,)
     image_shape: Shape
     survey: ImageSurvey | None = None
     left_out: tuple[str, ...] = ()
 
     stored: ClassVar[str]  # Where the images are, for messages.
     is_in_memory: ClassVar[bool] = False
-    # Whether a pipeline of whole batches exists for images that need nothing but decoding.
+    # Whether images that need nothing but decoding are decoded by whole batches.
     decodes_batches: ClassVar[bool] = False
     # Which files a worker reads: see `TaskData.file_reading`.
     file_reading: str = "own"
@@ -178,10 +186,6 @@ class ImageDataset(Dataset):
             code="unknown-column",
         )
 
-    def untrained_class(self, train: ImageDataset) -> str:
-        """Returns a message about images of a class that no training image has, or ""."""
-        return ""
-
     def check(self) -> None:
         """Raises `DataError` if labels are negative or no integers, or pixels are not finite.
 
@@ -235,8 +239,6 @@ def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
     fields = {
         "name": join_names(datasets),
         "labels": first.labels,
-        "mean": first.mean,
-        "std": first.std,
         "origins": origins_of(datasets),
         "image_shape": first.image_shape,
     }
@@ -250,11 +252,10 @@ def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
 
 
 @cache_source(maxsize=4)
-def join_images(datasets: tuple[ImageDataset, ...], *, resized: bool) -> ImageDataset:
-    """Returns the images of all datasets, which must be stored in the same way.
+def join_images(datasets: tuple[ImageDataset, ...]) -> ImageDataset:
+    """Returns the images of all datasets.
 
-    `resized` is whether images may have different sizes. Raises `DataError` if datasets are not
-    stored in the same way, or if their images or classes differ.
+    Raises `DataError` if they are not stored in the same way, or if their classes differ.
     """
     first = datasets[0]
     for number, dataset in enumerate(datasets[1:], 1):
@@ -265,23 +266,37 @@ def join_images(datasets: tuple[ImageDataset, ...], *, resized: bool) -> ImageDa
                 field=f"mixture[{number}].source",
                 code="data-mismatch",
             )
-    if not (resized or first.is_in_memory):  # Arrays are compared when they are joined.
-        _check_sizes(datasets)
     return first.join(datasets)
 
 
-def _check_sizes(datasets: Sequence[ImageDataset]) -> None:
-    # A first image that is corrupt has the height 0.
-    first = datasets[0].image_shape
-    for number, dataset in enumerate(datasets[1:], 1):
-        shape = dataset.image_shape
-        if shape[0] and first[0] and shape[:2] != first[:2]:
+@cache_source(maxsize=16)
+def part_of_images(dataset: ImageDataset, split: RowSplit, part: str) -> ImageDataset:
+    """Returns the images of a part, in order.
+
+    Without columns in `split`, the hash of an image is that of its name; see `split_hashes`. Raises
+    `DataError` if the part has no images, or if the dataset cannot be split so.
+    """
+    columns = []
+    for name, kind in split.columns:
+        try:
+            columns.append(dataset.split_column(name, kind))
+        except DataError as error:
+            field = "split.column" if split.column else "split.hash_of"
+            raise DataError(str(error), field=field, code=error.code) from None
+    if split.column:
+        return dataset.select(rows_with_value(columns[0], part))
+    places = positions(hash_rows(columns) if columns else dataset.split_hashes(), split.seed)
+    if split.is_stratified:
+        classes = dataset.class_numbers()
+        if classes is None:
             raise DataError(
-                f"{dataset.name}: got images {list(shape)}, expected {list(first)} as in "
-                f"mixture[0], {datasets[0].name}; set model.input_size to resize them",
-                field=f"mixture[{number}]",
-                code="data-mismatch",
+                f"{dataset.name}: the labels are in the records, so classes cannot be counted "
+                "before training; remove the setting",
+                field="split.stratified",
+                code="not-supported",
             )
+        places = ranks(places, classes)
+    return dataset.select(rows_of_fraction(places, dict(split.fractions), part))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

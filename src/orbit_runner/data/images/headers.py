@@ -1,4 +1,4 @@
-"""Size, channels and orientation in the headers of image files, of one and of many.
+"""What is known of images without decoding them: what headers tell, and channel statistics.
 
 Does not import TensorFlow.
 """
@@ -10,10 +10,14 @@ import dataclasses
 import io
 import struct
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-PNG = b"\x89PNG\r\n\x1a\n"
-JPEG = b"\xff\xd8"
+# Of ImageNet's training images, as in Model Garden; in pixel values of 0 to 255.
+NATURAL_MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
+NATURAL_STD = tuple(255 * value for value in (0.229, 0.224, 0.225))
+# TensorFlow does not decode larger images.
+_MOST_BYTES = 2**29
 _FORMATS = ("PNG", "JPEG", "GIF", "BMP")
 # The modes of grayscale images, of any depth, begin with one of these.
 _GRAY = ("1", "L", "I")
@@ -33,75 +37,59 @@ class ImageHeader:
         height: Rows of pixels, as they are stored.
         width: Columns of pixels.
         channels: 1 for grayscale, 3 for color, 4 for color with transparency.
-        has_alpha: Whether pixels have a transparency.
-        bits: Bits of a channel.
         orientation: The EXIF orientation, 1 to 8; 1 if the image is stored upright.
     """
 
     height: int
     width: int
     channels: int
-    has_alpha: bool = False
-    bits: int = 8
     orientation: int = 1
 
 
-def read_header(head: bytes) -> ImageHeader:
-    """Returns the header of a PNG, JPEG, GIF or BMP file that starts with `head`.
+def read_header(source: bytes | str, formats: tuple[str, ...] = _FORMATS) -> ImageHeader:
+    """Returns the header of an image, whose file has these contents or this path.
 
-    Raises ValueError if the format is another, or if the header is damaged or longer.
+    Raises ValueError if the format is another one, or if the header is damaged.
     """
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(head), formats=_FORMATS) as image:
-            width, height = image.size
-            is_deep = image.format == "PNG" and "16" in str(image.tile[0][3])
-            # TensorFlow decodes GIF, BMP, palettes and CMYK to color.
-            is_gray = image.mode.startswith(_GRAY) and image.format in ("PNG", "JPEG")
-            is_transparent = image.format == "PNG" and image.mode in ("LA", "RGBA")
-            return ImageHeader(
-                height,
-                width,
-                1 if is_gray else 4 if is_transparent else 3,
-                has_alpha=is_transparent,
-                bits=16 if is_deep else 8,
-                orientation=_orientation(image.info.get("exif", b"")),
-            )
-    except (*_DAMAGED, Image.DecompressionBombError) as error:
-        raise ValueError(
-            f"no image, or a damaged or too large one: bytes that start with 0x{head[:4].hex()}"
-        ) from error
-
-
-def _orientation(exif: bytes) -> int:
     from PIL import ExifTags, Image
 
-    block = Image.Exif()
-    # Otherwise, only the orientation is not known.
-    with contextlib.suppress(*_DAMAGED):
+    try:
+        file = source if isinstance(source, str) else io.BytesIO(source)
+        with Image.open(file, formats=formats) as image:
+            width, height = image.size
+            # TensorFlow decodes GIF, BMP, palettes and CMYK to color.
+            is_gray = image.mode.startswith(_GRAY) and image.format in ("PNG", "JPEG")
+            has_alpha = image.format == "PNG" and image.mode == "RGBA"
+            exif = image.info.get("exif", b"")
+    except (*_DAMAGED, Image.DecompressionBombError) as error:
+        start = "" if isinstance(source, str) else f": bytes that start with 0x{source[:4].hex()}"
+        raise ValueError(f"no image, or a damaged or too large one{start}") from error
+    orientation = 1
+    with contextlib.suppress(*_DAMAGED):  # If only that is damaged, the image is not.
+        block = Image.Exif()
         block.load(exif)
-        value = block.get(ExifTags.Base.Orientation, 1)
-        if value in range(1, 9):
-            return int(value)
-    return 1
+        orientation = int(block.get(ExifTags.Base.Orientation, 1))
+    channels = 1 if is_gray else 4 if has_alpha else 3
+    return ImageHeader(height, width, channels, orientation if 1 <= orientation <= 8 else 1)
 
 
-@dataclasses.dataclass
-class Tally:
-    """The number of images with a property, and the name of the first of them."""
+def image_shape(source: bytes | str) -> tuple[int, int, int]:
+    """Returns the height, width and channels in the header of a PNG or JPEG image.
 
-    count: int = 0
-    first: str = ""
+    Raises ValueError if the image is of another format, or if its size is not supported.
+    """
+    header = read_header(source, ("PNG", "JPEG"))
+    if not 0 < header.height * header.width * header.channels < _MOST_BYTES:
+        raise ValueError(
+            f"an image of {header.width} × {header.height} pixels, which cannot be decoded"
+        )
+    return header.height, header.width, header.channels
 
-    def add(self, name: str) -> None:
-        """Counts an image."""
-        self.count += 1
-        self.first = self.first or name
 
-    def plus(self, other: Tally) -> Tally:
-        """Returns the images of both."""
-        return Tally(self.count + other.count, self.first or other.first)
+# What a survey counts, as `survey_rows` names it.
+_GRAYSCALE, _COLOR, _TRANSPARENT = "grayscale", "in color", "in color with transparency"
+_UNKNOWN, _ROTATED = "with a header that cannot be read", "rotated"
+_KINDS = {1: _GRAYSCALE, 3: _COLOR, 4: _TRANSPARENT}
 
 
 @dataclasses.dataclass
@@ -111,26 +99,16 @@ class ImageSurvey:
     Attributes:
         total: The number of images.
         surveyed: The number of images whose headers were read: all, unless images are resized.
-        gray: Grayscale images.
-        color: Images in color, without transparency.
-        rgba: Images in color with transparency.
-        transparent: Images with transparency, in color or grayscale.
-        deep: Images with 16 bits per channel.
-        rotated: Images with an EXIF orientation other than upright.
-        unknown: Images whose header cannot be read.
+        counts: The number of images of each kind.
+        first: The name of the first image of each kind.
         smallest: Height and width of the smallest image; (0, 0) if none is known.
         largest: Height and width of the largest image.
     """
 
     total: int = 0
     surveyed: int = 0
-    gray: Tally = dataclasses.field(default_factory=Tally)
-    color: Tally = dataclasses.field(default_factory=Tally)
-    rgba: Tally = dataclasses.field(default_factory=Tally)
-    transparent: Tally = dataclasses.field(default_factory=Tally)
-    deep: Tally = dataclasses.field(default_factory=Tally)
-    rotated: Tally = dataclasses.field(default_factory=Tally)
-    unknown: Tally = dataclasses.field(default_factory=Tally)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    first: dict[str, str] = dataclasses.field(default_factory=dict)
     smallest: tuple[int, int] = (0, 0)
     largest: tuple[int, int] = (0, 0)
 
@@ -140,29 +118,23 @@ class ImageSurvey:
 
         It is 0 if no header could be read.
         """
-        known = self.gray.count + self.color.count + self.rgba.count
-        if known and self.rgba.count == known:
-            return 4
-        return 3 if self.gray.count < known else min(known, 1)
+        known = {channels for channels, kind in _KINDS.items() if self.counts.get(kind)}
+        return known.pop() if len(known) == 1 else 3 if known else 0
 
     def add(self, name: str, header: ImageHeader | None) -> None:
         """Adds an image; its header is None if it cannot be read."""
         self.surveyed += 1
-        if header is None:
-            self.unknown.add(name)
-            return
-        {1: self.gray, 3: self.color, 4: self.rgba}[header.channels].add(name)
-        properties = (
-            (self.transparent, header.has_alpha),
-            (self.deep, header.bits > 8),
-            (self.rotated, header.orientation != 1),
-        )
-        for tally, applies in properties:
-            if applies:
-                tally.add(name)
-        size = header.height, header.width
-        self.smallest = min(self.smallest, size, key=_size_order) if any(self.smallest) else size
-        self.largest = max(self.largest, size, key=_size_order)
+        kinds = [_UNKNOWN if header is None else _KINDS[header.channels]]
+        if header is not None:
+            kinds += [_ROTATED] * (header.orientation != 1)
+            size = header.height, header.width
+            self.smallest = (
+                min(self.smallest, size, key=_size_order) if any(self.smallest) else size
+            )
+            self.largest = max(self.largest, size, key=_size_order)
+        for kind in kinds:
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            self.first.setdefault(kind, name)
 
 
 def _size_order(size: tuple[int, int]) -> tuple[int, int]:
@@ -171,38 +143,25 @@ def _size_order(size: tuple[int, int]) -> tuple[int, int]:
 
 def join_surveys(surveys: Sequence[ImageSurvey]) -> ImageSurvey:
     """Returns the survey of the images of all sources."""
-    joined = surveys[0]
-    for other in surveys[1:]:
-        tallies = {
-            field.name: getattr(joined, field.name).plus(getattr(other, field.name))
-            for field in dataclasses.fields(ImageSurvey)
-            if isinstance(getattr(joined, field.name), Tally)
-        }
-        sizes = [survey.smallest for survey in (joined, other) if any(survey.smallest)] or [(0, 0)]
-        joined = ImageSurvey(
-            total=joined.total + other.total,
-            surveyed=joined.surveyed + other.surveyed,
-            **tallies,
-            smallest=min(sizes, key=_size_order),
-            largest=max(joined.largest, other.largest, key=_size_order),
-        )
-    return joined
+    sizes = [survey.smallest for survey in surveys if any(survey.smallest)]
+    return ImageSurvey(
+        total=sum(survey.total for survey in surveys),
+        surveyed=sum(survey.surveyed for survey in surveys),
+        counts=dict(sum((Counter(survey.counts) for survey in surveys), Counter())),
+        first={kind: n for survey in reversed(surveys) for kind, n in survey.first.items()},
+        smallest=min(sizes, key=_size_order, default=(0, 0)),
+        largest=max((survey.largest for survey in surveys), key=_size_order),
+    )
 
 
 def survey_rows(survey: ImageSurvey) -> list[tuple[str, str]]:
     """Returns the numbers, the channels and the sizes of images as rows of a name and a text."""
-    kinds = {
-        "grayscale": survey.gray,
-        "in color": survey.color,
-        "in color with transparency": survey.rgba,
-        "with a header that cannot be read": survey.unknown,
-    }
-    counts = sorted(((kind, t.count) for kind, t in kinds.items()), key=lambda pair: -pair[1])
+    counts = sorted(survey.counts.items(), key=lambda pair: -pair[1])
     sizes = [f"{height} × {width}" for height, width in (survey.smallest, survey.largest)]
     looked_at = f" ({survey.surveyed:,} looked at)" if survey.surveyed < survey.total else ""
     return [
         ("images", f"{survey.total:,}{looked_at}"),
-        ("channels", ", ".join(f"{count:,} {kind}" for kind, count in counts if count)),
+        ("channels", ", ".join(f"{count:,} {kind}" for kind, count in counts if kind != _ROTATED)),
         ("height × width", " to ".join(dict.fromkeys(sizes))),
     ]
 
@@ -216,30 +175,33 @@ def survey_notes(survey: ImageSurvey, shape: Sequence[int], *, resized: bool) ->
         resized: Whether the config sets that shape.
     """
     height, width, channels = shape
-    gray, color = survey.gray, survey.color.plus(survey.rgba)
-    if not resized and channels == 1 and color.count:
+    count = survey.counts.get
+    gray, color = count(_GRAYSCALE, 0), count(_COLOR, 0) + count(_TRANSPARENT, 0)
+    if not resized and channels == 1 and color:
         yield (
-            f"{_some(color, survey)} in color and converted to grayscale, like the training images"
+            f"{_some(survey, _COLOR, _TRANSPARENT)} in color and converted to grayscale, like the "
+            "training images"
         )
-    elif not resized and channels > 1 and gray.count:
+    elif not resized and channels > 1 and gray:
         choice = f"to use grayscale images, set task.model.input_size to [{height}, {width}, 1]"
-        if 0 < color.count < gray.count:
-            yield f"{_some(color, survey)} in color; the others are converted to color; {choice}"
+        if 0 < color < gray:
+            some = _some(survey, _COLOR, _TRANSPARENT)
+            yield f"{some} in color; the others are converted to color; {choice}"
         else:
-            yield f"{_some(gray, survey)} grayscale and converted to color; {choice}"
-    if survey.transparent.count and channels != 4:
-        yield f"{_some(survey.transparent, survey)} transparent; the transparency is ignored"
-    if survey.deep.count:
-        yield f"{_some(survey.deep, survey)} stored with 16 bits per channel, of which 8 are used"
-    if survey.rotated.count:
+            yield f"{_some(survey, _GRAYSCALE)} grayscale and converted to color; {choice}"
+    if count(_TRANSPARENT) and channels != 4:
+        yield f"{_some(survey, _TRANSPARENT)} transparent; the transparency is ignored"
+    if count(_ROTATED):
         yield (
-            f"{_some(survey.rotated, survey)} rotated or mirrored by an EXIF orientation, which is "
+            f"{_some(survey, _ROTATED)} rotated or mirrored by an EXIF orientation, which is "
             "not applied; store the pixels upright, for example with `exiftran -ai`"
         )
 
 
-def _some(tally: Tally, survey: ImageSurvey) -> str:
+def _some(survey: ImageSurvey, *kinds: str) -> str:
+    count = sum(survey.counts.get(kind, 0) for kind in kinds)
+    first = next(survey.first[kind] for kind in kinds if kind in survey.first)
     looked_at = "" if survey.surveyed == survey.total else " that were looked at"
-    subject = f"{tally.count:,} of {survey.surveyed:,} images{looked_at}"
-    such_as = f" ({tally.first})" if tally.count == 1 else f" (such as {tally.first})"
-    return f"{subject}{such_as} {'is' if tally.count == 1 else 'are'}"
+    subject = f"{count:,} of {survey.surveyed:,} images{looked_at}"
+    such_as = f" ({first})" if count == 1 else f" (such as {first})"
+    return f"{subject}{such_as} {'is' if count == 1 else 'are'}"

@@ -11,15 +11,14 @@ import tensorflow as tf
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_window
-from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.decode_errors import BadImages, zero_or_raise
 from orbit_runner.data.images.mixing import Mixer, Mixing
 from orbit_runner.data.images.readers import ImageReader, make_reader
 from orbit_runner.data.images.train_image import Preprocessing, augment
-from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.options import PipelineOptions, apply_on_services
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import count_eval_steps, replica_slices
-from orbit_runner.data.service import apply_on_services
 from orbit_runner.errors import DataError, format_count
 
 if TYPE_CHECKING:
@@ -77,6 +76,33 @@ def decode_batches(
 Shape = tuple[int, int, int]
 
 
+def decode_at_once(reader: ImageReader[ImageDataset], batch: Columns, shape: Shape) -> Columns:
+    """Returns a batch with the images of all files in `raw`, which must have the same shape.
+
+    One op per image in a single call is three times as fast as one call per image, and faster than
+    `tf.map_fn`. An error names the first image of another shape.
+    """
+    # The op decodes JPEG, too.
+    images = [tf.io.decode_png(raw, channels=shape[2]) for raw in tf.unstack(batch["raw"])]
+    shapes = tf.stack([tf.shape(image) for image in images])
+    same = tf.reduce_all(shapes == shape, axis=1)
+
+    def problem() -> tf.Tensor:
+        other = tf.argmin(tf.cast(same, tf.int32))
+        expected = f"{list(shape)} as in the first record: all images must have the same size"
+        text = f": got an image of shape {{}}, expected {expected}"
+        names = reader.names(batch["id"][other : other + 1])
+        return names[0] + tf.strings.format(text, shapes[other])
+
+    size = shape + zero_or_raise(tf.reduce_all(same), problem)
+    image = tf.stack([tf.reshape(image, size) for image in images])
+    rest = {name: column for name, column in batch.items() if name != "raw"}
+    return rest | {
+        "image": tf.ensure_shape(image, [len(images), *shape]),
+        "good": tf.ones([len(images)], tf.bool),
+    }
+
+
 def train_images(
     dataset: ImageDataset,
     *,
@@ -106,9 +132,9 @@ def train_images(
     `shape` is the (height, width, channels) of the network's input. If `resize` is True,
     `preprocessing` brings images to that shape; otherwise they must have it. `augmentation` and
     `mixing` are applied after that. If `shuffle_buffer_size` is 0 or 1, examples are in stored
-    order; records are shuffled as in `train_records`. `excluded`, int64 [k], are the examples to
+    order; records are shuffled in blocks and windows. `excluded`, int64 [k], are the examples to
     leave out, ascending; `mixture`, the groups that examples are drawn from, must not contain them.
-    `num_classes` is one more than the largest valid label; None if labels are not check_batch. In a
+    `num_classes` is one more than the largest valid label; None if labels are not checked. In a
     graph, `start_step` can be an int64 scalar tensor.
 
     Raises `DataError` if the batch is not divisible by the number of replicas, or if `mixing` is
@@ -140,6 +166,11 @@ def train_images(
         return reader.look_up(columns, num_classes)
 
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
+        if _decodes_at_once(dataset, bad, resize):
+            return columns.map(
+                lambda batch: augment_batch(decode_at_once(reader, look_up(batch), shape)),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
         raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         batches = decode_batches(raw, make, shape, slices.batch_size)
         return batches.map(augment_batch, num_parallel_calls=tf.data.AUTOTUNE)
@@ -186,6 +217,11 @@ def eval_images(
         return reader.look_up(columns, num_classes)
 
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
+        if _decodes_at_once(dataset, bad, resize):
+            return columns.map(
+                lambda batch: decode_at_once(reader, look_up(batch), shape),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
         raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return decode_batches(raw, make, shape, slices.batch_size)
 
@@ -197,6 +233,11 @@ def eval_images(
         batches = batches.cache()
     count = tf.data.experimental.assert_cardinality(slices.elements(steps))
     return options.add_prefetch(batches).apply(count).with_options(options.tf_options())
+
+
+def _decodes_at_once(dataset: ImageDataset, bad: BadImages, resize: bool) -> bool:
+    """Returns whether images need nothing but decoding, which works on whole batches."""
+    return dataset.decodes_batches and not (resize or bad.limit)
 
 
 def _check_services(reader: ImageReader[ImageDataset], options: PipelineOptions) -> None:

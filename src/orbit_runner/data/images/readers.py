@@ -22,6 +22,7 @@ from orbit_runner.data.stored_tensor import Table, stored_tensor
 Columns = dict[str, Any]
 Dataset = TypeVar("Dataset", bound=ImageDataset)
 _ENDLESS = 2**62
+_BATCHES_AHEAD = 2
 
 
 def make_reader(dataset: ImageDataset) -> ImageReader[ImageDataset]:
@@ -159,6 +160,40 @@ class FileReader(ImageReader[FileSource]):
     def read_raw(self, raw: tf.Tensor) -> tf.Tensor:
         """Returns an image file."""
         return tf.io.read_file(raw)
+
+
+class MappedImageReader(ImageReader[Any]):
+    """Reads images in Arrow files that are mapped into memory."""
+
+    needs_python = True
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__(dataset)
+        self._labels = stored_tensor(dataset.label)
+
+    def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
+        def read(ids: np.ndarray) -> np.ndarray:
+            return np.array(self.dataset.read(ids), object)
+
+        def add(batch: Columns) -> Columns:
+            # The result depends only on the ids.
+            images = tf.numpy_function(read, [batch["id"]], tf.string, stateful=False)
+            return batch | {"record": tf.ensure_shape(images, batch["id"].shape)}
+
+        return columns.map(add).prefetch(_BATCHES_AHEAD)
+
+    def find(self, columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns image files and the numbers of their classes."""
+        return columns["record"], tf.gather(self._labels, columns["id"])
+
+    def names(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns names such as `data.arrow, row 3`."""
+
+        def read(numbers: np.ndarray) -> np.ndarray:
+            names = map(self.dataset.example_name, numbers.tolist())
+            return np.array([*map(os.fsencode, names)], object)
+
+        return tf.ensure_shape(tf.numpy_function(read, [ids], tf.string, stateful=False), ids.shape)
 
 
 def set_batch_size(size: int, columns: Columns) -> Columns:

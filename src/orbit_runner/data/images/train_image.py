@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.data.images.augment_policies import Policy
-from orbit_runner.data.images.crops import central_window, inception_window
-from orbit_runner.data.images.decode import Window, crop, decode_window, resize, round_to_uint8
-from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.eval_image import convert_channels
-from orbit_runner.data.order.keyed_random import FLIP, JITTER, random_bits, random_uniform_int
+from orbit_runner.data.images.decode import (
+    Window,
+    central_window,
+    convert_channels,
+    crop,
+    decode_window,
+    inception_window,
+    interval_mask,
+    resize,
+    round_to_uint8,
+)
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.order.keyed_random import (
+    ERASING,
+    FLIP,
+    JITTER,
+    random_bits,
+    random_uniform_int,
+)
+from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.errors import DataError
+
+if TYPE_CHECKING:
+    from official.vision.ops import augment as garden
+
+# From (image, seed, example number, epoch) to an image; images are uint8 [height, width, 3].
+Policy = Callable[[tf.Tensor, int, tf.Tensor, tf.Tensor], tf.Tensor]
+_ERASING_TRIALS = 10
 
 
 def jitter(
@@ -36,6 +61,100 @@ def jitter(
 
 def _clip_pixels(image: tf.Tensor) -> tf.Tensor:
     return tf.clip_by_value(image, 0.0, 255.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Erasing:
+    """Zhong et al., Random Erasing Data Augmentation, 2020, algorithm 1, with noise as the fill."""
+
+    probability: float = 0.25
+    min_area: float = 0.02  # As a share of the image's area.
+    max_area: float = 1 / 3
+    min_aspect: float = 0.3  # Smallest ratio of height to width. The largest is its inverse.
+
+    def __call__(
+        self, image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the image, with a rectangle filled with noise in a random share of the calls.
+
+        `image` and the result are uint8 [height, width, 3], with a static shape. `number` (of the
+        example) and `epoch` are int64 scalars. The first of ten random rectangles that is smaller
+        than the image is filled; if there is no such rectangle, the image is unchanged.
+        """
+        height, width = image.shape[:2]
+        key = tf.bitcast(random_bits(seed, number, epoch, ERASING), tf.int32)
+        drawn = tf.random.stateless_uniform([_ERASING_TRIALS, 4], key)
+        area = height * width * (self.min_area + (self.max_area - self.min_area) * drawn[:, 0])
+        aspect = tf.exp(math.log(self.min_aspect) * (1 - 2 * drawn[:, 1]))
+        rows, columns = tf.round(tf.sqrt(area * aspect)), tf.round(tf.sqrt(area / aspect))
+        fits = (rows < height) & (columns < width)
+        first = tf.argmax(fits)
+        rows, columns = rows[first], columns[first]
+        top, left = (height - rows) * drawn[first, 2], (width - columns) * drawn[first, 3]
+        chance = tf.random.stateless_uniform([], key + 1)
+        erased = tf.reduce_any(fits) & (chance < self.probability)
+        inside_rows = interval_mask(tf.floor(top), rows, height)
+        inside = inside_rows[:, tf.newaxis] & interval_mask(tf.floor(left), columns, width)
+        noise = tf.random.stateless_normal(image.shape, key + 2)
+        fill = round_to_uint8(tf.constant(NATURAL_MEAN) + tf.constant(NATURAL_STD) * noise)
+        return tf.where(erased & inside[..., tf.newaxis], fill, image)
+
+
+def rand_augment(
+    *,
+    num_layers: int,
+    magnitude: float,
+    cutout_const: float,
+    translate_const: float,
+    prob_to_apply: float | None,
+    exclude_ops: Sequence[str],
+) -> Policy:
+    """Returns RandAugment (Cubuk et al., RandAugment, 2020), with Model Garden's arguments.
+
+    `magnitude` is from 0 to 10. If `prob_to_apply` is None, each operation is always applied.
+    Raises `DataError` if `exclude_ops` has the name of an unknown operation.
+    """
+    from official.vision.ops import augment as garden
+
+    unknown = sorted(set(exclude_ops) - set(garden.RandAugment().available_ops))
+    if unknown:
+        known = ", ".join(garden.RandAugment().available_ops)
+        raise DataError(
+            f"got {unknown[0]!r} in exclude_ops of randaug; allowed: {known}",
+            field="aug_type",
+            code="unknown-name",
+        )
+    augmenter = garden.RandAugment(
+        num_layers=num_layers,
+        magnitude=magnitude,
+        cutout_const=cutout_const,
+        translate_const=translate_const,
+        prob_to_apply=prob_to_apply,
+        exclude_ops=list(exclude_ops),
+    )
+    return _keyed_policy(augmenter)
+
+
+def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const: float) -> Policy:
+    """Returns AutoAugment (Cubuk et al., AutoAugment, 2019), with Model Garden's arguments."""
+    from official.vision.ops import augment as garden
+
+    augmenter = garden.AutoAugment(
+        augmentation_name=augmentation_name,
+        cutout_const=cutout_const,
+        translate_const=translate_const,
+    )
+    return _keyed_policy(augmenter)
+
+
+def _keyed_policy(augmenter: garden.ImageAugment) -> Policy:
+    # Nothing here needs AutoGraph, which would take longer than the rest of the tracing.
+    @tf.autograph.experimental.do_not_convert
+    def policy(image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        with keyed_draws_scope(seed, number, epoch, "augmentation"):
+            return tf.ensure_shape(augmenter.distort(image), image.shape)
+
+    return policy
 
 
 @dataclasses.dataclass(frozen=True)

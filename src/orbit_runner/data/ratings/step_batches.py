@@ -134,7 +134,11 @@ def pair_chunks(
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
 ) -> Chunks:
-    """Returns the infinite sequence of batches of `train_pairs`, indexed by step."""
+    """Returns the infinite sequence of training batches, indexed by step.
+
+    They are `({user, item}, label)`, with `num_negatives` negative examples per interaction.
+    `excluded`, int64 [k], are the examples to leave out, ascending.
+    """
     pairs = TrainingPairs(
         source, num_negatives=num_negatives, seed=seed, shuffle=shuffle, excluded=excluded
     )
@@ -211,8 +215,10 @@ def user_chunks(
     replicas: int = 1,
     drop_remainder: bool = False,
 ) -> Chunks:
-    """Returns the batches of `eval_users`, indexed by step.
+    """Returns the evaluation batches, indexed by step: each user once, in order.
 
+    They are `({user [b], item [b, width]}, valid [b, width], weights [b])`, as described in
+    `Candidates`. The last one is padded with user 0, whose weight is 0; all other weights are 1.
     Raises DataError if there is no step.
     """
     steps = count_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)

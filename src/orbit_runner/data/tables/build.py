@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbit_runner.data.arrays import first_rounded
 from orbit_runner.data.tables.arrow_types import is_text, leading_zeros
 from orbit_runner.data.tables.cell_texts import parse_date, parse_number
 from orbit_runner.data.tables.columns import (
@@ -74,10 +73,11 @@ def build_columns(
     parts = Parts()
     total = 0
     for block in dataset.blocks(list(kinds)):
-        rows = len(next(iter(block.columns.values())))
+        columns = block.columns
+        rows = len(next(iter(columns.values())))
         problems = dict(block.bad) if skips else None
         for name, builder in builders.items():
-            builder.add(block.columns[name], block, problems)
+            builder.add(columns[name], block, problems)
         if block.first == 1:
             parts.append((block.file, 0))
         parts[-1] = (block.file, parts[-1][1] + rows)
@@ -123,8 +123,6 @@ class _Numbers(_Builder):
         self._missing_numbers = [
             number for number in map(_number_or_nan, missing) if number == number
         ]
-        self._are_whole = True
-        self._rounded = ""
 
     def add(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> None:
         exact = self._to_numbers(array, block, bad)
@@ -136,17 +134,10 @@ class _Numbers(_Builder):
             got = f"{exact[row]:g}"
             _add_mismatch(bad, block, row, self.name, got, "a number of 32 bits")
             values[row] = np.nan
-        self._are_whole = self._are_whole and not np.any(np.floor(exact) < exact)
-        if self._are_whole and not self._rounded:
-            row = first_rounded(exact, values)
-            if row is not None:
-                number = array[row].as_py()
-                self._rounded = f"{block.file}, row {block.first + row}: {number}"
         self.blocks.append(values)
 
     def column(self) -> Column:
-        rounded = self._rounded if self._are_whole else ""
-        return Column(self.name, NUMBER, self.values(), rounded=rounded)
+        return Column(self.name, NUMBER, self.values())
 
     def _to_numbers(self, array: pyarrow.Array, block: Block, bad: BlockBadRows) -> np.ndarray:
         """Returns an Arrow array as float64 [n], NaN for missing and for bad values."""

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 # What the texts of a column are.
@@ -21,7 +20,7 @@ _MOST = 0.9
 _FEW_TEXTS = 20
 # Texts that usually mean a missing value, in lower case.
 MISSING_MARKS = frozenset(
-    {
+    [
         "?",
         "??",
         "-",
@@ -51,14 +50,13 @@ MISSING_MARKS = frozenset(
         "#ref!",
         "#name?",
         "#num!",
-    }
+    ]
 )
 _FORMATTED = re.compile(
     r"[-+]?[$€£¥]?\s?"
     r"(\d+[.,]\d+|\d{1,3}([.,'\s]\d{3})+([.,]\d+)?|\d+)"
     r"\s?[%$€£¥]?"
 )
-_WITH_UNIT = re.compile(r"[-+]?\d+(?:[.,]\d+)?\s?([^\W\d_]{1,8}|[^\W\d_]{1,4}[/²³°]\S{0,4})")
 _CODE = re.compile(r"\d+")
 _CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s?[ap]m)?"
 _ZONE = r"(\s?(z|utc|gmt|[-+]\d{2}:?\d{2}))?"
@@ -157,37 +155,15 @@ def find_misreading(counts: Mapping[str, int]) -> Misreading | None:
         return Misreading(NUMBERS, tuple(ordered))
     formatted = [text for text in judged if _is_number(text) or _FORMATTED.fullmatch(text)]
     if _are_most(formatted, judged):
-        return _misread_notation(formatted)
-    if len(judged) > _FEW_TEXTS:
-        with_unit = _texts_of_one_unit(judged) + numbers
-        if _are_most(with_unit, judged):
-            return _misread_notation(with_unit)
+        return Misreading(OTHER_NOTATION, tuple(t for t in formatted if not _is_number(t)))
     return None
-
-
-def _misread_notation(texts: Iterable[str]) -> Misreading:
-    odd = tuple(text for text in texts if not _is_number(text))
-    return Misreading(OTHER_NOTATION, odd)
-
-
-def _texts_of_one_unit(judged: Mapping[str, int]) -> list[str]:
-    """Returns the texts that are a number with the most frequent unit."""
-    matches = [(text, _WITH_UNIT.fullmatch(text)) for text in judged]
-    units = {text: match.group(1) for text, match in matches if match}
-    if not units:
-        return []
-    ((unit, _),) = Counter(units.values()).most_common(1)
-    return [text for text in units if units[text] == unit]
 
 
 def _are_most(texts: Iterable[str], judged: Mapping[str, int]) -> bool:
     """Returns whether texts are most of the cells, or most of the different texts."""
     texts = [*texts]
-    return len(texts) > _MOST * len(judged) or _share(texts, judged) > _MOST
-
-
-def _share(texts: Iterable[str], judged: Mapping[str, int]) -> float:
-    return sum(judged[text] for text in texts) / sum(judged.values())
+    cells = sum(judged[text] for text in texts)
+    return len(texts) > _MOST * len(judged) or cells > _MOST * sum(judged.values())
 
 
 def _is_number(text: str) -> bool:

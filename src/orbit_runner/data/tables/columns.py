@@ -38,15 +38,12 @@ class Column:
             missing. Keys are uint64 hashes of the texts.
         vocabulary: The different texts of a category: in the order that the files declare, if they
             do; else sorted, by value if all are integers.
-        rounded: File, row and value of a whole number that float32 rounds, as in `a.csv, row 3:
-            16777217`, if all numbers are whole; "" if none is rounded.
     """
 
     name: str
     kind: str
     values: np.ndarray
     vocabulary: tuple[str, ...] = ()
-    rounded: str = ""
 
     def is_missing(self) -> np.ndarray:
         """Returns which values are missing, bool [n]."""
@@ -142,6 +139,10 @@ class TablePart(Dataset):
         """The number of rows."""
         return self.source.size if self.rows is None else len(self.rows)
 
+    def select(self, rows: np.ndarray) -> TablePart:
+        """Returns some of these rows."""
+        return dataclasses.replace(self, rows=rows if self.rows is None else self.rows[rows])
+
     def column(self, name: str) -> Column:
         """Returns the values of a column in these rows."""
         column = self.source.columns[name]
@@ -179,8 +180,7 @@ def _join_columns(columns: Sequence[Column]) -> Column:
     first = columns[0]
     if first.kind != CATEGORY:
         values = np.concatenate([column.values for column in columns])
-        rounded = next((column.rounded for column in columns if column.rounded), "")
-        return Column(first.name, first.kind, values, rounded=rounded)
+        return Column(first.name, first.kind, values)
     texts = [*first.vocabulary]
     if any(column.vocabulary != first.vocabulary for column in columns):
         texts = sort_texts([*{text: None for column in columns for text in column.vocabulary}])

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import itertools
 import json
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orbit_runner.data.bad_records.result_cache import key_of
+from orbit_runner.data.disk_cache import cached, file_status
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cell_texts import are_dates
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
@@ -25,8 +23,6 @@ from orbit_runner.data.tables.dataset import (
 )
 from orbit_runner.data.text.lines import is_utf8, open_binary
 from orbit_runner.errors import DataError, shorten
-from orbit_runner.utils.cache import cache_directory, write_shared_file
-from orbit_runner.utils.files import read_json_object
 from orbit_runner.utils.log import Progress
 
 if TYPE_CHECKING:
@@ -35,8 +31,6 @@ if TYPE_CHECKING:
 _BLOCK_ROWS = 2**14
 # A column is one of dates if its texts in these rows are.
 _FIRST_ROWS = 1000
-# The kinds of a table that was read faster are not cached.
-_CACHED_SECONDS = 0.2
 _LIST, _OBJECT = "list", "object"
 
 
@@ -124,20 +118,12 @@ def _load_or_infer_kinds(
     files: Sequence[Path], skips: bool, missing: Sequence[str]
 ) -> dict[str, str]:
     """Returns the kinds of all columns, from the cache if the files have not changed."""
-    key = key_of(files, [*(["max_bad_records"] if skips else []), *missing])
-    name = hashlib.sha256(json.dumps([key["files"], key["what"]]).encode()).hexdigest()[:32]
-    path = cache_directory("tables") / f"{name}.kinds.json"
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        entry = read_json_object(path)
-        if entry["key"] == key:
-            return dict(entry["kinds"])
-    began = time.monotonic()
-    kinds = _infer_kinds(files, skips, frozenset(text.strip() for text in missing))
-    if time.monotonic() - began > _CACHED_SECONDS:
-        # If the cache cannot be written, the next run only takes longer.
-        with contextlib.suppress(OSError):
-            write_shared_file(path, json.dumps({"key": key, "kinds": kinds}).encode())
-    return kinds
+    return cached(
+        "tables",
+        ["kinds", skips, *missing],
+        lambda: _infer_kinds(files, skips, frozenset(text.strip() for text in missing)),
+        [file_status(path) for path in files],
+    )
 
 
 def _infer_kinds(files: Sequence[Path], skips: bool, missing: frozenset[str]) -> dict[str, str]:

@@ -24,8 +24,7 @@ class BatchPlan:
     epoch, and shuffles the batches. So each pair is in one batch of each epoch, and any batch can
     be computed independently.
 
-    By default, a batch may include pairs of several buckets, and is as wide as its longest
-    sentence. If the number of shapes is limited, each bucket has one shape.
+    A batch may include pairs of several buckets, and is as wide as its longest sentence.
     """
 
     # Pair indices, bucket after bucket, -1 for a pair that is left out: int64 [n].
@@ -36,9 +35,6 @@ class BatchPlan:
     # last pair of the batch; the additional rows are padding.
     batch_rows: np.ndarray
     rows_multiple: int
-    # Tokens of both sides of each batch, including padding: int64 [steps]. If None, each side has
-    # as many as its longest sentence in the batch.
-    batch_widths: np.ndarray | None = None
 
     @functools.cached_property
     def batch_ends(self) -> np.ndarray:
@@ -67,16 +63,13 @@ class BatchPlan:
         return len(self.batch_starts)
 
 
-def plan_batches(
-    source: PairSource, *, batch_tokens: int, rows_multiple: int = 8, batch_shapes: int = 0
-) -> BatchPlan:
+def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 8) -> BatchPlan:
     """Returns a plan of batches of pairs of about the same length.
 
     `batch_tokens` is the maximum number of tokens per side of a batch, including padding. The
     number of rows of each batch is a multiple of `rows_multiple`, which must be a multiple of the
-    number of replicas; apart from that, batches do not depend on that number. `batch_shapes` is the
-    maximum number of different shapes of batches; 0 is no limit. Raises DataError with the field
-    `batch_tokens` if the longest pair does not fit.
+    number of replicas; apart from that, batches do not depend on that number. Raises DataError with
+    the field `batch_tokens` if the longest pair does not fit.
     """
     lengths = source.lengths
     widths = bucket_widths(int(lengths.max()))
@@ -84,32 +77,12 @@ def plan_batches(
         batch_tokens=batch_tokens, max_length=int(widths[-1]), rows_multiple=rows_multiple
     )
     rows = batch_tokens // widths // rows_multiple * rows_multiple
-    if batch_shapes:
-        chosen = _choose_buckets(widths, rows, lengths, rows_multiple, batch_shapes)
-        widths = widths[chosen]
-        rows = rows[chosen]
     buckets = np.searchsorted(widths, lengths)
     counts = np.bincount(buckets, minlength=len(widths))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     members = np.argsort(buckets, kind="stable").astype(np.int64)
-    if not batch_shapes:
-        starts, taken = _cut_batches(offsets, rows, rows_multiple)
-        return BatchPlan(members, offsets, starts, taken, rows_multiple)
-    steps, rows = _equal_batches(counts, rows, rows_multiple)
-    starts = np.concatenate(
-        [
-            first + np.arange(number) * count // number
-            for first, number, count in zip(offsets, steps, counts, strict=False)
-        ]
-    )
-    return BatchPlan(
-        members,
-        offsets,
-        starts,
-        np.repeat(rows, steps),
-        rows_multiple,
-        np.repeat(widths, steps),
-    )
+    starts, taken = _cut_batches(offsets, rows, rows_multiple)
+    return BatchPlan(members, offsets, starts, taken, rows_multiple)
 
 
 def bucket_widths(longest: int) -> np.ndarray:
@@ -152,7 +125,6 @@ def steps_per_epoch(
     max_length: int,
     static_shapes: bool = False,
     rows_multiple: int = 8,
-    batch_shapes: int = 0,
     excluded: int = 0,
 ) -> float:
     """Returns the number of batches that contain each pair once.
@@ -168,12 +140,7 @@ def steps_per_epoch(
             batch_tokens=batch_tokens, max_length=max_length, rows_multiple=rows_multiple
         )
         return (source.size - excluded) / rows
-    plan = plan_batches(
-        source,
-        batch_tokens=batch_tokens,
-        rows_multiple=rows_multiple,
-        batch_shapes=batch_shapes,
-    )
+    plan = plan_batches(source, batch_tokens=batch_tokens, rows_multiple=rows_multiple)
     return float(plan.steps_per_epoch)
 
 
@@ -198,44 +165,3 @@ def _cut_batches(
         taken.append(count)
         start += count
     return np.array(starts, np.int64), np.array(taken, np.int64)
-
-
-def _choose_buckets(
-    widths: np.ndarray, rows: np.ndarray, lengths: np.ndarray, multiple: int, most: int
-) -> np.ndarray:
-    """Returns the indices of at most `most` widths for which an epoch has the fewest tokens.
-
-    Padding counts as tokens. `rows` are the numbers of sentences that fit at each width. The last
-    width is always one of the result, which is ascending.
-    """
-    counts = np.bincount(np.searchsorted(widths, lengths), minlength=len(widths))
-    (used,) = counts.nonzero()
-    ends = counts[used].cumsum()
-    # Element (i, j) is about a bucket with the pairs of the widths i to j, padded to width j.
-    pairs = ends - (ends - counts[used])[:, np.newaxis]
-    steps, taken = _equal_batches(pairs.clip(1), rows[used], multiple)
-    tokens = np.where(pairs > 0, steps * taken * widths[used], np.inf)
-    # The fewest tokens of all pairs up to each width, with one bucket, then with two, and so on;
-    # and the last width before the last bucket.
-    fewest = [tokens[0]]
-    previous = []
-    for _ in range(1, min(most, len(used))):
-        sums = fewest[-1][:-1, np.newaxis] + tokens[1:]
-        fewest.append(sums.min(axis=0))
-        previous.append(sums.argmin(axis=0))
-    chosen = [len(used) - 1]
-    for before in reversed(previous[: int(np.argmin([total[-1] for total in fewest]))]):
-        chosen.append(int(before[chosen[-1]]))
-    return used[chosen[::-1]]
-
-
-def _equal_batches(
-    pairs: np.ndarray, most_rows: np.ndarray, multiple: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the number of batches of each bucket, and the rows of each of them.
-
-    There are as few batches as possible, and as few rows as needed for that number.
-    """
-    steps = -(-pairs // most_rows)
-    rows = -(-pairs // (steps * multiple)) * multiple
-    return steps, rows

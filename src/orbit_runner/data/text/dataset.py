@@ -17,12 +17,11 @@ from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 
 
-class FileRows(NamedTuple):
-    """A file and the number of its rows, which count from 1 for lines and from 0 for records."""
+class FileLines(NamedTuple):
+    """A file and the number of its lines."""
 
     path: Path
-    rows: int
-    first: int  # The number of the first row.
+    lines: int
 
 
 class PairDataset(abc.ABC):
@@ -32,9 +31,7 @@ class PairDataset(abc.ABC):
         section: The section, such as `train_data`.
     """
 
-    is_text: ClassVar[bool] = False  # Whether a vocabulary makes the ids.
-    has_files: ClassVar[bool] = True
-    row: ClassVar[str] = ""  # What the numbers in IDs count.
+    is_text: ClassVar[bool] = False  # Whether there are files, of which a vocabulary makes ids.
     # The function that reads the pairs, with `options` as keyword arguments.
     reader: ClassVar[Callable[..., PairSource]]
 
@@ -68,8 +65,8 @@ class PairDataset(abc.ABC):
         """Returns the numbers of the pairs that are left out because they cannot be read."""
         return frozenset()
 
-    def places(self) -> list[list[FileRows]]:
-        """Returns the files of each side; one list if they have both sides; [] for no files."""
+    def places(self) -> list[list[FileLines]]:
+        """Returns the files of each side; [] for no files."""
         return []
 
 

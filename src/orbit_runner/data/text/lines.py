@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import functools
 import gzip
 import hashlib
 import itertools
@@ -11,10 +12,9 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
-from orbit_runner.data.bad_records.result_cache import key_of, read_result, write_result
-from orbit_runner.data.text.scan_cache import load_or_count
+from orbit_runner.data.disk_cache import FileStatus, Values, cached, file_status
 from orbit_runner.errors import DataError
 from orbit_runner.utils.log import Progress
 
@@ -100,6 +100,14 @@ def read_files(paths: Sequence[Path], excluded: Collection[int] = frozenset()) -
         yield text
 
 
+class _Scan(NamedTuple):
+    """What a run has to know of a file before it reads its lines."""
+
+    lines: int
+    digest: str
+    bad: dict[int, str]  # The lines that are not UTF-8, from 0, and their problems.
+
+
 def find_bad_lines(paths: Sequence[Path]) -> dict[int, str]:
     """Returns the lines that are not UTF-8, counted from 0 through all files, and their problems.
 
@@ -108,22 +116,9 @@ def find_bad_lines(paths: Sequence[Path]) -> dict[int, str]:
     problems: dict[int, str] = {}
     first = 0
     for path in paths:
-        problems |= {first + number: problem for number, problem in _find_bad_lines(path).items()}
-        first += _load_or_count(path, strict=False)[0]
-    return problems
-
-
-def _find_bad_lines(path: Path) -> dict[int, str]:
-    key = key_of([path], ["utf-8"])
-    problems = read_result("text", key)
-    if problems is None:
-        problems = {}
-        progress = Progress(f"looking for lines of {path.name} that are not UTF-8")
-        for number, (_, problem) in enumerate(read_lines_or_problems(path)):
-            if problem:
-                problems[number] = problem
-            progress(f"{number:,} lines")
-        write_result("text", key, problems)
+        lines, _, bad = _scan(path, strict=False)
+        problems |= {first + number: problem for number, problem in bad.items()}
+        first += lines
     return problems
 
 
@@ -133,17 +128,17 @@ def count_lines(paths: Sequence[Path], *, strict: bool = True) -> tuple[int, str
     Raises DataError like `read_lines`, and if a file is empty; if `strict` is false, lines need
     not be UTF-8, and the result is the same.
     """
-    counted = [_load_or_count(path, strict) for path in paths]
-    for path, (count, _) in zip(paths, counted, strict=True):
-        if not count:
+    scans = [_scan(path, strict) for path in paths]
+    for path, scan in zip(paths, scans, strict=True):
+        if not scan.lines:
             raise _error(f"{path}: is empty, expected one sentence per line")
-    digests = "".join(digest for _, digest in counted)
-    return sum(count for count, _ in counted), hashlib.sha256(digests.encode()).hexdigest()
+    digests = "".join(scan.digest for scan in scans)
+    return sum(scan.lines for scan in scans), hashlib.sha256(digests.encode()).hexdigest()
 
 
 def lines_digest(path: Path, *, strict: bool = True) -> str:
     """Returns a digest of the text of a file, the same whether it is gzipped or not."""
-    return f"text:{_load_or_count(path, strict)[1]}"
+    return f"text:{_scan(path, strict).digest}"
 
 
 def compute_text_digest(path: Path) -> str:
@@ -151,20 +146,32 @@ def compute_text_digest(path: Path) -> str:
     return f"text:{_count_bytes(path)[1]}"
 
 
-def _load_or_count(path: Path, strict: bool) -> tuple[int, str]:
-    if strict:
-        return load_or_count(path, _count)
-    return load_or_count(path, _count_bytes, ".any_lines")
+def _scan(path: Path, strict: bool) -> _Scan:
+    return _scan_file(file_status(path, "input_path"), strict)
 
 
-def _count(path: Path) -> tuple[int, str]:
+@functools.lru_cache(maxsize=256)
+def _scan_file(file: FileStatus, strict: bool) -> _Scan:
+    path = Path(file.path)
+    values = cached("text", "lines", lambda: _read_whole(path, strict), [file])
+    bad = {int(number): str(problem) for number, problem in values["bad"]}
+    if strict and bad:
+        raise _error(next(iter(bad.values())))
+    return _Scan(values["lines"], values["digest"], bad)
+
+
+def _read_whole(path: Path, strict: bool) -> Values:
+    bad = []
     try:
-        return _count_blocks(path, codecs.getincrementaldecoder("utf-8")().decode)
-    except UnicodeDecodeError:
-        # Read again, to report the line.
-        for _ in read_lines(path):
-            pass
-        raise
+        count, digest = _count_blocks(path, codecs.getincrementaldecoder("utf-8")().decode)
+    except UnicodeDecodeError:  # Read again, to find the lines.
+        for number, (_, problem) in enumerate(read_lines_or_problems(path)):
+            if problem and strict:
+                raise _error(problem) from None
+            if problem:
+                bad.append((number, problem))
+        count, digest = _count_bytes(path)
+    return {"lines": count, "digest": digest, "bad": bad}
 
 
 def _count_bytes(path: Path) -> tuple[int, str]:

@@ -20,8 +20,6 @@ class StepPairs(NamedTuple):
 
     ids: Array  # Pair indices, int64 [rows]; -1 for a row without tokens.
     counts: Array  # Which rows count, bool [rows].
-    # Tokens of both sides, including padding: an int64 scalar. If None, the order does not say.
-    width: Array | None = None
 
 
 class PairOrder(Protocol):
@@ -63,8 +61,6 @@ class BucketOrder:
         self._offsets = xp.store(plan.bucket_offsets)
         self._starts, self._ends = xp.store(plan.batch_starts), xp.store(plan.batch_ends)
         self._rows = xp.store(plan.batch_rows)
-        widths = plan.batch_widths
-        self._widths = None if widths is None else xp.store(widths)
         self._permute_within = SegmentPermutation(np.diff(plan.bucket_offsets), xp)
 
     def __call__(self, step: Array) -> StepPairs:
@@ -78,8 +74,7 @@ class BucketOrder:
         ids = xp.take(self._members, self._member_places(xp.where(real, places, 0), epoch))
         if self.may_be_empty:
             real &= ids >= 0
-        width = None if self._widths is None else xp.take(self._widths, batch)
-        return StepPairs(xp.where(real, ids, -1), real, width)
+        return StepPairs(xp.where(real, ids, -1), real)
 
     def rows(self, step: int) -> Rows:
         """Returns the rows of the global batch of a step."""

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Sequence
+import hashlib
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.bad_records.report import check_bad_records
+from orbit_runner.data.bad_records import check_bad_records
+from orbit_runner.data.disk_cache import Values, cached
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.data.source_cache import cache_source
-from orbit_runner.data.text.dataset import FileRows, PairDataset
-from orbit_runner.data.text.limits import limit_lengths
+from orbit_runner.data.text.dataset import FileLines, PairDataset
 from orbit_runner.data.text.lines import count_lines, find_bad_lines, lines_digest, read_files
-from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.token_cache import encode_files
+from orbit_runner.data.text.source import PairSource, Ragged, limit_lengths
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError, format_count
+from orbit_runner.utils.log import Progress
 
 _NAME = "parallel_text"
+_CHUNK_LINES = 16_384
 _HINT = (
     "provide two text files with one sentence per line, such as train.en.gz and train.de.gz, or "
     "download a dataset that `runner data list` shows"
@@ -34,7 +37,6 @@ class ParallelText(PairDataset):
     """Text files whose lines are translations of each other."""
 
     is_text = True
-    row = "LINE"
 
     def text_files(self) -> tuple[list[Path], list[Path]]:
         """Returns the files of the sources and of the targets."""
@@ -65,10 +67,10 @@ class ParallelText(PairDataset):
         """Returns the numbers of the pairs with a line that is not UTF-8."""
         return find_bad_pairs(self.text_files(), self.section.max_bad_records)
 
-    def places(self) -> list[list[FileRows]]:
+    def places(self) -> list[list[FileLines]]:
         """Returns the files of both sides."""
         return [
-            [FileRows(path, count_lines([path], strict=self._is_strict)[0], 1) for path in side]
+            [FileLines(path, count_lines([path], strict=self._is_strict)[0]) for path in side]
             for side in self.text_files()
         ]
 
@@ -147,7 +149,7 @@ def load(
     excluded = find_bad_pairs(sides, max_bad_records)
     lines, *digests = count_pairs(*sides, strict=not max_bad_records)
     sources, targets = (
-        encode_files(vocabulary, files, digest, excluded)
+        _encode_files(vocabulary, files, digest, excluded)
         for files, digest in zip(sides, digests, strict=True)
     )
     references = None if is_training else tuple(read_files(sides[1], excluded))
@@ -158,6 +160,38 @@ def load(
 
 
 ParallelText.reader = staticmethod(load)
+
+
+def _encode_files(
+    vocabulary: Vocabulary,
+    files: Sequence[Path],
+    digest: str,
+    excluded: Collection[int] = frozenset(),
+) -> Ragged:
+    """Returns the subword ids of each line of the files, one row per line.
+
+    `digest` is the digest of the lines, and part of the cache key. `excluded` are the lines to
+    leave out: see `read_files`.
+    """
+    key = [hashlib.sha256(vocabulary.model).hexdigest(), digest, sorted(excluded)]
+
+    def encode() -> Values:
+        rows = Ragged.concatenate(list(_encode_chunks(vocabulary, files, excluded)))
+        return {"values": rows.values, "offsets": rows.offsets}
+
+    return Ragged(**cached("text", key, encode))
+
+
+def _encode_chunks(
+    vocabulary: Vocabulary, files: Sequence[Path], excluded: Collection[int]
+) -> Iterator[Ragged]:
+    lines = read_files(files, excluded)
+    progress = Progress(f"splitting {files[0].name} into subwords")
+    done = 0
+    while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
+        yield vocabulary.encode(chunk)
+        done += len(chunk)
+        progress(f"{done:,} lines")
 
 
 @cache_source(maxsize=4)

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.options import PipelineOptions, apply_on_services
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
-from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.order import (
@@ -59,9 +58,8 @@ Batch = dict[str, tf.Tensor]
 class PairReader:
     """Reads pairs in a given order.
 
-    All batches have `width` columns. If it is None, the order decides; if it does not, each side
-    has as many as its longest row in the global batch. Raises DataError with the field `max_length`
-    if a sentence is longer than `width`.
+    All batches have `width` columns. If it is None, each side has as many as its longest row in the
+    global batch. Raises DataError with the field `max_length` if a sentence is longer than `width`.
     """
 
     def __init__(self, source: PairSource, order: PairOrder, width: int | None) -> None:
@@ -85,7 +83,7 @@ class PairReader:
         the global batch, `id`, int64 [replicas, b], the indices of the pairs, and `counts`, bool
         [replicas, b], false for rows of padding.
         """
-        ids, counts, step_width = self._order(step)
+        ids, counts = self._order(step)
         sharers = slices.global_batch_size // slices.batch_size
         share = (
             tf.size(ids) // sharers
@@ -98,7 +96,7 @@ class PairReader:
         batch["share"] = tf.fill(tf.shape(batch["id"]), self._share(ids))
         for name, side in self._sides.items():
             # The width of the global batch, so that results are the same for all replica counts.
-            width = step_width if self._width is None else self._width
+            width = self._width
             if width is None:
                 width = tf.reduce_max(side.lengths(ids))
                 if self._order.may_be_empty:
@@ -131,7 +129,6 @@ def train_pairs(
     max_length: int,
     static_shapes: bool = False,
     rows_multiple: int = 8,
-    batch_shapes: int = 0,
     seed: int,
     start_step: int | tf.Tensor = 0,
     shuffle: bool = True,
@@ -161,10 +158,8 @@ def train_pairs(
     sentence, including `EOS`; longer pairs must have been left out. If `static_shapes` is true, as
     required on TPUs, both sides are padded to `max_length`, and all batches have as many sentences
     as fit at that length; otherwise sides are padded to their longest sentence in the global batch.
-    With `batch_tokens`, `batch_shapes` is the maximum number of different shapes of global batches;
-    0 is no limit. With a limit, both sides have the same length, and any batch may have a few rows
-    of padding. If `shuffle` is false, pairs are ordered by length, or are in stored order if all
-    batches have the same number of sentences.
+    If `shuffle` is false, pairs are ordered by length, or are in stored order if all batches have
+    the same number of sentences.
 
     `excluded`, int64 [k], are the pairs to leave out, ascending. If all batches have the same
     number of sentences, the others move up. Otherwise, the rows of the excluded pairs stay empty,
@@ -175,9 +170,7 @@ def train_pairs(
     width = max_length if static_shapes else None
     rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, input_context)
-    order = _train_order(
-        source, rows, batch_tokens, rows_multiple, batch_shapes, seed, shuffle, excluded
-    )
+    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
 
     def make_batches(number: tf.Tensor) -> Tensors:
@@ -200,7 +193,6 @@ def make_train_pair_reader(
     max_length: int,
     static_shapes: bool = False,
     rows_multiple: int = 8,
-    batch_shapes: int = 0,
     seed: int,
     shuffle: bool = True,
     excluded: np.ndarray = NO_EXAMPLES,
@@ -213,9 +205,7 @@ def make_train_pair_reader(
     width = max_length if static_shapes else None
     rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, None)
-    order = _train_order(
-        source, rows, batch_tokens, rows_multiple, batch_shapes, seed, shuffle, excluded
-    )
+    order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
 
     def read_batch(step: tf.Tensor) -> Tensors:
@@ -302,7 +292,6 @@ def _train_order(
     rows: int | None,
     batch_tokens: int | None,
     multiple: int,
-    shapes: int,
     seed: int,
     shuffle: bool,
     excluded: np.ndarray,
@@ -310,9 +299,7 @@ def _train_order(
     if rows is not None:
         order = make_order(source.size, seed, shuffle, excluded, xp=TENSORFLOW)
         return FixedRowOrder(order, rows, TENSORFLOW)
-    plan = plan_batches(
-        source, batch_tokens=batch_tokens or 0, rows_multiple=multiple, batch_shapes=shapes
-    )
+    plan = plan_batches(source, batch_tokens=batch_tokens or 0, rows_multiple=multiple)
     return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle, xp=TENSORFLOW)
 
 

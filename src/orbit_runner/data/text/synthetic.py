@@ -17,8 +17,6 @@ _SHORTEST = 2
 class SyntheticPairs(PairDataset):
     """Sentences of random subwords."""
 
-    has_files = False
-
     def options(self, vocab_size: int, vocabulary: Vocabulary | None) -> dict[str, object]:
         """Returns the arguments of `load`."""
         return {

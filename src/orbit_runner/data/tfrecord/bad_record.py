@@ -1,31 +1,28 @@
 """Finds the record that made a run fail, after the failure.
 
 TensorFlow does not report which record of which file caused an error. Keeping track of this while
-records are read would slow down every batch. So the files are read again, from the step that
-training had reached.
+records are read would slow down every batch. So the files are read again.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.order.records import BlockOrder
+from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
     HEAD_BYTES,
-    TAIL_BYTES,
     FileIndex,
     has_valid_checksum,
+    index_file,
     record_starts,
     scan,
 )
@@ -40,45 +37,32 @@ _PARSE_ERRORS, _DECODE_ERRORS = (
     ("ParseExample", "Could not parse example"),
     ("DecodePng", "decode_png"),
 )
-# Records of each source to check first: the bad record is probably near the current step.
-_FIRST_RECORDS = 2**14
+# The sources that this process reads, and the records that are left out. A pipeline may be built
+# several times.
+_READ: weakref.WeakKeyDictionary[RecordSource, frozenset[int]] = weakref.WeakKeyDictionary()
 
 
-@dataclasses.dataclass(frozen=True)
-class ReadingOrder:
-    """The order in which a pipeline reads the blocks of a source."""
-
-    seed: int
-    shuffle: bool
-    global_batch_size: int  # 0 in evaluation, which starts at the first record each time.
-    excluded: frozenset[int] = frozenset()  # Records that are left out.
-
-
-# The sources that this process reads. A pipeline may be built several times, so orders are a set.
-_ORDERS: weakref.WeakKeyDictionary[RecordSource, set[ReadingOrder]] = weakref.WeakKeyDictionary()
-
-
-def remember_order(source: RecordSource, order: ReadingOrder) -> None:
-    """Stores a source and the order in which a pipeline reads it, for `find_bad_record`."""
+def remember_source(source: RecordSource, excluded: np.ndarray = NO_EXAMPLES) -> None:
+    """Stores a source that a pipeline reads without the excluded records, for `find_bad_record`."""
+    left_out = frozenset(excluded.tolist())
     # The newest source comes last, and is searched first.
-    _ORDERS[source] = _ORDERS.pop(source, set()) | {order}
+    _READ[source] = _READ.pop(source, left_out) & left_out
 
 
-def find_bad_record(message: str, step: int) -> str:
+def find_bad_record(message: str) -> str:
     """Returns the file, record, byte and problem of the record that a TensorFlow error is about.
 
-    Returns "" if the error is not about a record, or if the record is not found. `step` is the step
-    that training had reached.
+    Returns "" if the error is not about a record, or if the record is not found.
     """
     checksum = _CHECKSUM.search(message)
     if checksum:
-        sources = list(_ORDERS)[::-1]
+        sources = list(_READ)[::-1]
         places = ((path, i) for s in sources for path, i in zip(s.files, s.indexes, strict=True))
         return _find_damage(int(checksum[1]), places)
     if any(word in message for word in _PARSE_ERRORS):
-        return _find_first_bad(step, _example_problem)
+        return _find_first_bad(_example_problem)
     if any(word in message for word in _DECODE_ERRORS):
-        return _find_first_bad(step, _decode_problem)
+        return _find_first_bad(_decode_problem)
     return ""
 
 
@@ -92,9 +76,8 @@ def add_offset(problem: str) -> str:
     if named is None:
         return problem
     try:
-        starts = _all_record_starts(Path(named["file"]))
-        offset = next(itertools.islice(starts, int(named["record"]), None))
-    except (DataError, OSError, StopIteration):
+        offset = index_file(Path(named["file"]), per_record=True).offsets[int(named["record"])]
+    except (DataError, IndexError):
         return problem
     return f"{named['file']}: record {named['record']} at byte {offset}: {named['rest']}"
 
@@ -135,60 +118,16 @@ def _find_damage(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> str:
     return ""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Record:
-    path: Path
-    number: int
-    offset: int
-    data: bytes
-
-
-def _find_first_bad(step: int, problem: Callable[[RecordSource, bytes], str]) -> str:
-    """Returns the problem of the first bad record, in the order in which the pipelines read."""
-    for start, stop in ((0, _FIRST_RECORDS), (_FIRST_RECORDS, None)):
-        for source, orders in list(_ORDERS.items())[::-1]:
-            for order in orders:
-                for record in itertools.islice(_records(source, order, step), start, stop):
-                    reason = problem(source, record.data)
-                    if reason:
-                        place = f"{record.path}: record {record.number} at byte {record.offset}"
-                        return f"{place}: {reason}"
+def _find_first_bad(problem: Callable[[RecordSource, bytes], str]) -> str:
+    """Returns the problem of the first bad record of the newest source that has one."""
+    for source, excluded in list(_READ.items())[::-1]:
+        for number, (names, record) in enumerate(source.located_records()):
+            reason = "" if number in excluded else problem(source, record)
+            if reason:
+                return (
+                    f"{names['file']}: record {names['record']} at byte {names['offset']}: {reason}"
+                )
     return ""
-
-
-def _records(source: RecordSource, order: ReadingOrder, step: int) -> Iterator[_Record]:
-    """Yields the records of a source, from the block of a step to the end of the next epoch."""
-    blocks = source.blocks
-    # Records that are left out come in addition, so the step is at this place or a later one.
-    epoch, place = divmod(step * order.global_batch_size, source.size - len(order.excluded))
-    first = _epoch_blocks(source, order, epoch)
-    passed = int(np.searchsorted(np.cumsum(blocks.records[first]), place, side="right"))
-    # The block before it is included, because records are shuffled within windows.
-    for block in [*first[max(0, passed - 1) :], *_epoch_blocks(source, order, epoch + 1)]:
-        path, number = source.files[blocks.file[block]], int(blocks.place[block])
-        starts = record_starts(path, int(blocks.offset[block]))[: int(blocks.records[block]) + 1]
-        with path.open("rb") as file:
-            file.seek(starts[0])
-            content = file.read(starts[-1] - starts[0])
-        for k, (begin, end) in enumerate(itertools.pairwise(starts)):
-            if int(blocks.first[block]) + k in order.excluded:
-                continue
-            data = content[begin - starts[0] + HEAD_BYTES : end - starts[0] - TAIL_BYTES]
-            yield _Record(path, number + k, begin, data)
-
-
-def _epoch_blocks(source: RecordSource, order: ReadingOrder, epoch: int) -> np.ndarray:
-    blocks, _ = BlockOrder(source.blocks.records, order.seed, shuffle=order.shuffle)(epoch)
-    return blocks
-
-
-def _all_record_starts(path: Path) -> Iterator[int]:
-    offset = 0
-    size = path.stat().st_size
-    while offset < size:
-        starts = record_starts(path, offset)
-        yield from starts[:-1]
-        offset = starts[-1]
 
 
 def _example_problem(source: RecordSource, data: bytes) -> str:

@@ -1,28 +1,68 @@
-"""Reads a tf.Example and the size of its image without TensorFlow, to check a file early."""
+"""Reads a tf.Example without TensorFlow, to check a file early."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from orbit_runner.data.images.headers import JPEG, PNG, read_header
-
-# TensorFlow does not decode larger images.
-_MOST_BYTES = 2**29
+_KINDS = ("bytes", "float", "int64")
 
 
-def features_of(record: bytes) -> dict[str, bytes]:
-    """Returns the serialized `tf.train.Feature` messages of a serialized tf.Example, by name.
+@functools.cache
+def example_class() -> type[Any]:
+    """Returns the class of a tf.Example.
 
-    The messages are defined in `tensorflow/core/example/example.proto` and `feature.proto`. Raises
-    ValueError if `record` is not such a message.
+    The messages are defined in `tensorflow/core/example/example.proto` and `feature.proto`.
     """
-    by_name = {}
-    for features in iterate_fields(record, 1):
-        for entry in iterate_fields(features, 1):
-            name = b"".join(iterate_fields(entry, 1)).decode()
-            by_name[name] = b"".join(iterate_fields(entry, 2))
-    return by_name
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    proto = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="example.proto", package="tensorflow", syntax="proto3"
+    )
+
+    def add_field(message: Any, name: str, number: int, kind: str, **others: Any) -> None:
+        field = message.field.add(name=name, number=number, label=proto.LABEL_OPTIONAL, **others)
+        if kind[0].isupper():
+            field.type, field.type_name = proto.TYPE_MESSAGE, f".tensorflow.{kind}"
+        else:
+            field.type = getattr(proto, f"TYPE_{kind.upper()}")
+
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, kind in enumerate(_KINDS, 1):
+        values = file.message_type.add(name=f"{kind.capitalize()}List")
+        add_field(values, "value", 1, kind)
+        values.field[0].label = proto.LABEL_REPEATED
+        add_field(feature, f"{kind}_list", number, values.name, oneof_index=0)
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    add_field(entry, "key", 1, "string")
+    add_field(entry, "value", 2, "Feature")
+    add_field(features, "feature", 1, "Features.FeatureEntry")
+    features.field[0].label = proto.LABEL_REPEATED
+    add_field(file.message_type.add(name="Example"), "features", 1, "Features")
+    # Not the default pool, to which TensorFlow adds its own classes.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+def features_of(record: bytes) -> dict[str, Any]:
+    """Returns the `tf.train.Feature` messages of a serialized tf.Example, sorted by name.
+
+    Raises ValueError if `record` is not such a message.
+    """
+    from google.protobuf.message import DecodeError
+
+    example = example_class()()
+    try:
+        example.ParseFromString(record)
+    except DecodeError:
+        raise ValueError("bytes that are not a tf.Example") from None
+    return dict(sorted(example.features.feature.items()))
 
 
 def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
@@ -39,121 +79,37 @@ def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
         if name not in features:
             got = ", ".join(sorted(features)) or "(none)"
             return f"got features {got}, expected {words}"
-        try:
-            actual_kind, count = _count_values(features[name])
-        except ValueError:
-            return f"{name}: got a corrupted feature, expected one {kind} value"
-        if (actual_kind, count) != (kind, 1):
-            got = f"{count} × {actual_kind}" if count else "no value"
+        actual_kind, values = values_of(features[name])
+        if (actual_kind, len(values)) != (kind, 1):
+            got = f"{len(values)} × {actual_kind}" if values else "no value"
             return f"{name}: got {got}, expected one {kind} value"
     return ""
 
 
-def _count_values(feature: bytes) -> tuple[str, int]:
-    """Returns the kind of a feature's values and their number."""
-    for number, kind in enumerate(("bytes", "float", "int64"), 1):
-        for values in iterate_fields(feature, number):
-            if kind == "bytes":
-                return kind, sum(1 for _ in iterate_fields(values, 1))
-            return kind, _count_numbers(values, kind)
-    return "", 0
+def values_of(feature: Any) -> tuple[str, Sequence[Any]]:
+    """Returns the kind of a feature's values, `bytes`, `float` or `int64`, and the values."""
+    field = feature.WhichOneof("kind")
+    return (field.removesuffix("_list"), getattr(feature, field).value) if field else ("", ())
 
 
-def _count_numbers(values: bytes, kind: str) -> int:
-    """Returns the number of values in a FloatList or Int64List, packed or not."""
-    count = 0
-    for packed in iterate_fields(values, 1):
-        count += len(packed) // 4 if kind == "float" else sum(byte < 0x80 for byte in packed)
-    place = 0
-    while place < len(values):
-        tag, place = read_varint(values, place)
-        if tag & 7 == 2:
-            size, place = read_varint(values, place)
-            place += size
-        elif tag & 7 == 5:
-            place = place + 4
-            count = count + 1
-        else:
-            _, place = read_varint(values, place)
-            count += 1
-    return count
-
-
-def bytes_of(feature: bytes) -> bytes:
+def bytes_of(feature: Any) -> bytes:
     """Returns the first value of a feature's bytes list; raises ValueError if there is none."""
-    for values in iterate_fields(feature, 1):
-        for value in iterate_fields(values, 1):
-            return value
+    for value in feature.bytes_list.value:
+        return bytes(value)
     raise ValueError("no bytes")
 
 
-def int_of(feature: bytes) -> int:
+def int_of(feature: Any) -> int:
     """Returns the first value of a feature's int64 list; raises ValueError if there is none."""
-    for values in iterate_fields(feature, 3):
-        packed = next(iter(iterate_fields(values, 1)), b"") or values.removeprefix(b"\x08")
-        if packed:
-            value, _ = read_varint(packed, 0)
-            return value - (value >> 63 << 64)
+    for value in feature.int64_list.value:
+        return int(value)
     raise ValueError("no integers")
 
 
-def value_of(feature: bytes) -> bytes | float | int:
+def value_of(feature: Any) -> bytes | float | int:
     """Returns the only value of a feature; raises ValueError if there is none or several."""
-    kind, count = _count_values(feature)
-    if count != 1:
-        raise ValueError(f"got {count} values")
-    if kind == "float":
-        # The tag, and the length of packed values, come before the four bytes of the number.
-        return float(struct.unpack("<f", next(iterate_fields(feature, 2))[-4:])[0])
-    return bytes_of(feature) if kind == "bytes" else int_of(feature)
-
-
-def image_shape(encoded: bytes) -> tuple[int, int, int]:
-    """Returns the height, width and channels in the header of a PNG or JPEG image.
-
-    Raises ValueError if the image is of another format, or if its size is not supported.
-    """
-    if not encoded.startswith((PNG, JPEG)):
-        raise ValueError(f"bytes that start with 0x{encoded[:4].hex()}")
-    header = read_header(encoded)
-    if not 0 < header.height * header.width * header.channels < _MOST_BYTES:
-        raise ValueError(
-            f"an image of {header.width} × {header.height} pixels, which cannot be decoded"
-        )
-    return header.height, header.width, header.channels
-
-
-def iterate_fields(message: bytes, number: int) -> Iterator[bytes]:
-    """Yields the length-delimited fields of a protocol buffer with the field number `number`."""
-    place = 0
-    while place < len(message):
-        tag, place = read_varint(message, place)
-        kind = tag & 7
-        if kind == 0:
-            _, place = read_varint(message, place)
-            continue
-        if kind == 2:
-            size, place = read_varint(message, place)
-        elif kind in (1, 5):
-            size = 8 if kind == 1 else 4
-        else:
-            raise ValueError("bytes that are not a protocol buffer")
-        if place + size > len(message):
-            raise ValueError("bytes that are not a protocol buffer")
-        if kind == 2 and tag >> 3 == number:
-            yield message[place : place + size]
-        place += size
-
-
-def read_varint(message: bytes, place: int) -> tuple[int, int]:
-    """Returns the integer of variable length at a place, and the place after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if place >= len(message):
-            break
-        byte = message[place]
-        place += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, place
-    raise ValueError("bytes that are not a protocol buffer")
+    _, values = values_of(feature)
+    if len(values) != 1:
+        raise ValueError(f"got {len(values)} values")
+    value: bytes | float | int = values[0]
+    return value

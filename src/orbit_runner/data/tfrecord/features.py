@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.tfrecord.example import features_of, iterate_fields, read_varint
-from orbit_runner.data.tfrecord.framing import record_data
-from orbit_runner.data.tfrecord.index_cache import record_offsets
+from orbit_runner.data.tfrecord.example import features_of, values_of
+from orbit_runner.data.tfrecord.framing import record_data, record_offsets
 from orbit_runner.errors import DataError
 
 ARRAY_RECORD = ".array_record"
@@ -52,7 +51,7 @@ class ExampleFiles:
         name = f"{self.paths[file]}: record {row}"
         try:
             features = features_of(self._record(file, row))
-            return {key: self._shaped(key, values_of(value)) for key, value in features.items()}
+            return {key: self._shaped(key, _array_of(value)) for key, value in features.items()}
         except ValueError as error:
             reason = str(error) if "feature" in str(error) else "is not a tf.Example"
             raise DataError(f"{name}: {reason}", field="input_path", code="bad-record") from None
@@ -73,37 +72,16 @@ class ExampleFiles:
         return values.reshape(shape)
 
 
-def values_of(feature: bytes) -> np.ndarray:
-    """Returns the values of a serialized `tf.train.Feature`: [n] of bytes, float32 or int64.
+def _array_of(feature: Any) -> np.ndarray:
+    """Returns the values of a `tf.train.Feature`: [n] of bytes, float32 or int64.
 
-    Raises ValueError if it has no values, or is damaged.
+    Raises ValueError if it has no values.
     """
-    for content in iterate_fields(feature, 1):
-        texts = np.empty(sum(1 for _ in iterate_fields(content, 1)), object)
-        texts[:] = list(iterate_fields(content, 1))
-        return texts
-    for content in iterate_fields(feature, 2):
-        return np.array(_read_numbers(content, 5), np.float32)
-    for content in iterate_fields(feature, 3):
-        return np.array(_read_numbers(content, 0), np.int64)
-    raise ValueError("a feature has no values")
-
-
-def _read_numbers(content: bytes, kind: int) -> list[float]:
-    """Returns the numbers of a list: floats of `kind` 5, integers of `kind` 0, packed or not."""
-    numbers: list[float] = []
-    place = 0
-    while place < len(content):
-        tag, place = read_varint(content, place)
-        end = place + 1
-        if tag & 7 == 2:
-            size, place = read_varint(content, place)
-            end = place + size
-        while place < end:
-            if kind == 5:
-                numbers.append(struct.unpack_from("<f", content, place)[0])
-                place += 4
-            else:
-                value, place = read_varint(content, place)
-                numbers.append(value - (value >> 63 << 64))
-    return numbers
+    kind, values = values_of(feature)
+    if not kind:
+        raise ValueError("a feature has no values")
+    if kind != "bytes":
+        return np.array(values, np.float32 if kind == "float" else np.int64)
+    texts = np.empty(len(values), object)
+    texts[:] = values
+    return texts

@@ -1,20 +1,25 @@
-"""Finds the records of a TFRecord file by their frames, without reading their data."""
+"""Finds the records of TFRecord files by their frames, without reading their data; only once."""
 
 from __future__ import annotations
 
 import array
 import dataclasses
+import functools
 import hashlib
 import os
 import struct
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.errors import DataError
+from orbit_runner.utils.log import detail
 
 BLOCK_RECORDS = 64
 # A frame is the length and its checksum before the data, and the checksum of the data after it.
@@ -22,6 +27,8 @@ HEAD_BYTES, TAIL_BYTES = 12, 4
 _FRAME = HEAD_BYTES + TAIL_BYTES
 # With this buffer size, small records are read with the frames, and large ones are skipped.
 _BUFFER_BYTES = 2**14
+_THREADS = 16
+_PATIENCE_SECONDS = 2.0
 _GZIP = b"\x1f\x8b"
 
 
@@ -66,6 +73,58 @@ def scan(path: Path, *, per_record: bool = False) -> FileIndex:
         raise unreadable_error(path, error) from None
     offsets.append(end)
     return FileIndex(records, np.array(offsets, np.int64), digest.hexdigest())
+
+
+def index_files(paths: Sequence[Path]) -> list[FileIndex]:
+    """Returns the indexes of the files, in order; logs progress if this takes long.
+
+    Raises DataError if a file cannot be read or is damaged.
+    """
+    return _index_all(index_file, paths, "counting records")
+
+
+def record_offsets(paths: Sequence[Path]) -> list[np.ndarray]:
+    """Returns the first byte of each record of each file, and its end: int64 [records + 1].
+
+    Logs progress if this takes long. Raises DataError if a file cannot be read or is damaged.
+    """
+    indexes = _index_all(functools.partial(index_file, per_record=True), paths, "finding records")
+    return [index.offsets for index in indexes]
+
+
+def _index_all(
+    index: Callable[[Path], FileIndex], paths: Sequence[Path], activity: str
+) -> list[FileIndex]:
+    indexes: list[FileIndex] = []
+    reported = time.monotonic()
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        for file_index in pool.map(index, paths):
+            indexes.append(file_index)
+            if time.monotonic() - reported > _PATIENCE_SECONDS:
+                reported = time.monotonic()
+                so_far = f"{activity}: {len(indexes):,} of {len(paths):,} files"
+                detail(so_far, len(indexes) / len(paths))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return indexes
+
+
+def index_file(path: Path, *, per_record: bool = False) -> FileIndex:
+    """Returns the index of a file, from the cache if the file has not changed.
+
+    If `per_record` is true, each record is a block of its own.
+
+    Raises DataError if the file cannot be read or is damaged.
+    """
+    file = file_status(path, "input_path")
+
+    def scan_file() -> Values:
+        return dataclasses.asdict(scan(Path(file.path), per_record=per_record))
+
+    # Always kept, because there may be a thousand files.
+    key = "records" if per_record else f"blocks of {BLOCK_RECORDS}"
+    return FileIndex(**cached("tfrecord", key, scan_file, [file], kept_seconds=0.0))
 
 
 def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[DataFile]:
@@ -134,29 +193,6 @@ def has_valid_checksum(path: Path, offset: int) -> bool:
     crc ^= 0xFFFFFFFF
     masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return masked == int.from_bytes(stored, "little")
-
-
-def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
-    """Returns the index of the first record whose data do not match their checksum, or None.
-
-    `content` is a whole file. `starts` are the first byte of each record, and the end of the last.
-    The checksums of all records are computed at once.
-    """
-    edges = np.array(starts, np.int64)
-    lengths = np.diff(edges) - _FRAME
-    order = np.argsort(-lengths, kind="stable")
-    rows = np.frombuffer(content, np.uint8)
-    firsts = edges[:-1][order] + HEAD_BYTES
-    longest = lengths[order]
-    crc = np.full(len(order), 0xFFFFFFFF, np.uint32)
-    left = len(order)
-    for place in range(int(lengths.max(initial=0))):
-        left = int(np.searchsorted(-longest[:left], -place, side="left"))
-        crc[:left] = _TABLE[(crc[:left] ^ rows[firsts[:left] + place]) & 0xFF] ^ (crc[:left] >> 8)
-    tails = (edges[1:] - TAIL_BYTES)[order, np.newaxis] + np.arange(TAIL_BYTES)
-    stored = np.ascontiguousarray(rows[tails]).view("<u4")[:, 0]
-    wrong = order[_mask_crc(~crc) != stored]
-    return int(wrong.min()) if len(wrong) else None
 
 
 def unreadable_error(path: Path, error: OSError) -> DataError:

@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.stored_tensor import stored_tensor
-from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
-from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES
-from orbit_runner.data.tfrecord.index_cache import record_offsets
+from orbit_runner.data.tfrecord.bad_record import remember_source
+from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES, record_offsets
 from orbit_runner.data.tfrecord.source import JoinedRecords
 
 _BATCHES_AT_ONCE = 4
@@ -24,8 +23,7 @@ def add_records(source: JoinedRecords, columns: tf.data.Dataset) -> tf.data.Data
     """
     locate = _Locations(source)
     for part in source.sources:
-        # A bad record is searched in stored order.
-        remember_order(part, ReadingOrder(0, shuffle=False, global_batch_size=0))
+        remember_source(part)
 
     def read(batch: dict[str, tf.Tensor]) -> tf.data.Dataset:
         files, starts, ends = locate(batch["id"])

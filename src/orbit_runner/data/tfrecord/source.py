@@ -7,6 +7,8 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,14 +27,13 @@ from orbit_runner.data.images.dataset import (
     joined_fields,
     spread_numbers,
 )
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.tfrecord.example import (
     bytes_of,
     example_problem,
     features_of,
-    image_shape,
     int_of,
 )
 from orbit_runner.data.tfrecord.framing import (
@@ -41,12 +42,12 @@ from orbit_runner.data.tfrecord.framing import (
     TAIL_BYTES,
     FileIndex,
     first_record,
+    index_files,
     record_data,
     record_files,
     record_starts,
     unreadable_error,
 )
-from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
@@ -272,23 +273,37 @@ class RecordSource(RecordDataset):
             self._starts[block] = record_starts(path, int(self.blocks.offset[block]))
         return self._starts[block]
 
+    def located_records(self) -> Iterator[tuple[dict[str, object], bytes]]:
+        """Yields file, number and offset of each record, and the record."""
+        blocks = range(len(self.blocks.file))
+        return itertools.chain.from_iterable(map(self._block_records, blocks))
+
     def records(self) -> Iterator[bytes]:
         """Yields all records."""
-        blocks = self.blocks
-        for file, offset, count in zip(blocks.file, blocks.offset, blocks.records, strict=True):
-            path = self.files[int(file)]
-            for start in record_starts(path, int(offset))[: int(count)]:
-                yield record_data(path, start)
+        return (record for _, record in self.located_records())
 
     def named_records(self, *, sampled: bool) -> Iterator[tuple[str, bytes]]:
         """Yields the names of records and the records: all, or the first one of some blocks."""
-        blocks = self.blocks
-        count = len(blocks.file)
-        for block in spread_numbers(count, SAMPLED_RECORDS if sampled else count):
-            path, offset = self.files[int(blocks.file[block])], int(blocks.offset[block])
-            records = _records_from(path, offset, 1 if sampled else int(blocks.records[block]))
-            for number, record in enumerate(records):
-                yield f"{path}: record {int(blocks.place[block]) + number}", record
+        located = self.located_records()
+        if sampled:
+            chosen = spread_numbers(len(self.blocks.file), SAMPLED_RECORDS)
+            located = (next(self._block_records(block)) for block in chosen)
+        return ((f"{names['file']}: record {names['record']}", record) for names, record in located)
+
+    def _block_records(self, block: int) -> Iterator[tuple[dict[str, object], bytes]]:
+        """Yields file, number and offset of each record of a block, and the record."""
+        path = self.files[int(self.blocks.file[block])]
+        offset, number = int(self.blocks.offset[block]), int(self.blocks.place[block])
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                for record in range(number, number + int(self.blocks.records[block])):
+                    length = int.from_bytes(file.read(HEAD_BYTES)[:8], "little")
+                    names = {"file": str(path), "record": record, "offset": offset}
+                    yield names, file.read(length)
+                    offset = file.seek(TAIL_BYTES, os.SEEK_CUR)
+        except OSError as error:
+            raise unreadable_error(path, error) from None
 
     def join(self, datasets: Sequence[RecordSource]) -> JoinedRecords:
         """Returns the TFRecord files of several datasets."""
@@ -467,18 +482,6 @@ def _mismatch_error(where: str, got: str, image: str, label: str) -> DataError:
         field="input_path",
         code="bad-record",
     )
-
-
-def _records_from(path: Path, offset: int, count: int) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            for _ in range(count):
-                head = file.read(HEAD_BYTES)
-                yield file.read(int.from_bytes(head[:8], "little"))
-                file.seek(TAIL_BYTES, 1)
-    except OSError as error:
-        raise unreadable_error(path, error) from None
 
 
 def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:

@@ -17,9 +17,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, MemberLost
-from orbit_runner.distribute.cluster.liveness import format_members
+from orbit_runner.distribute.cluster.addresses import (
+    Liveness,
+    listening_socket,
+    probe,
+    split_address,
+)
+from orbit_runner.distribute.cluster.description import (
+    Cluster,
+    ClusterError,
+    Member,
+    MemberLost,
+    format_members,
+)
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -53,9 +63,43 @@ def wait_at_barrier(
     }
     barrier = _Barrier(cluster.me, greeting)
     try:
-        barrier.wait_for_members(others, time.monotonic() + timeout, tell)
+        _wait(lambda: barrier.greet_others(others), timeout, tell, f"{cluster.me}: ")
     finally:
         barrier.close()
+
+
+def wait_for_servers(
+    members: Sequence[Member], *, timeout: float, tell: Callable[[str], None]
+) -> None:
+    """Waits until all servers answer; raises `MemberLost` after `timeout` seconds.
+
+    `tell` is called with the missing servers if the wait is longer than a moment.
+    """
+
+    def missing() -> list[Member]:
+        return [m for m in members if probe(m.address) is not Liveness.ALIVE]
+
+    _wait(missing, timeout, tell)
+
+
+def _wait(
+    missing: Callable[[], list[Member]], timeout: float, tell: Callable[[str], None], who: str = ""
+) -> None:
+    begun = time.monotonic()
+    told = ""
+    while members := missing():
+        waited = time.monotonic() - begun
+        names = format_members(members)
+        if waited > timeout:
+            raise MemberLost(
+                f"{who}no response from {names} within {waited:.0f} s\n"
+                "check that the process is running and its port is reachable; "
+                "runtime.cluster_start_timeout sets how long to wait"
+            )
+        if waited > _SILENCE_SECONDS and names != told:
+            tell(f"waiting for {names}")
+            told = names
+        time.sleep(_PAUSE_SECONDS)
 
 
 class _Barrier:
@@ -79,30 +123,15 @@ class _Barrier:
         self._thread.join()
         self._socket.close()
 
-    def wait_for_members(
-        self, others: Iterable[Member], deadline: float, tell: Callable[[str], None]
-    ) -> None:
-        """Greets the others until all have been reached and have greeted this member."""
-        begun = time.monotonic()
-        told = ""
-        while missing := [m for m in others if not self._have_all_met(m)]:
-            for member in missing:
-                if (member.role, member.index) not in self._reached:
-                    self._greet(member)
-            if self._mismatch:
-                raise ClusterError(self._mismatch)
-            now = time.monotonic()
-            names = format_members(missing)
-            if now > deadline:
-                raise MemberLost(
-                    f"{self._me}: no response from {names} within {now - begun:.0f} s\n"
-                    "check that the process is running and its port is reachable; "
-                    "runtime.cluster_start_timeout sets how long to wait"
-                )
-            if now - begun > _SILENCE_SECONDS and names != told:
-                tell(f"waiting for {names}")
-                told = names
-            time.sleep(_PAUSE_SECONDS)
+    def greet_others(self, others: Iterable[Member]) -> list[Member]:
+        """Greets the others, and returns those that have not been reached or have not greeted."""
+        missing = [member for member in others if not self._have_all_met(member)]
+        for member in missing:
+            if (member.role, member.index) not in self._reached:
+                self._greet(member)
+        if self._mismatch:
+            raise ClusterError(self._mismatch)
+        return missing
 
     def _have_all_met(self, member: Member) -> bool:
         key = (member.role, member.index)

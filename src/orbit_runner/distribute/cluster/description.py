@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner import exit_codes
@@ -131,6 +131,11 @@ def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
     elif not 0 <= index < there:
         some = f"0 to {there - 1}" if there > 1 else "0"
         yield f"task.index: got {index}, allowed: {some} (the cluster's {role} addresses)"
+
+
+def format_members(members: Iterable[Member]) -> str:
+    """Returns members with their addresses, as messages show them."""
+    return ", ".join(f"{member} ({member.address})" for member in members)
 
 
 class MemberLost(RunnerError):

@@ -7,9 +7,13 @@ from collections.abc import Iterator, Mapping
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.cluster.description import Cluster, ClusterError, raise_problems
-from orbit_runner.distribute.cluster.from_config import from_config, parse_remote_cluster
 from orbit_runner.distribute.cluster.slurm import from_slurm, is_slurm
-from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
+from orbit_runner.distribute.cluster.sources import (
+    NAME,
+    from_config,
+    from_tf_config,
+    parse_remote_cluster,
+)
 
 Environ = Mapping[str, str]
 
@@ -17,19 +21,18 @@ Environ = Mapping[str, str]
 def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
     """Returns the cluster that this process is a member of; None if it runs alone.
 
-    If `runtime.cluster_source` is `auto`, the first available source is used: `TF_CONFIG`,
-    `runtime.worker_hosts`, Slurm. Slurm is considered only for strategies that need a cluster,
-    because every job there has its environment variables. Raises `ClusterError` if the description
-    is malformed, contradicts the config, or is missing.
+    The first available source is used: `TF_CONFIG`, `runtime.worker_hosts`, Slurm. Slurm is
+    considered only for strategies that need a cluster, because every job there has its environment
+    variables. Raises `ClusterError` if the description is malformed, contradicts the config, or is
+    missing.
     """
     remote_cluster(runtime)
     needed = runtime.traits.is_clustered and not runtime.remote_cluster
     cluster = _read_cluster(runtime, environ, needed)
     if cluster is None:
         if needed:
-            reason = "none is configured" if runtime.cluster_source != "none" else _TURNED_OFF
             raise ClusterError(
-                _MISSING.format(runtime.distribution_strategy, reason),
+                _MISSING.format(runtime.distribution_strategy),
                 path="runtime.distribution_strategy",
             )
         return None
@@ -37,17 +40,14 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
     return cluster
 
 
-_TURNED_OFF = "runtime.cluster_source is `none`"
 _MISSING = (
-    "`{}` requires a cluster, but {}\n"
+    "`{}` requires a cluster, but none is configured\n"
     "to try it on this machine, run `runner launch --workers=2 -- …`\n"
     "otherwise, set TF_CONFIG, or runtime.worker_hosts and task_index, on each member"
 )
 
 
 def _read_cluster(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Cluster | None:
-    if runtime.cluster_source == "none":
-        return None
     text = environ.get(NAME, "").strip()
     # Some launchers set `{}` for a process that runs alone.
     if text not in ("", "{}") and not runtime.remote_cluster:

@@ -35,8 +35,6 @@ def adapt_to_role(
         alone = runtime.replace(
             distribution_strategy="mirrored" if several else "one_device",
             all_reduce_alg=None,
-            variable_partitioner=None,
-            cluster_source="none",
         )
         return config.replace(runtime=alone), EVALUATOR_MODE
     if not cluster.jobs.get("evaluator") or mode != "train_and_eval":

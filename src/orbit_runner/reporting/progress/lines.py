@@ -1,4 +1,4 @@
-"""Progress as lines: plain ones for logs and pipes, and JSON for programs.
+"""Progress as lines: plain ones for logs and pipes, and JSON for programs; and how it is chosen.
 
 `docs/run_directory.md` describes the keys.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import sys
 import threading
 import time
@@ -26,6 +27,7 @@ from orbit_runner.train.callbacks.base import Logs
 from orbit_runner.utils.log import is_warning, log_scope
 
 if TYPE_CHECKING:
+    from orbit_runner.reporting.progress.live import LiveProgress
     from orbit_runner.train.callbacks.base import RunView
 
 
@@ -226,3 +228,41 @@ class _Notes(io.TextIOBase):
         for line in filter(str.strip, lines):
             self._progress.note(line)
         return len(text)
+
+
+def make_progress(
+    kind: str = "auto",
+    *,
+    interval: float = 10.0,
+    brief: bool = False,
+    title: str = "",
+    place: str = "",
+) -> PlainProgress | QuietProgress | JsonProgress | LiveProgress:
+    """Returns the object that shows progress, which is not shown yet.
+
+    `kind` is a value of `--progress`, and `interval` the seconds between lines. `brief` is for a
+    process whose progress another process shows, too. `title` and `place`, such as the run
+    directory, are the first line of the live display.
+    """
+    if kind == "none":
+        return QuietProgress()
+    if kind == "json":
+        return JsonProgress(interval, brief=brief)
+    ipython = sys.modules.get("IPython") if kind in ("auto", "bar") and not brief else None
+    # The shell of a terminal has no kernel.
+    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
+        from orbit_runner.reporting.progress.live import NotebookProgress
+
+        return NotebookProgress(ipython.display.display, title, place)
+    if kind == "plain" or brief or not can_draw(forced=kind == "bar"):
+        return PlainProgress(interval, brief=brief)
+    from orbit_runner.reporting.progress.live import LiveProgress
+
+    return LiveProgress(title, place)
+
+
+def can_draw(*, forced: bool) -> bool:
+    """Returns whether standard error is a terminal that can move its cursor and shows UTF-8."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+        return False
+    return forced or "utf" in sys.stderr.encoding.lower()

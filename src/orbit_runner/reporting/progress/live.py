@@ -1,21 +1,23 @@
-"""Progress as a live display at the bottom of a terminal, for any width of it."""
+"""Progress as a few lines that change, in a terminal or in a notebook."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, ConsoleRenderable
-from rich.control import Control
+from rich.console import Console
 from rich.live import Live
-from rich.segment import ControlType
 from rich.text import Text
 
-from orbit_runner.reporting.numbers import format_duration, format_number, short_number, sparkline
+from orbit_runner.errors import Interrupted
+from orbit_runner.reporting.numbers import format_duration, short_number, sparkline
 from orbit_runner.reporting.progress.history import (
     LEARNING_RATE,
     TRAINING_LOSS,
@@ -24,15 +26,15 @@ from orbit_runner.reporting.progress.history import (
     epoch_text,
     evaluation_line,
     format_metric,
-    other_metrics,
+    format_metrics,
     speed_texts,
     step_text,
     time_left_text,
 )
 from orbit_runner.train.callbacks.base import Logs
-from orbit_runner.utils.log import log_scope
-from orbit_runner.utils.mfu import format_si
-from orbit_runner.utils.terminal import hidden_cursor_scope
+from orbit_runner.utils.flops import format_si
+from orbit_runner.utils.log import is_warning, log_scope
+from orbit_runner.utils.signals import hidden_cursor_scope
 
 if TYPE_CHECKING:
     from orbit_runner.train.callbacks.base import RunView
@@ -40,14 +42,14 @@ if TYPE_CHECKING:
 TRAINING = "training"
 _GAP = 2
 _LEAST_BAR = 6
-_NARROW, _WIDE = 100, 120  # columns
-_SHORT_CURVE, _LONG_CURVE = 10, 30
-_SPINNER, _ASCII_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
+_CURVE = 20  # values
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND = 5
 _DELAY_SECONDS = 0.4
 _LEAST_WIDTH = 10
 # Each costs about a millisecond of training. Numbers change once a second.
 _REFRESHES_PER_SECOND = 2
+_NOTEBOOK_WIDTH, _MOST_NOTES, _REFRESH_SECONDS = 120, 12, 0.25
 
 
 class LiveProgress(History):
@@ -57,7 +59,6 @@ class LiveProgress(History):
         super().__init__()
         self._console = Console(stderr=True, highlight=False)
         self._view = View(self, title, place, since=time.monotonic())
-        self._view.ascii = not self._console.encoding.startswith("utf")
         self._display = LiveLines(self._console, self._lines)
 
     @contextlib.contextmanager
@@ -101,14 +102,83 @@ class LiveProgress(History):
         self._console.print(text, markup=False, soft_wrap=True)
 
 
+class NotebookProgress(LiveProgress):
+    """Shows the same lines as one output of a cell, which changes at most four times a second.
+
+    Notes and warnings are below them; what was shown last stays. `display` is that of IPython.
+    """
+
+    def __init__(self, display: Callable[..., Any], title: str = "", place: str = "") -> None:
+        super().__init__(title, place)
+        self._show = display
+        self._handle: Any = None
+        self._updated = 0.0
+        self._notes = deque[str](maxlen=_MOST_NOTES)
+
+    @contextlib.contextmanager
+    def shown_scope(self) -> Iterator[None]:
+        """Shows the display within a `with` block."""
+        self._handle = self._show(self._panel(), raw=True, display_id=True)
+        # In a notebook, unlike elsewhere, TensorFlow prints its INFO messages.
+        logger = logging.getLogger("tensorflow")
+        logger.addFilter(_is_warning)
+        try:
+            with log_scope(self):
+                yield
+            self._view.end = "done"
+        except (Interrupted, KeyboardInterrupt):
+            self._view.end = "interrupted"
+            raise
+        finally:
+            logger.removeFilter(_is_warning)
+            self._update(force=True)
+
+    def phase(self, text: str, *, minor: bool = False) -> None:
+        """Shows the name of the next phase."""
+        super().phase(text, minor=minor)
+        self._update()
+
+    def detail(self, text: str, fraction: float | None = None) -> None:
+        """Shows how far the phase is."""
+        super().detail(text, fraction)
+        self._update()
+
+    def on_loop_end(self, run: RunView, logs: Logs) -> None:
+        """Shows the progress of training."""
+        super().on_loop_end(run, logs)
+        self._update()
+
+    def on_evaluate(self, run: RunView, logs: Logs) -> None:
+        """Shows the metrics."""
+        History.on_evaluate(self, run, logs)  # Their line is no note here.
+        self._update()
+
+    def note(self, text: str) -> None:
+        """Shows the note below the lines."""
+        self._notes.append(text)
+        self._update(force=is_warning(text))
+
+    def _update(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if self._handle is not None and (now - self._updated >= _REFRESH_SECONDS or force):
+            self._updated = now
+            self._handle.update(self._panel(), raw=True)
+
+    def _panel(self) -> dict[str, str]:
+        shown = lines(self._view, _NOTEBOOK_WIDTH, time.monotonic())
+        text = "\n".join([*(line.plain for line in shown), *self._notes])
+        return {"text/plain": text, "text/html": f'<pre style="margin:0">{escape(text)}</pre>'}
+
+
+def _is_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING
+
+
 class LiveLines(Live):
-    """Lines that are drawn again and again, and remain intact if the terminal becomes narrower."""
+    """Lines that are drawn again and again."""
 
     def __init__(self, console: Console, get_lines: Callable[[int], list[Text]]) -> None:
         self._get_lines = get_lines
-        self._widths: list[int] = []  # of the current lines
-        self._drawn_widths: list[int] = []  # of the lines on the screen
-        self._drawn_columns = 0  # of the terminal when they were drawn
         super().__init__(
             console=console,
             get_renderable=self._text,
@@ -121,28 +191,7 @@ class LiveLines(Live):
 
     def _text(self) -> Text:
         shown = self._get_lines(self.console.width)
-        self._widths = [line.cell_len for line in shown]
         return Text("\n", no_wrap=True, overflow="crop").join(shown)
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Returns what is printed, preceded by codes that erase the previous lines."""
-        output = super().process_renderables(renderables)
-        columns = self.console.width
-        before = self._drawn_columns
-        wrapped = sum((min(width, before) - 1) // columns for width in self._drawn_widths)
-        self._drawn_widths = self._widths
-        self._drawn_columns = columns
-        return [_erase(wrapped), *output] if columns < before and wrapped else output
-
-
-def _erase(rows: int) -> Control:
-    """Returns codes that erase the rows above the cursor that a narrower terminal has added.
-
-    Rich itself erases as many rows as it has written, beginning at the cursor.
-    """
-    up_and_erase = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
-    begin = (ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
-    return Control(*begin, *(up_and_erase * rows))
 
 
 @dataclasses.dataclass
@@ -156,86 +205,58 @@ class View:
     since: float = 0.0  # when the phase began
     detail: str = ""  # how far the phase is
     fraction: float | None = None  # of the phase that is done, from 0 to 1
-    ascii: bool = False  # whether the terminal shows ASCII only
-
-
-@dataclasses.dataclass(frozen=True)
-class _Item:
-    """A part of a line. Items with a higher rank are left out first."""
-
-    rank: int
-    text: Text
+    end: str = ""  # how the run ended
 
 
 def lines(view: View, width: int, now: float) -> list[Text]:
     """Returns the lines, none longer than `width`. `now` is the time on the monotonic clock."""
     history = view.history
-    texts = [_header(view, width), _phase_line(view, width, now)]
+    texts = [
+        _joined([Text(view.title, style="bold"), Text(view.place, style="dim")]),
+        _joined(_phase_texts(view, width, now)),
+    ]
     if history.started is not None:
-        texts.append(_line(_metric_items(history, width), width))
-        texts.append(_line(_speed_items(history, now), width))
+        texts += [_joined(_metric_texts(history)), _joined(_speed_texts(view, now))]
     if history.evaluations:
-        texts.append(_line(_evaluation_items(history, width), width))
-    return [line for line in texts if line.cell_len]
+        texts.append(_joined(_evaluation_texts(history)))
+    for text in texts:  # What matters most comes first in each line.
+        text.truncate(width, overflow="ellipsis")
+    return [text for text in texts if text.cell_len]
 
 
-def _header(view: View, width: int) -> Text:
-    title = Text(view.title, style="bold")
-    title.truncate(width, overflow="ellipsis")
-    room = width - title.cell_len - _GAP
-    place = view.place
-    if len(place) > room:
-        # The end of a path tells more than its beginning.
-        place = f"…{place[len(place) - room + 1 :]}" if room > _SHORT_CURVE else ""
-    if not title or not place:
-        return title
-    return Text.assemble(title, " " * (width - title.cell_len - len(place)), (place, "dim"))
+def _joined(texts: Iterable[Text]) -> Text:
+    return Text(" " * _GAP).join(text for text in texts if text.cell_len)
 
 
-def _phase_line(view: View, width: int, now: float) -> Text:
-    """Returns the phase, a bar that fills the line, and the position."""
-    items = _fit_items([_Item(0, _phase_text(view, now)), *_position_items(view)], width)
-    fraction = _fraction(view)
+def _phase_texts(view: View, width: int, now: float) -> Iterator[Text]:
+    """Yields the phase, a bar, and the position."""
+    history = view.history
+    yield _phase_text(view, now)
+    fraction = view.fraction
+    detail = "" if view.end else view.detail
+    if not detail and history.started is not None and history.target:
+        fraction = history.last_step / history.target
     if fraction is not None:
-        with_bar = _fit_items(items, width - _LEAST_BAR - _GAP)
-        if len(with_bar) > 1:
-            items = with_bar
-        room = width - _width(items) - _GAP
-        if room >= _LEAST_BAR:
-            items.insert(1, _Item(0, _bar(fraction, room)))
-    return _join_items(items)
+        yield _bar(fraction, max(_LEAST_BAR, width // 4))
+    if detail:
+        yield Text(detail)
+    elif history.started is not None:
+        yield Text(step_text(history))
+        yield Text("" if fraction is None else f"{fraction:.0%}")
+        yield Text(epoch_text(history))
 
 
 def _phase_text(view: View, now: float) -> Text:
+    if view.end:
+        return Text(view.end, style="bold")
     seconds = now - view.since
     # Without the delay, short evaluations and saves would make the line flicker.
     if view.phase == TRAINING or (view.history.steps_per_second and seconds < _DELAY_SECONDS):
         return Text(TRAINING, style="bold")
-    frames = _ASCII_SPINNER if view.ascii else _SPINNER
-    frame = frames[int(now * _TURNS_PER_SECOND) % len(frames)]
+    frame = _SPINNER[int(now * _TURNS_PER_SECOND) % len(_SPINNER)]
     return Text.assemble(
         (frame, "cyan"), " ", (view.phase, "bold"), f"  {format_duration(seconds)}"
     )
-
-
-def _position_items(view: View) -> Iterator[_Item]:
-    history = view.history
-    if view.detail:
-        yield _Item(1, Text(view.detail))
-    elif history.started is not None:
-        yield _Item(1, Text(step_text(history)))
-        yield _Item(3, Text(epoch_text(history)))
-        if history.target:
-            yield _Item(2, Text(f"{history.last_step / history.target:.0%}"))
-
-
-def _fraction(view: View) -> float | None:
-    history = view.history
-    if view.detail:
-        return view.fraction
-    if history.started is None or not history.target:
-        return None
-    return history.last_step / history.target
 
 
 def _bar(fraction: float, width: int) -> Text:
@@ -244,73 +265,33 @@ def _bar(fraction: float, width: int) -> Text:
     return Text.assemble((done, "cyan"), ("─" * (width - len(done)), "bright_black"))
 
 
-def _metric_items(history: History, width: int) -> Iterator[_Item]:
+def _metric_texts(history: History) -> Iterator[Text]:
     numbers = history.metrics
-    if TRAINING_LOSS in numbers:
-        yield _Item(0, Text(format_metric("loss", numbers[TRAINING_LOSS])))
-        length = _LONG_CURVE if width >= _WIDE else _SHORT_CURVE
-        yield _Item(3, Text(sparkline([*history.losses][-length:]), style="cyan"))
-    yield from _named_items(other_metrics(numbers), first=1, rest=4)
+    yield Text(format_metrics(numbers, loss=TRAINING_LOSS))
+    yield Text(sparkline([*history.losses][-_CURVE:]), style="cyan")
     if LEARNING_RATE in numbers:
-        yield _Item(2, Text(f"learning rate {short_number(numbers[LEARNING_RATE])}"))
+        yield Text(f"learning rate {short_number(numbers[LEARNING_RATE])}")
 
 
-def _named_items(numbers: dict[str, float], *, first: int, rest: int) -> Iterator[_Item]:
-    for index, (name, value) in enumerate(numbers.items()):
-        yield _Item(rest + index if index else first, Text(format_metric(name, value)))
-
-
-def _speed_items(history: History, now: float) -> Iterator[_Item]:
-    for rank, text in zip((0, 3), speed_texts(history), strict=False):
-        yield _Item(rank, Text(text))
+def _speed_texts(view: View, now: float) -> Iterator[Text]:
+    history = view.history
+    steps, *examples = [*speed_texts(history), ""]
+    yield Text(steps)
     assert history.started is not None
-    yield _Item(2, Text(f"{format_duration(now - history.started)} elapsed"))
-    yield _Item(1, Text(time_left_text(history)))
+    yield Text("" if view.end else time_left_text(history))
+    yield Text(f"{format_duration(now - history.started)} elapsed")
+    yield Text("".join(examples))
     if "tflops_per_second" in history.work:
         flops = history.work["tflops_per_second"] * 1e12
-        yield _Item(4, Text(f"{format_si(flops)}FLOP/s"))
+        yield Text(f"{format_si(flops)}FLOP/s")
     if "mfu" in history.work:
-        yield _Item(5, Text(f"{history.work['mfu']:.1%} of the peak"))
+        yield Text(f"{history.work['mfu']:.1%} of the peak")
 
 
-def _evaluation_items(history: History, width: int) -> Iterator[_Item]:
+def _evaluation_texts(history: History) -> Iterator[Text]:
     step, numbers = history.evaluations[-1]
-    yield _Item(0, Text("evaluation", style="bold"))
-    yield _Item(1, Text(f"step {step:,}"))
-    metrics = other_metrics(numbers)
-    best = history.best
-    if best is not None and best[0] in metrics:
-        metrics = {best[0]: metrics[best[0]], **metrics}
-    yield from _named_items(metrics, first=2, rest=5)
-    if VALIDATION_LOSS in numbers:
-        yield _Item(4, Text(format_metric("loss", numbers[VALIDATION_LOSS])))
-    if best is not None:
-        name, value, best_step = best
-        what = (
-            f"best {format_number(value)}"
-            if width < _NARROW
-            else f"best {format_metric(name, value)}"
-        )
-        yield _Item(3, Text(f"{what} at step {best_step:,}", style="green"))
-
-
-def _line(items: Iterable[_Item], width: int) -> Text:
-    return _join_items(_fit_items(items, width))
-
-
-def _fit_items(items: Iterable[_Item], width: int) -> list[_Item]:
-    """Returns the items that fit, in their order; shortens the most important one if it must."""
-    kept = [item for item in items if item.text.cell_len]
-    while len(kept) > 1 and _width(kept) > width:
-        kept.remove(max(kept, key=lambda item: item.rank))
-    if kept and _width(kept) > width:
-        kept[0].text.truncate(max(0, width), overflow="ellipsis")
-    return kept
-
-
-def _width(items: list[_Item]) -> int:
-    return sum(item.text.cell_len for item in items) + _GAP * (len(items) - 1)
-
-
-def _join_items(items: list[_Item]) -> Text:
-    return Text(" " * _GAP).join(item.text for item in items)
+    yield Text.assemble(("evaluation", "bold"), f" at step {step:,}")
+    if history.best is not None:
+        name, value, best_step = history.best
+        yield Text(f"best {format_metric(name, value)} at step {best_step:,}", style="green")
+    yield Text(format_metrics(numbers, loss=VALIDATION_LOSS))

@@ -1,9 +1,15 @@
-"""A sweep as a self-contained HTML page."""
+"""`sweep.html` and `sweep.csv`: a sweep as a self-contained HTML page, and as a table."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import dataclasses
+import io
+import json
 import shlex
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +18,6 @@ from orbit_runner.compare.statistics import estimate_text, interval_text
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Html, Part, Section, Table, Text
 from orbit_runner.reporting.html import Markup, explanation, page, tiles
-from orbit_runner.reporting.svg import line_chart
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
@@ -20,16 +25,19 @@ from orbit_runner.sweep.view.parallel_coordinates import SHADES, parallel_coordi
 from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_estimate,
-    objective_text,
     rank_trials,
-    repeats_text,
     status_counts,
+    trial_table,
 )
-from orbit_runner.sweep.view.scatter import setting_chart, trials_chart
-from orbit_runner.sweep.view.setting_axis import setting_names, swept_settings, value_text
+from orbit_runner.sweep.view.scatter import setting_charts, trials_chart
+from orbit_runner.sweep.view.setting_axis import setting_names, value_text
 from orbit_runner.sweep.view.trial_curves import objective_curves, rungs, winner_curves
+from orbit_runner.utils.files import write_atomically
 
 BEST_CONFIG = "best.yaml"
+CSV_FILE = "sweep.csv"
+PAGE_FILE = "sweep.html"
+_INTERVAL_SECONDS = 10.0
 _BAR_WIDTH, _BAR_HEIGHT = 160, 12
 # From the best to the worst trials: strong to faint on each background.
 _LIGHT = ("#1e3a8a", "#2f55b0", "#5b7fcb", "#8ba7de", "#b3c5e8", "#cfd9ea")
@@ -45,26 +53,14 @@ svg .strand{fill:none;stroke:var(--q);stroke-width:1.4;opacity:.8}
 svg .strand:hover{stroke-width:3.5;opacity:1}
 svg .strand.best{stroke:var(--best);stroke-width:3;opacity:1}
 svg .strand.lost{stroke:var(--bad);stroke-width:1;stroke-dasharray:4 3;opacity:.7}
-svg circle.trial{fill:var(--q1);fill-opacity:.75}
-svg circle.stopped{fill:none;stroke:var(--q2);stroke-width:1.2}
-svg circle.best{fill:var(--best)}
-svg .sofar{fill:none;stroke:var(--soft);stroke-width:1.5}
-svg .range{stroke:var(--q2);stroke-width:1.4;fill:none}
 svg.share{display:inline-block;width:160px;min-width:160px;height:12px;vertical-align:middle}
 svg .rest{fill:var(--line)}
 svg .chance{stroke:var(--ink);stroke-width:2;fill:none}
 .tiles.roomy{grid-template-columns:repeat(auto-fit,minmax(170px,1fr));margin-bottom:10px}
 .key-best{--c:var(--best)}
-.key-stopped{--c:var(--q2)}
-.spot::before{width:9px;height:9px;border-radius:50%}
-.spot.key-stopped::before{background:none;border:1.5px solid var(--c)}
-.spot.key-lost::before{content:"×";width:auto;height:auto;background:none;color:var(--c);
-vertical-align:baseline;font-size:16px;line-height:1}
 .key-lost{--c:var(--bad)}
-.key-sofar{--c:var(--soft)}
 a{color:var(--c0)}
 @media (max-width:600px){svg.share{width:80px;min-width:80px}}
-td .mono{white-space:nowrap}
 .charts{grid-template-columns:repeat(auto-fill,minmax(min(100%,400px),1fr))}
 KEYS
 @media print{svg .strand,.legend{print-color-adjust:exact}}
@@ -80,7 +76,7 @@ def sweep_page(directory: Path, results: SweepResults) -> str:
         Section("Settings and objective", [Html(parallel_coordinates(results))]),
         Section("Trials one by one", _trial_charts(directory, results)),
         Section("Importance of settings", _importance(results)),
-        Section("Objective by setting", [_charts(_setting_charts(results))]),
+        Section("Objective by setting", [*setting_charts(results)]),
         Section("Curves of the best trial", _winner(directory, results)),
         Section("Trials", [_trials(directory, results)]),
     ]
@@ -97,24 +93,18 @@ def _style() -> str:
     return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
 
 
-def _charts(figures: Iterable[str]) -> Html:
-    drawn = "".join(figures)
-    return Html(f"<div class=charts>{drawn}</div>" if drawn else "")
-
-
 def _headline(results: SweepResults) -> list[Part]:
     kind = str(results.search.get("type") or "")
     search = f", {escape(kind)} search" if kind else ""
     seeds = f", {len(results.seeds)} seeds per trial" if len(results.seeds) > 1 else ""
     counts = status_counts(results)
-    repeats = repeats_text(results)
     count = len(results.trials)
     lines = (
         f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
         f"<b>{escape(results.metric)}</b> {escape(_when(results))}{search}{seeds}</p>"
         f"<p>{format_count(count, 'trial')}{f': {counts}' if counts else ''}</p>"
     )
-    return [Html(lines), *([explanation(repeats)] if repeats else [])]
+    return [Html(lines)]
 
 
 def _when(results: SweepResults) -> str:
@@ -159,15 +149,14 @@ def _best(directory: Path, results: SweepResults) -> list[Part]:
 
 
 def _trial_charts(directory: Path, results: SweepResults) -> list[Part]:
-    by_number = trials_chart(results)
-    by_step = line_chart(objective_curves(directory, results))
-    if not by_number and not by_step:
-        return []
-    notes = ["a vertical line reaches from the worst to the best seed"] if results.seeds[1:] else []
+    charts = [trials_chart(results), objective_curves(directory, results)]
     steps = ", ".join(f"{step:,}" for step in rungs(results))
-    if steps:
-        notes.append(f"successive halving stops trials at the dashed lines, steps {steps}")
-    return [_charts([by_number, by_step]), *map(explanation, notes)]
+    if not steps or not any(chart.series for chart in charts):
+        return [*charts]
+    return [
+        *charts,
+        explanation(f"successive halving stops trials at the dashed lines, steps {steps}"),
+    ]
 
 
 def _importance(results: SweepResults) -> list[Part]:
@@ -222,43 +211,27 @@ def _direction(importance: Importance) -> str:
     return f"{'large' if rho > 0 else 'small'} values ({rho:+.2f})"
 
 
-def _setting_charts(results: SweepResults) -> Iterator[str]:
-    return (setting_chart(results, setting) for setting in swept_settings(results))
-
-
 def _winner(directory: Path, results: SweepResults) -> list[Part]:
-    drawn = _charts(map(line_chart, winner_curves(directory, results)))
+    charts = winner_curves(directory, results)
     note = "lines are means over the seeds, areas reach from the lowest to the highest seed"
-    return [drawn, *([explanation(note)] if drawn.html and len(results.seeds) > 1 else [])]
+    return [*charts, *([explanation(note)] if charts and len(results.seeds) > 1 else [])]
 
 
 def _trials(directory: Path, results: SweepResults) -> Part:
     if not results.trials:
         return Text("No trial has started.", "soft")
-    names = setting_names(results)
-    titles = [
-        Markup(f'<span title="{escape(path)}">{escape(name)}</span>')
-        for path, name in names.items()
+    trials = rank_trials(results)
+    table = trial_table(results, trials)
+    rows = [
+        (Markup(_links(directory, trial)), _status(trial, row[1]), *row[2:])
+        for trial, row in zip(trials, table.rows, strict=True)
     ]
-    seeded = len(results.seeds) > 1
-    metric = f"{results.objective_name}{' (mean ± standard deviation)' if seeded else ''}"
-    rows = [_trial_row(directory, trial, list(names)) for trial in rank_trials(results)]
-    return Table(rows, ("trial", "status", metric, *titles, "step", "weights"), right=(2, -2))
+    return dataclasses.replace(table, rows=rows)
 
 
-def _trial_row(directory: Path, trial: TrialResult, paths: list[str]) -> list[str]:
-    values = [value_text(trial.settings[path]) if path in trial.settings else "-" for path in paths]
+def _status(trial: TrialResult, text: str) -> str:
     kind = {"finished": "good", "diverged": "bad", "failed": "bad"}.get(trial.status, "soft")
-    status = trial.status if trial.same_as is None else f"same as trial {trial.same_as}"
-    weights = trial.runs[0].weights[:12] if len(trial.runs) == 1 else ""
-    return [
-        Markup(_links(directory, trial)),
-        Markup(f"<span class={kind}>{escape(status)}</span>"),
-        objective_text(trial),
-        *values,
-        f"{trial.step:,}",
-        Markup(f"<span class=mono>{escape(weights) or '-'}</span>"),
-    ]
+    return Markup(f"<span class={kind}>{escape(text)}</span>")
 
 
 def _links(directory: Path, trial: TrialResult) -> str:
@@ -274,3 +247,75 @@ def _link(directory: Path, run: SeedResult, text: str) -> str:
     if not (directory / report).is_file():
         return escape(text)
     return f'<a href="{quote(report.as_posix())}">{escape(text)}</a>'
+
+
+def write_sweep_files(directory: Path, results: SweepResults) -> None:
+    """Writes `sweep.csv` and `sweep.html` to the directory of a sweep, each atomically.
+
+    Args:
+        directory: The directory of the sweep.
+        results: Its results.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    write_atomically(directory / CSV_FILE, csv_text(results))
+    write_atomically(directory / PAGE_FILE, sweep_page(directory, results))
+
+
+class SweepFiles:
+    """Writes the files again when a trial has ended, but at most every ten seconds."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._due = 0.0
+        self._ended = 0
+
+    def update(self, results: SweepResults) -> None:
+        """Writes the files if they are due. A file that cannot be written does not end a sweep."""
+        ended = sum(trial.status != "pending" for trial in results.trials)
+        if ended == self._ended or time.monotonic() < self._due:
+            return
+        with contextlib.suppress(OSError):
+            write_sweep_files(self._directory, results)
+        self._ended = ended
+        self._due = time.monotonic() + _INTERVAL_SECONDS
+
+
+def csv_text(results: SweepResults) -> str:
+    """Returns the text of `sweep.csv`: a row for each seed of each trial."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(_rows(results))
+    return text.getvalue()
+
+
+def _rows(results: SweepResults) -> Iterator[list[object]]:
+    paths = list(setting_names(results))
+    yield ["trial", "seed", *paths, "status", "step", "objective", "weights"]
+    for trial in results.trials:
+        values = [_cell(trial.settings[path]) if path in trial.settings else "" for path in paths]
+        for run in trial.runs:
+            objective = "" if run.objective is None else run.objective
+            yield [trial.number, run.seed, *values, run.status, run.step, objective, run.weights]
+
+
+def _cell(value: object) -> str | float:
+    """Returns a value as CSV: lists, true, false and null as JSON; numbers and texts as they are.
+
+    A text in quotation marks, as JSON has it, is one that would be read as another type.
+    """
+    if isinstance(value, str):
+        return json.dumps(value) if _is_json(value) else value
+    return (
+        value
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+        else json.dumps(value)
+    )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

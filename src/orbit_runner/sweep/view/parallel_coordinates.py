@@ -5,7 +5,7 @@ Lines are darker (in dark mode: lighter) the better the rank of the trial is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from orbit_runner.reporting.svg import LETTER, stretched, stretched_x, value_axis
@@ -16,7 +16,6 @@ from orbit_runner.sweep.view.ranking import (
     rank_trials,
     settings_text,
 )
-from orbit_runner.sweep.view.scatter import legend_keys
 from orbit_runner.sweep.view.setting_axis import (
     SettingAxis,
     cut_middle,
@@ -34,7 +33,6 @@ _MOST_LABEL = 11  # characters
 _MOST_NAME = 21  # characters: `validation_loss (log)` fits
 _MANY = 60  # Lines are fainter if there are more.
 _FAILED = ("diverged", "failed")
-_NOT_DRAWN = ("pending", "excluded")
 
 
 def parallel_coordinates(results: SweepResults) -> str:
@@ -43,7 +41,7 @@ def parallel_coordinates(results: SweepResults) -> str:
         trial
         for trial in reversed(rank_trials(results))  # The best one last, above the others.
         if trial.status in _FAILED
-        or (objective_of(trial) is not None and trial.status not in _NOT_DRAWN)
+        or (objective_of(trial) is not None and trial.status != "pending")
     ]
     values = [value for trial in drawn if (value := objective_of(trial)) is not None]
     settings = swept_settings(results)
@@ -78,7 +76,7 @@ def parallel_coordinates(results: SweepResults) -> str:
         f'<div style="padding:0 {_RIGHT}px 0 {_LEFT}px;min-width:{least}px">'
         f'<svg style="height:{height}px;overflow:visible" '
         f'role="img" aria-label="Settings and objective of each trial">{"".join(parts)}</svg>'
-        f"</div></div><div class=legend>{legend_keys(keys)}</div></figure>"
+        f"</div></div><div class=legend>{_legend_keys(keys)}</div></figure>"
     )
 
 
@@ -146,3 +144,10 @@ def _axis(
         yield f'<rect class=back x="{-9 - width:.0f}" y="{y - 8:.1f}" width="{width + 4:.0f}" '
         yield f'height="16"/><text x=-7 y={y + 4:.1f} class=end>{escape(label)}</text>'
     yield "</svg>"
+
+
+def _legend_keys(kinds: Mapping[str, str]) -> str:
+    """Returns the contents of a legend: a mark and its meaning for each kind."""
+    return "".join(
+        f'<span class="key key-{kind}">{escape(text)}</span>' for kind, text in kinds.items()
+    )

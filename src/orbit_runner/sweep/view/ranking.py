@@ -11,14 +11,13 @@ from orbit_runner.compare.statistics import (
     PairedTest,
     estimate,
     estimate_text,
-    interval_text,
     paired_test,
     verdict,
 )
+from orbit_runner.reporting.document import Table
 from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
-from orbit_runner.sweep.view.setting_axis import value_text
+from orbit_runner.sweep.view.setting_axis import setting_names, value_text
 
-_MOST_REPEATS = 4
 _LAST = tuple(status for status in TRIAL_STATUSES if status not in ("finished", "stopped"))
 
 
@@ -56,32 +55,17 @@ def status_counts(results: SweepResults) -> str:
     return ", ".join(f"{counts[status]} {status}" for status in TRIAL_STATUSES if counts[status])
 
 
-def repeats_text(results: SweepResults) -> str:
-    """Returns a sentence about the trials that have the settings of earlier ones; "" if none."""
-    repeated = [trial for trial in results.trials if trial.status == "repeated"]
-    if not repeated:
-        return ""
-    shown = ", ".join(f"{trial.number} = {trial.same_as}" for trial in repeated[:_MOST_REPEATS])
-    more = len(repeated) - _MOST_REPEATS
-    return (
-        f"trials with the settings of earlier ones, which are not trained again: {len(repeated)} "
-        f"({shown}{f' and {more} more' if more > 0 else ''})"
-    )
-
-
 def objective_estimate(trial: TrialResult) -> Estimate | None:
     """Returns the objective over the seeds; None if it is missing or not finite for a seed."""
     return None if objective_of(trial) is None else estimate(trial.objectives)
 
 
-def objective_text(trial: TrialResult, *, interval: bool = False) -> str:
+def objective_text(trial: TrialResult) -> str:
     """Returns the objective, such as `0.9713 ± 0.0021`; `-` if the trial has none."""
     objective = objective_estimate(trial)
     if objective is None:
         return "-"
-    return " ".join(
-        filter(None, [estimate_text(objective), interval_text(objective) if interval else ""])
-    )
+    return estimate_text(objective)
 
 
 def settings_text(settings: Mapping[str, object], names: Mapping[str, str]) -> str:
@@ -89,6 +73,25 @@ def settings_text(settings: Mapping[str, object], names: Mapping[str, str]) -> s
     return " ".join(
         f"{name}={value_text(settings[path])}" for path, name in names.items() if path in settings
     )
+
+
+def trial_table(results: SweepResults, trials: Sequence[TrialResult]) -> Table:
+    """Returns a row for each trial: number, status, objective, settings, step and weights."""
+    names = setting_names(results)
+    deviation = " (mean ± standard deviation)" if len(results.seeds) > 1 else ""
+    head = ("trial", "status", f"{results.objective_name}{deviation}", *names.values())
+    rows = [
+        (
+            str(trial.number),
+            trial.status,
+            objective_text(trial),
+            *(value_text(trial.settings[p]) if p in trial.settings else "-" for p in names),
+            f"{trial.step:,}",
+            (trial.runs[0].weights[:12] if len(trial.runs) == 1 else "") or "-",
+        )
+        for trial in trials
+    ]
+    return Table(rows, (*head, "step", "weights"), right=(2, -2), fits=True)
 
 
 def runner_up_test(results: SweepResults) -> tuple[TrialResult, TrialResult, PairedTest] | None:

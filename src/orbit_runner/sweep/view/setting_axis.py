@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
@@ -90,49 +89,44 @@ def _is_log(entry: object) -> bool:
     return isinstance(entry, Mapping) and bool("log_uniform" in entry or entry.get("log"))
 
 
+def place(setting: SweptSetting, trial: TrialResult) -> float | None:
+    """Returns the number of a trial's value, or its place among the categories, from 0.
+
+    None if the trial does not have the setting.
+    """
+    if setting.path not in trial.settings:
+        return None
+    value = trial.settings[setting.path]
+    if not setting.categories:
+        return float(value)
+    aside = (trial.number * _GOLDEN) % 1.0 - 0.5
+    return [*map(inline_yaml, setting.categories)].index(inline_yaml(value)) + aside / 2
+
+
 class SettingAxis:
     """Maps the values of a setting to coordinates between `start` and `end`."""
 
     def __init__(
         self, setting: SweptSetting, trials: Sequence[TrialResult], start: float, end: float
     ) -> None:
-        self._categories = [inline_yaml(value) for value in setting.categories]
         self._setting = setting
-        self._start, self._end = start, end
-        values = [t.settings[setting.path] for t in trials if setting.path in t.settings]
-        numbers = [float(value) for value in values if is_number(value)]
-        self._axis = None
-        if not setting.categories and numbers:
-            self._axis = Axis(min(numbers), max(numbers), start, end, log=setting.is_log)
-
-    @property
-    def gap(self) -> float:
-        """The distance between two categories."""
-        return (self._end - self._start) / max(1, len(self._categories))
+        places = [x for trial in trials if (x := place(setting, trial)) is not None]
+        low, high = min(places, default=0.0), max(places, default=0.0)
+        if setting.categories:
+            low, high = -0.5, len(setting.categories) - 0.5
+        self._axis = Axis(low, high, start, end, log=setting.is_log)
 
     def position(self, trial: TrialResult) -> float | None:
         """Returns the coordinate of a trial; None if it does not have the setting."""
-        if self._setting.path not in trial.settings:
-            return None
-        value = trial.settings[self._setting.path]
-        if self._axis is not None:
-            return self._axis.position(float(value))
-        aside = (trial.number * _GOLDEN) % 1.0 - 0.5
-        return self._center(self._categories.index(inline_yaml(value))) + aside * self.gap * 0.5
+        x = place(self._setting, trial)
+        return None if x is None else self._axis.position(x)
 
-    def ticks(self, room: float = math.inf) -> list[tuple[float, str]]:
-        """Returns (coordinate, label) of round numbers, or of the categories.
-
-        `room` is the width in pixels for the labels of numbers side by side.
-        """
-        if self._axis is not None:
-            return self._axis.ticks(room)
-        stride = 1 + len(self._categories) // 16
+    def ticks(self) -> list[tuple[float, str]]:
+        """Returns (coordinate, label) of round numbers, or of the categories."""
+        categories = self._setting.categories
+        if not categories:
+            return self._axis.ticks()
         return [
-            (self._center(index), value_text(value))
-            for index, value in enumerate(self._setting.categories)
-            if index % stride == 0
+            (self._axis.position(index), value_text(categories[index]))
+            for index in range(0, len(categories), 1 + len(categories) // 16)
         ]
-
-    def _center(self, index: int) -> float:
-        return self._start + (index + 0.5) * self.gap

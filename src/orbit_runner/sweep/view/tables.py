@@ -4,83 +4,29 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import format_count
+from orbit_runner.reporting.document import Section
+from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.sweep.definition import new_sweep
-from orbit_runner.sweep.results import SweepResults, TrialResult
+from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.schedule import Schedule
 from orbit_runner.sweep.sweep_file import SweepFile
-from orbit_runner.sweep.view.files import PAGE_FILE
-from orbit_runner.sweep.view.page import BEST_CONFIG
+from orbit_runner.sweep.view.page import BEST_CONFIG, PAGE_FILE
 from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_of,
-    objective_text,
     rank_trials,
-    repeats_text,
     status_counts,
-)
-from orbit_runner.sweep.view.setting_axis import (
-    cut_middle,
-    setting_names,
-    swept_settings,
-    value_text,
+    trial_table,
 )
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import table_lines
-
-_MOST_VALUE = 18  # characters of a value
-
-
-def trial_lines(
-    results: SweepResults,
-    trials: Sequence[TrialResult],
-    width: int,
-    *,
-    running: Mapping[int, str] | None = None,
-    interval: bool = False,
-) -> list[str]:
-    """Returns a line of titles and a line for each trial; lines that are too long are cut.
-
-    Args:
-        results: The sweep.
-        trials: The trials to show, in this order.
-        width: The number of characters in a line.
-        running: What the trials that are being trained do, by their number.
-        interval: Whether to show the confidence interval of the objective.
-    """
-    swept = {setting.path for setting in swept_settings(results)}
-    paths = [path for path in setting_names(results) if path in swept or not swept]
-    names = setting_names(results)
-    best = results.best
-    rows = [
-        ["", "trial", "status", "step", results.objective_name, *(names[path] for path in paths)]
-    ]
-    rows += [
-        [
-            "*" if best is not None and trial.number == best.number else "",
-            str(trial.number),
-            (running or {}).get(trial.number, trial.status) or "running",
-            f"{trial.step:,}",
-            objective_text(trial, interval=interval),
-            *(_value(trial, path) for path in paths),
-        ]
-        for trial in trials
-    ]
-    lines = table_lines(rows, right=(1, 3))  # trial and step
-    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
-
-
-def _value(trial: TrialResult, path: str) -> str:
-    if path not in trial.settings:
-        return "-"
-    return cut_middle(value_text(trial.settings[path]), _MOST_VALUE)
-
 
 _MOST_SUMMARY_TRIALS = 10
 
@@ -100,24 +46,19 @@ def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterato
     counts = status_counts(results)
     trials = format_count(len(results.trials), "trial")
     yield f"{results.experiment}: {trials}{f': {counts}' if counts else ''}"
-    yield from filter(None, [repeats_text(results)])
     shown = [trial for trial in rank_trials(results) if objective_of(trial) is not None][
         :_MOST_SUMMARY_TRIALS
     ]
     if shown:
         yield ""
-        yield from trial_lines(results, shown, width, interval=len(results.seeds) > 1)
+        yield from section_lines([Section("", [trial_table(results, shown)])], width)
     best = results.best
     if best is None:
         yield f"no trial has finished with a value of {results.metric}"
         return
-    if len(results.seeds) > 1:
-        yield ""
-        yield f"mean ± standard deviation [95 % interval] over {len(results.seeds)} seeds"
-    lead = lead_text(results)
-    if lead:
-        yield lead
     yield ""
+    if lead := lead_text(results):
+        yield lead
     yield f"page    {directory / PAGE_FILE}"
     config = shlex.quote(str(directory / BEST_CONFIG))
     yield f"winner  runner --experiment={config} --model_dir=runs/best"
@@ -131,26 +72,18 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     sweep = new_sweep(file, base)
     progress = Schedule(sweep).progress(lambda number, seed: RunState())
     paths = [dimension.path for dimension in file.space]
-    names = [path.rpartition(".")[2] for path in paths]
-    rows = [
-        ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True)), ""]
-    ]
-    trials = progress.results.trials
+    rows = [["trial", *short_setting_names(paths).values()]]
     for number, settings in enumerate(progress.settings[:_MOST_PLANNED_TRIALS]):
         cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
-        first = trials[number].same_as
-        rows.append([str(number), *cells, "" if first is None else f"same as trial {first}"])
+        rows.append([str(number), *cells])
     more = sweep.trials - len(rows) + 1
-    repeats = repeats_text(progress.results)
-    trained = sum(trial.same_as is None for trial in trials)
-    runs = trained * len(sweep.seeds)
-    steps = f" of {sweep.last_step} steps" if sweep.last_step else ""
+    runs = sweep.trials * len(sweep.seeds)
+    steps = f" of {sweep.train_steps} steps" if sweep.train_steps else ""
     search = file.search
     halving = search.halving
     return [
         *table_lines(rows),
         *([f"… and {more} more"] if more else []),
-        *(["", repeats] if repeats else []),
         "",
         f"{sweep.name}: {sweep.trials} trials ({search.type}), {runs} runs{steps}; "
         f"seeds {', '.join(map(str, sweep.seeds))}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
@@ -16,8 +17,6 @@ from orbit_runner.tasks.image_classification.data_config import (
     ImageSplitConfig,
     enabled_augmentations,
     part_problems,
-    training_images,
-    validation_images,
 )
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
 from orbit_runner.tasks.imbalance.config import (
@@ -62,8 +61,8 @@ class ImageClassificationConfig(TaskConfig):
         help="how images are split into parts, of which each section reads one; null: each section "
         "reads all images of its source",
     )
-    train_data: ImageDataConfig = field(factory=training_images, help="training data")
-    validation_data: ImageDataConfig = field(factory=validation_images, help="validation data")
+    train_data: ImageDataConfig = training_field(ImageDataConfig)
+    validation_data: ImageDataConfig = validation_field(ImageDataConfig)
     losses: ClassificationLosses = field(factory=ClassificationLosses, help="the loss")
     class_weights: str | Mapping[str, Any] = class_weights_field()
     top_k: int = field(

@@ -15,9 +15,10 @@ from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import SECTIONS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.examples import ImageExamples
-from orbit_runner.tasks.image_classification.pretrained import own_files, record_weights
+from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
+    ImageExamples,
+    TrainedImages,
     classes_of,
     image_notes,
     image_rows,
@@ -25,8 +26,8 @@ from orbit_runner.tasks.image_classification.sources import (
     section_source,
     setting_of_error,
     size_problems,
+    trained_images,
 )
-from orbit_runner.tasks.image_classification.trained_images import TrainedImages, trained_images
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.utils.log import note_once
 
@@ -120,6 +121,5 @@ class ImageData(TaskData):
             return None
 
     def learn(self, assets: Assets) -> TrainedImages:
-        """Returns what the run found out about its training images, and records its weights."""
-        record_weights(self.config.model, assets)
+        """Returns what the run found out about its training images."""
         return trained_images(self.config, assets)

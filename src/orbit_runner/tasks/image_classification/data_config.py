@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
+from orbit_runner.config.schema.weights import DATA_LOCATION
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
@@ -196,6 +197,8 @@ class ImageDataConfig(MixedDataConfig):
     )
     tfds_data_dir: str = field(
         "",
+        path="dir",
+        weights=DATA_LOCATION,
         help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
     )
     hugging_face_split: str = field(
@@ -342,13 +345,3 @@ def has_image_augmentation(config: ImageDataConfig) -> bool:
     return config.augment == "inception" or bool(
         set(enabled_augmentations(config)) - {"mixup_and_cutmix"}
     )
-
-
-def training_images() -> ImageDataConfig:
-    """Returns the defaults of `train_data`."""
-    return ImageDataConfig(is_training=True)
-
-
-def validation_images() -> ImageDataConfig:
-    """Returns the defaults of `validation_data`, which evaluates every example."""
-    return ImageDataConfig(is_training=False, drop_remainder=False)

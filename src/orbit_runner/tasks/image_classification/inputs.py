@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.array_batches import eval_chunks, train_chunks
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
+from orbit_runner.data.array_pipeline import eval_chunks, eval_dataset, train_chunks, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.images.train_image import (
+    Erasing,
+    Policy,
+    Preprocessing,
+    auto_augment,
+    rand_augment,
+)
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.data.tables.split import RowSplit
-from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
-from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
     Size,
     image_mixture,
     is_ready,
-    load_source,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 def train_inputs(
+    source: ImageDataset,
     params: ImageDataConfig,
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
@@ -41,21 +43,15 @@ def train_inputs(
     input_size: Size = None,
     bad: BadImages | None = None,
     excluded: np.ndarray = NO_EXAMPLES,
-    channels: int | None = None,
-    split: RowSplit | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's endless training batches of `(image, label)`.
 
-    They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `start_step`
-    is the step of the first batch. `num_classes` is the largest label plus one, or None to accept
-    all labels. `input_size` is height, width and channels that images are resized to, or None to
-    keep their size. `excluded`, int64 [k], are the examples to leave out. `channels` are those of
-    the network's input, which images are converted to; None to keep their own. `split` divides the
-    images into parts.
+    They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `source` are
+    the images of the section `params`. `start_step` is the step of the first batch. `num_classes`
+    is the largest label plus one, or None to accept all labels. `input_size` is height, width and
+    channels that images are resized to, or None to keep their size. `excluded`, int64 [k], are the
+    examples to leave out.
     """
-    source = load_source(params, input_size, num_classes, split)
-    if channels is not None:
-        source = source.with_channels(channels)
     mixture = image_mixture(params, source, num_classes, excluded)
     settings: dict[str, Any] = _train_settings(params, excluded) | {
         "start_step": start_step,
@@ -67,12 +63,6 @@ def train_inputs(
         return train_dataset(
             source, shuffle=shuffle, mixture=mixture, element=_train_element, **settings
         )
-    window: dict[str, Any] = {
-        "shuffle_buffer_size": params.shuffle_buffer_size,
-        "num_classes": num_classes,
-    }
-    if mixture is None and _can_decode_by_batch(source, params, input_size):
-        return train_records(source, element=_train_element, **window, **settings)
     shape, _ = source.spec(input_size)
     batches = train_images(
         source,
@@ -82,25 +72,25 @@ def train_inputs(
         preprocessing=make_preprocessing(params, is_in_memory=source.is_in_memory),
         mixing=_make_mixing(params, num_classes),
         mixture=mixture,
-        **window,
+        shuffle_buffer_size=params.shuffle_buffer_size,
+        num_classes=num_classes,
         **settings,
     )
     return batches.map(_weighted_element if params.max_bad_images else _train_element)
 
 
 def chunks(
+    source: ImageDataset,
     params: ImageDataConfig,
     num_classes: int | None,
     input_size: Size,
     replicas: int,
     excluded: np.ndarray = NO_EXAMPLES,
-    split: RowSplit | None = None,
 ) -> Chunks | None:
     """Returns the batches of `train_inputs` or `eval_inputs` by step; None for streamed data.
 
     For the arguments, see `train_inputs`.
     """
-    source = load_source(params, input_size, num_classes, split)
     if not is_ready(source, params, input_size):
         return None
     if not params.is_training:
@@ -120,21 +110,17 @@ def chunks(
 
 
 def eval_inputs(
+    source: ImageDataset,
     params: ImageDataConfig,
     input_context: tf.distribute.InputContext | None,
     num_classes: int | None,
     input_size: Size = None,
     bad: BadImages | None = None,
-    channels: int | None = None,
-    split: RowSplit | None = None,
 ) -> tf.data.Dataset:
     """Returns one worker's evaluation batches of `(image, label, weight)`, each example once.
 
     For the arguments, see `train_inputs`.
     """
-    source = load_source(params, input_size, num_classes, split)
-    if channels is not None:
-        source = source.with_channels(channels)
     settings: dict[str, Any] = {
         "global_batch_size": params.global_batch_size,
         "drop_remainder": params.drop_remainder,
@@ -144,8 +130,6 @@ def eval_inputs(
     }
     if is_ready(source, params, input_size):
         return eval_dataset(source, element=_eval_element, **settings)
-    if _can_decode_by_batch(source, params, input_size):
-        return eval_records(source, num_classes=num_classes, element=_eval_element, **settings)
     shape, _ = source.spec(input_size)
     batches = eval_images(
         source,
@@ -157,14 +141,6 @@ def eval_inputs(
         **settings,
     )
     return batches.map(_weighted_element)
-
-
-def _can_decode_by_batch(
-    dataset: ImageDataset, params: ImageDataConfig, size: Size
-) -> TypeGuard[RecordSource]:
-    """Returns whether images need nothing but decoding, which works on whole batches."""
-    needs_more = size is not None or params.max_bad_images or params.mixup_and_cutmix
-    return dataset.decodes_batches and not needs_more
 
 
 def _train_element(batch: dict[str, tf.Tensor]) -> Tensors:
@@ -200,3 +176,32 @@ def _make_mixing(params: ImageDataConfig, num_classes: int | None) -> Mixing | N
         return None
     assert num_classes is not None
     return Mixing(num_classes=num_classes, **config.as_dict())
+
+
+def make_preprocessing(params: ImageDataConfig, *, is_in_memory: bool) -> Preprocessing:
+    """Returns how images are augmented and resized to the input size of the network.
+
+    Without random crops, as in evaluation, this takes the center of each image. If the dataset is
+    in memory, it takes the whole image.
+    """
+    inception = params.augment == "inception"
+    low, high = params.crop_area_range
+    return Preprocessing(
+        areas=(low, high) if inception else None,
+        center_crop_fraction=None if is_in_memory else params.center_crop_fraction,
+        method=params.tf_resize_method,
+        flip=inception and params.aug_rand_hflip,
+        jitter=params.color_jitter,
+        policy=_policy(params),
+        erasing=Erasing(**params.random_erasing.as_dict()) if params.random_erasing else None,
+    )
+
+
+def _policy(params: ImageDataConfig) -> Policy | None:
+    if params.aug_type is None:
+        return None
+    settings = params.aug_type.get().as_dict()
+    if params.aug_type.type == "autoaug":
+        return auto_augment(**settings)
+    del settings["magnitude_std"]
+    return rand_augment(**settings)

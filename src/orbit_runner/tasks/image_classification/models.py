@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.models.published_weights import (
+from orbit_runner.models.catalog import (
     APPLICATIONS,
+    CIFAR_LAYERS,
     IMAGENET,
     KERAS_SUFFIXES,
     MODEL_GARDEN_PIXELS,
     RESNETS,
+    VIT_NAMES,
     Pixels,
+    nearest_cifar_depths,
+    patch_problem,
 )
-from orbit_runner.models.resnet_depths import is_valid_depth, nearest_depths
-from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 
 
 @config_class
@@ -68,64 +70,6 @@ def _weights_field(path: str, help: str) -> str | None:
     return field(None, path=path, help=help)
 
 
-@config_class
-class CnnConfig(ImageModelConfig):
-    """Two convolutions and a dense layer."""
-
-    filters: list[int] = field(
-        (32, 64), ge=1, le=4096, help="number of output channels of each convolution"
-    )
-    kernel_size: int = field(
-        5, ge=1, le=255, help="width and height of the convolution kernels, in pixels"
-    )
-    dense_units: int = field(1024, ge=1, le=65536, help="number of units in the dense layer")
-    dropout_rate: float = field(0.4, ge=0.0, le=0.99, help="dropout rate after the dense layer")
-
-
-@config_class
-class MlpConfig(ImageModelConfig):
-    """Dense layers."""
-
-    hidden_units: list[int] = field(
-        (128, 64), ge=1, le=65536, help="number of units in each hidden layer"
-    )
-    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
-
-
-@config_class
-class ResNetCifarConfig(ImageModelConfig):
-    """Residual networks for small images."""
-
-    depth: int = field(
-        20, le=2000, help="number of layers with weights: 6n+2 in version 1, 9n+2 in version 2"
-    )
-    version: int = field(
-        1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation (He et al. 2016)"
-    )
-    batch_norm_momentum: float = field(
-        0.9, ge=0.0, le=1.0, help="momentum of the moving averages in batch normalization"
-    )
-    batch_norm_epsilon: float = field(
-        1e-5, gt=0.0, help="small constant added to the variance in batch normalization"
-    )
-    use_sync_bn: bool = field(
-        False, help="synchronize batch normalization statistics across replicas"
-    )
-    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate of the pooled features")
-
-    def problems(self) -> Iterator[Problem]:
-        """Yields a depth that the version does not have."""
-        yield from super().problems()
-        if not is_valid_depth(self.depth, self.version):
-            rule = "6n+2" if self.version == 1 else "9n+2"
-            near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
-            yield Problem(
-                "depth",
-                f"got {self.depth}, expected {rule} in version {self.version}\nnearest: {near}",
-                code="not-allowed",
-            )
-
-
 def _batch_norm_momentum_field(default: float) -> float:
     return field(
         default, ge=0.0, le=1.0, help="momentum of the moving averages in batch normalization"
@@ -147,17 +91,65 @@ def _rate_field(default: float, help: str) -> float:
 
 
 @config_class
+class CnnConfig(ImageModelConfig):
+    """Two convolutions and a dense layer."""
+
+    filters: list[int] = field(
+        (32, 64), ge=1, le=4096, help="number of output channels of each convolution"
+    )
+    kernel_size: int = field(
+        5, ge=1, le=255, help="width and height of the convolution kernels, in pixels"
+    )
+    dense_units: int = field(1024, ge=1, le=65536, help="number of units in the dense layer")
+    dropout_rate: float = _rate_field(0.4, "dropout rate after the dense layer")
+
+
+@config_class
+class MlpConfig(ImageModelConfig):
+    """Dense layers."""
+
+    hidden_units: list[int] = field(
+        (128, 64), ge=1, le=65536, help="number of units in each hidden layer"
+    )
+    dropout_rate: float = _rate_field(0.0, "dropout rate after each hidden layer")
+
+
+@config_class
+class ResNetCifarConfig(ImageModelConfig):
+    """Residual networks for small images."""
+
+    depth: int = field(
+        20, le=2000, help="number of layers with weights: 6n+2 in version 1, 9n+2 in version 2"
+    )
+    version: int = field(
+        1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation (He et al. 2016)"
+    )
+    batch_norm_momentum: float = _batch_norm_momentum_field(0.9)
+    batch_norm_epsilon: float = _batch_norm_epsilon_field(1e-5)
+    use_sync_bn: bool = _use_sync_bn_field()
+    dropout_rate: float = _rate_field(0.0, "dropout rate of the pooled features")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields a depth that the version does not have."""
+        yield from super().problems()
+        if self.version not in CIFAR_LAYERS:
+            return
+        near = nearest_cifar_depths(self.depth, self.version)
+        if near != (self.depth,):
+            rule = f"{CIFAR_LAYERS[self.version]}n+2 in version {self.version}"
+            yield Problem(
+                "depth",
+                f"got {self.depth}, expected {rule}\nnearest: {' and '.join(map(str, near))}",
+                code="not-allowed",
+            )
+
+
+@config_class
 class ResNetConfig(ImageModelConfig):
     """Residual networks for images of ImageNet's size."""
 
     depth: int = field(
         50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
-    )
-    version: float = field(
-        1.5,
-        allowed=(1.0, 1.5, 2.0),
-        help="1: He et al. 2015; 1.5: stride in the 3×3 convolution, as in Model "
-        "Garden; 2: pre-activation",
     )
     zero_init_last_bn: bool = field(
         False, help="initialize the scale of each block's last batch normalization to 0"
@@ -172,25 +164,11 @@ class ResNetConfig(ImageModelConfig):
     )
 
     def problems(self) -> Iterator[Problem]:
-        """Yields `zero_init_last_bn` without such a layer, and weights that do not exist."""
+        """Yields weights that do not exist."""
         yield from super().problems()
-        if self.version == 2.0 and self.zero_init_last_bn:
-            yield Problem(
-                "zero_init_last_bn",
-                "blocks of version 2 do not end in batch normalization",
-                code="not-supported",
-            )
         if self.weights is None:
             return
-        if self.version != 1.5:
-            yield Problem(
-                "weights",
-                f"got {self.weights!r} with version {self.version:g}, but Model Garden's networks "
-                "are of version 1.5\nset version: 1.5, or task.init_checkpoint to the directory of "
-                "a run of yours",
-                code="not-allowed",
-            )
-        elif self.weights.endswith(KERAS_SUFFIXES):
+        if self.weights.endswith(KERAS_SUFFIXES):
             yield Problem(
                 "weights",
                 f"got {self.weights!r}, expected a checkpoint of Model Garden\n"

@@ -5,22 +5,18 @@ from __future__ import annotations
 import glob
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from orbit_runner.data.fingerprint import content_digest
 from orbit_runner.datasets.download import DownloadError, fetch
 from orbit_runner.errors import SettingError
-from orbit_runner.models.published_weights import IMAGENET
-from orbit_runner.tasks.assets import Assets
+from orbit_runner.models.catalog import IMAGENET
 from orbit_runner.tasks.image_classification.models import ApplicationConfig, ImageModelConfig
 from orbit_runner.utils.cache import cache_directory
 from orbit_runner.utils.log import phase
 
 SETTING = "task.model.weights"
-# The asset of a run: the digests of the files by name.
-WEIGHTS_FILE = "weights.json"
 _INDEX = ".index"
 
 
@@ -29,33 +25,20 @@ def is_of_keras(model: ImageModelConfig) -> TypeGuard[ApplicationConfig]:
     return isinstance(model, ApplicationConfig) and model.weights == IMAGENET
 
 
-def record_weights(model: ImageModelConfig, assets: Assets) -> None:
-    """Keeps the digests of the weights as an asset. A new run gets the files for that."""
-    if weights_of(model) and not is_of_keras(model):
-        assets.get_json(WEIGHTS_FILE, lambda: _by_name(get_weights(model)))
-
-
-def initial_weights(model: ImageModelConfig, assets: Assets) -> Path | None:
+def initial_weights(model: ImageModelConfig) -> Path | None:
     """Returns the local path of the weights file or checkpoint, or None if there is none.
 
-    Raises `RunnerError` if it cannot be downloaded, and `SettingError` if it is not there or has
-    other contents than when the run began.
+    A published checkpoint is downloaded. Raises `RunnerError` if it cannot be downloaded, and
+    `SettingError` if there is no such file.
     """
-    if not weights_of(model):
+    weights = weights_of(model)
+    if not weights:
         return None
-    files = get_weights(model)
-    first = next(iter(files))
-    recorded = assets.get_json(WEIGHTS_FILE, lambda: _by_name(files))
-    now = _by_name(files)
-    if recorded != now:
-        names = ", ".join(name for name in now if recorded.get(name) != now[name])
-        raise SettingError(
-            SETTING,
-            f"{first}: the contents differ from those that the run began with: {names or 'files'}\n"
-            "restore the file, or use another --model_dir",
-            code="other-assets",
-        )
-    return first.with_suffix("") if first.suffix == _INDEX else first
+    urls = model.published_files() if weights == IMAGENET else ()
+    files = _published_files(urls) if urls else own_files(model)
+    if not files:
+        raise SettingError(SETTING, _missing_message(weights), code="missing-file")
+    return files[0].with_suffix("") if files[0].suffix == _INDEX else files[0]
 
 
 def weights_of(model: ImageModelConfig) -> str:
@@ -75,19 +58,6 @@ def own_files(model: ImageModelConfig) -> list[Path]:
     if index.is_file():
         return [index, *map(Path, sorted(glob.glob(f"{glob.escape(weights)}.data-*")))]
     return [Path(weights)] if os.path.isfile(weights) else []
-
-
-def get_weights(model: ImageModelConfig) -> Mapping[Path, str]:
-    """Returns the local files of the weights and their digests; downloads published ones.
-
-    Raises `RunnerError` if they cannot be downloaded, and `SettingError` if they are not there.
-    """
-    weights = weights_of(model)
-    urls = model.published_files() if weights == IMAGENET else ()
-    files = _published_files(urls) if urls else own_files(model)
-    if not files:
-        raise SettingError(SETTING, _missing_message(weights), code="missing-file")
-    return {path: content_digest(path) for path in files}
 
 
 def _published_files(urls: Sequence[str]) -> list[Path]:
@@ -123,7 +93,3 @@ def _missing_message(weights: str) -> str:
     prefixes = [str(path.with_suffix("")) for path in sorted(directory.glob(f"*{_INDEX}"))]
     hint = f"\ncheckpoints in it: {', '.join(prefixes)}" if prefixes else ""
     return f"{weights!r} is a directory\n{allowed}{hint}"
-
-
-def _by_name(files: Mapping[Path, str]) -> dict[str, str]:
-    return {path.name: digest for path, digest in files.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,10 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.images.eval_image import decode_for_evaluation
-from orbit_runner.data.images.train_image import Preprocessing
-from orbit_runner.tasks.prediction_items import answer_rows
-from orbit_runner.tasks.serving import Prediction, Serving
+from orbit_runner.tasks.serving import Prediction, Serving, answer_rows
 
 BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
@@ -54,23 +50,6 @@ def image_serving(
 
     signatures = {BYTES: image_bytes, TENSOR: image_tensor, NAMES: class_names}
     return Serving(signatures=signatures, default=BYTES, labels={"class": list(names)})
-
-
-def make_decoder(
-    preprocessing: Preprocessing, shape: Sequence[int], *, resize: bool
-) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns a function that decodes an image file as evaluation does.
-
-    It maps the bytes of a JPEG, PNG, BMP or GIF, a string scalar, to uint8
-    [height, width, channels], which is `shape`. If `resize` is false, all images of the dataset
-    have that size, and a file of another size is resized without cropping.
-    """
-    return functools.partial(
-        decode_for_evaluation,
-        shape=shape,
-        center_crop_fraction=preprocessing.center_crop_fraction if resize else None,
-        method=preprocessing.method,
-    )
 
 
 class ImagePredictor:

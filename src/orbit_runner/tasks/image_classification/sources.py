@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeGuard
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import source_registry
-from orbit_runner.data.dataset import Reader, class_difference
+from orbit_runner.data.dataset import Place, Reader, class_difference
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
@@ -17,16 +18,17 @@ from orbit_runner.data.images.dataset import (
     Size,
     as_images,
     join_images,
+    part_of_images,
 )
-from orbit_runner.data.images.headers import survey_notes, survey_rows
-from orbit_runner.data.images.split import part_of_images
-from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_notes, survey_rows
 from orbit_runner.data.images.survey import add_survey
-from orbit_runner.data.order.epochs import NO_EXAMPLES
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.split import RowSplit
-from orbit_runner.errors import DataError, first_line
+from orbit_runner.errors import DataError, SettingError, first_line, shorten
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -34,6 +36,9 @@ from orbit_runner.tasks.image_classification.data_config import (
 )
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
 from orbit_runner.tasks.imbalance.config import setting_of_source
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 
 @cache_source(maxsize=8)
@@ -60,7 +65,7 @@ def load_source(
             _load_mixed(number, part, input_size, num_classes, split)
             for number, part in enumerate(config.sources)
         ]
-        return join_images(tuple(parts), resized=input_size is not None)
+        return join_images(tuple(parts))
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}",
@@ -173,8 +178,6 @@ def mismatch_problems(
                 code="data-mismatch",
             )
     yield from label_problems(sources)
-    if sources:
-        yield from _untrained_class_problems(sources)
 
 
 def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
@@ -242,13 +245,6 @@ def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
             )
 
 
-def _untrained_class_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
-    (_, train), *others = sources.items()
-    for section, source in others:
-        if problem := source.untrained_class(train):
-            yield Problem(f"{section}.labels_file", problem, code="unknown-class")
-
-
 def training_classes(dataset: ImageDataset, num_classes: int | None = None) -> Classes:
     """Returns the class of each image.
 
@@ -289,3 +285,147 @@ def image_mixture(
         lambda: training_classes(dataset, num_classes),
         excluded,
     )
+
+
+class ImageExamples(DatasetExamples):
+    """Images in memory, in TFRecord files or in separate files."""
+
+    def __init__(self, dataset: ImageDataset, data: ImageDataConfig, classes: int | None) -> None:
+        """Creates the examples of a section.
+
+        `classes` is the number of classes, None if it is not known.
+        """
+        self._labels = dataset.labels
+        super().__init__(
+            dataset, data, mixture=lambda excluded: image_mixture(data, dataset, classes, excluded)
+        )
+
+    @classmethod
+    def of_section(cls, config: ImageClassificationConfig, data: ImageDataConfig) -> ImageExamples:
+        """Returns the examples of a section of image classification."""
+        size = config.model.input_size
+        classes = config.model.num_classes
+        if classes is None:
+            classes = section_source(config, config.train_data).known_classes()
+        return cls(load_source(data, size, classes, config.row_split), data, classes)
+
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
+        """Returns file and label of each chosen row."""
+        del text
+        return [self.place(example) for example in rows.examples[chosen].tolist()]
+
+    def place(self, number: int) -> JsonObject:
+        """Returns file and label of an image by its number in stored order."""
+        return self._describe(self._dataset.place(number))
+
+    def _describe(self, place: Place) -> JsonObject:
+        names = self._labels
+        label = place.label
+        if label is None:
+            return place.names
+        described = place.names | {"label": label}
+        if names is not None and isinstance(label, int) and 0 <= label < len(names):
+            described["class"] = str(names[label])
+        return described
+
+
+# The asset of a run.
+IMAGES_FILE = "images.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedImages:
+    """The images that a network is trained on.
+
+    Attributes:
+        shape: Height, width and channels of the images that the network gets.
+        dtype: The type of their pixels.
+        mean: The mean that the network subtracts, of each channel or of all; None for 0.
+        std: The standard deviation that it divides by, likewise; None for 1.
+        num_classes: The number of classes.
+        labels: The names of the classes in their order; None if the dataset has none.
+        is_in_memory: Whether the dataset is in memory, so that images are not cropped.
+    """
+
+    shape: tuple[int, int, int]
+    dtype: str
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    num_classes: int
+    labels: Sequence[str] | None
+    is_in_memory: bool
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, or their numbers."""
+        return [str(name) for name in self.labels or range(self.num_classes)]
+
+    def check(self, source: ImageDataset, section: str, input_size: Sequence[int] | None) -> None:
+        """Raises `SettingError` if the images of a section do not fit those of the run."""
+        problem = ""
+        if None not in (source.labels, self.labels) and source.labels != self.labels:
+            problem = (
+                f"got the classes {_format_names(source.labels)}, but the run was trained on "
+                f"{_format_names(self.labels)}"
+            )
+        shape, dtype = source.with_channels(self.shape[2]).spec(input_size)
+        if (shape, dtype) != (self.shape, self.dtype):
+            problem = (
+                f"got images {list(shape)} of {dtype}, but the run was trained on "
+                f"{list(self.shape)} of {self.dtype}"
+            )
+        if problem:
+            raise SettingError(
+                f"task.{section}.source",
+                f"{problem}\nuse data like those of the training, or another --model_dir",
+                code="data-mismatch",
+            )
+
+
+def trained_images(config: ImageClassificationConfig, assets: Assets) -> TrainedImages:
+    """Returns what a run found out about its training images; of a new run, finds it out.
+
+    Raises `SettingError` if the dataset cannot be read.
+    """
+    content = assets.get_json(IMAGES_FILE, lambda: dataclasses.asdict(_describe(config)))
+    try:
+        return _decode(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise assets.damaged(IMAGES_FILE, error) from None
+
+
+def _describe(config: ImageClassificationConfig) -> TrainedImages:
+    model = config.model
+    try:
+        source = section_source(config, config.train_data)
+        shape, dtype = source.spec(model.input_size)
+    except DataError as error:
+        setting = setting_of_error("train_data", error)
+        raise SettingError(f"task.{setting}", str(error), code=error.code) from error
+    classes = model.num_classes or source.known_classes()
+    if classes is None:
+        raise SettingError("task.model.num_classes", "is not set", code="not-set")
+    mean, std = pixel_statistics(source, model.input_size)
+    return TrainedImages(
+        shape=shape,
+        dtype=dtype,
+        mean=mean,
+        std=std,
+        num_classes=classes,
+        labels=source.labels,
+        is_in_memory=source.is_in_memory,
+    )
+
+
+def _decode(content: Any) -> TrainedImages:
+    height, width, channels = content["shape"]
+    lists = ("mean", "std", "labels")
+    values = {
+        name: tuple(value) if name in lists and value is not None else value
+        for name, value in content.items()
+    }
+    return TrainedImages(**values | {"shape": (height, width, channels)})
+
+
+def _format_names(names: Sequence[str] | None) -> str:
+    return shorten(", ".join(map(str, names or ())), 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,32 +10,37 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.images.dataset import ImageDataset
+from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.models.published_weights import BACKBONE, KERAS_SUFFIXES
+from orbit_runner.models.catalog import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
-from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
 from orbit_runner.tasks.class_metrics import make_metric
-from orbit_runner.tasks.image_classification.augmentation import make_preprocessing
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.examples import ImageExamples
-from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.inputs import (
+    chunks,
+    eval_inputs,
+    make_preprocessing,
+    train_inputs,
+)
 from orbit_runner.tasks.image_classification.pretrained import (
     SETTING,
     initial_weights,
     is_of_keras,
 )
-from orbit_runner.tasks.image_classification.report_examples import classification_examples
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
     image_serving,
-    make_decoder,
 )
-from orbit_runner.tasks.image_classification.sources import classes_of, section_source
-from orbit_runner.tasks.image_classification.trained_images import TrainedImages
+from orbit_runner.tasks.image_classification.sources import (
+    TrainedImages,
+    classes_of,
+    load_source,
+    section_source,
+)
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.initial_weights import (
     LoadedWeights,
     load_application_weights,
@@ -42,12 +48,13 @@ from orbit_runner.tasks.initial_weights import (
     load_weights,
 )
 from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tasks.mistakes import classification_examples
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Serving
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
 
 
 class ImageClassificationTask(Task):
@@ -92,18 +99,12 @@ class ImageClassificationTask(Task):
         config = self.task_config.model
         if is_of_keras(config):
             return load_application_weights(model.get_layer(BACKBONE), config.application, SETTING)
-        path = initial_weights(config, self.assets)
+        path = initial_weights(config)
         if path is None:
             return None
         if path.suffix in KERAS_SUFFIXES:
             return load_keras_weights(model.get_layer(BACKBONE), path, SETTING)
         return load_weights(model, str(path), may_be_new=["logits"], setting=SETTING)
-
-    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
-        """Returns file, record and class of an image of the validation data."""
-        return ImageExamples.of_section(self.task_config, self.task_config.validation_data).place(
-            index
-        )
 
     def build_inputs(
         self,
@@ -117,37 +118,22 @@ class ImageClassificationTask(Task):
         may fail to decode. Labels are class numbers, or shares of the classes if images are mixed.
         For evaluation, it yields `(image, label, weight)`, each example once.
         """
-        self._check_images(params)
+        source = self._source(params)
         classes = self.images.num_classes
         size = self.task_config.model.input_size
-        channels = self.images.shape[2]
-        split = self.task_config.row_split
         if not params.is_training:
             bad = self.bad_validation_images
-            return eval_inputs(params, input_context, classes, size, bad, channels, split)
-        return train_inputs(
-            params,
-            input_context,
-            start_step,
-            classes,
-            size,
-            self.bad_training_images,
-            self.excluded_examples(params),
-            channels,
-            split,
-        )
+            return eval_inputs(source, params, input_context, classes, size, bad)
+        bad = self.bad_training_images
+        excluded = self.excluded_examples(params)
+        return train_inputs(source, params, input_context, start_step, classes, size, bad, excluded)
 
     def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
         """Returns the batches of a section by step, or None if it is streamed."""
-        self._check_images(params)
-        return chunks(
-            params,
-            self.images.num_classes,
-            self.task_config.model.input_size,
-            replicas,
-            self.excluded_examples(params),
-            self.task_config.row_split,
-        )
+        size = self.task_config.model.input_size
+        excluded = self.excluded_examples(params)
+        classes = self.images.num_classes
+        return chunks(self._source(params), params, classes, size, replicas, excluded)
 
     def num_examples(self, params: ImageDataConfig) -> int:
         """Returns the number of examples of a section that are used."""
@@ -181,25 +167,6 @@ class ImageClassificationTask(Task):
         targets = training_labels(labels, weights, self.loss_by_class)
         return super().train_step((images, targets), model, optimizer, metrics)
 
-    def build_losses(
-        self,
-        labels: Tensors,
-        model_outputs: Tensors,
-        aux_losses: Sequence[tf.Tensor] | None = None,
-        sample_weight: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Returns the loss of a batch, a float32 scalar.
-
-        In training with weights, `labels` are labels and weights. An image of weight 0
-        then adds nothing to the mean over the whole batch, so that the mean over replicas equals
-        that of a single replica. `model_outputs` are logits, float32 [batch, classes].
-        `sample_weight` is float32 [batch], for evaluation; all weights are equal if None.
-        """
-        if not isinstance(labels, tuple):
-            return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
-        loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
-        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
-
     def process_metrics(
         self,
         metrics: Iterable[TaskMetric],
@@ -207,10 +174,7 @@ class ImageClassificationTask(Task):
         model_outputs: Tensors,
         **kwargs: tf.Tensor | None,
     ) -> None:
-        """Updates the metrics with a batch. Mixed images count as the class with the largest share.
-
-        In training with weights, `labels` are labels and weights.
-        """
+        """Updates the metrics. Mixed images count as the class with the largest share."""
         labels, weights = split_labels(labels)
         kwargs |= weights
         if len(labels.shape) == 2:
@@ -237,7 +201,8 @@ class ImageClassificationTask(Task):
 
     def training_classes(self) -> Classes:
         """Returns the class of each training image."""
-        return classes_of(self.task_config, self._training_source())
+        config = self.task_config
+        return classes_of(config, section_source(config, config.train_data))
 
     def build_metrics(self, training: bool = True) -> list[TaskMetric]:
         """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""
@@ -255,10 +220,15 @@ class ImageClassificationTask(Task):
         """Returns signatures for images as files and as tensors, and for the class names."""
         config = self.task_config
         images = self.images
-        decode = make_decoder(
-            make_preprocessing(config.validation_data, is_in_memory=images.is_in_memory),
-            model.input_shape[1:],
-            resize=config.model.input_size is not None,
+        preprocessing = make_preprocessing(config.validation_data, is_in_memory=images.is_in_memory)
+        # Without `input_size`, all images have the size of the network's input. A file of another
+        # size is then resized without cropping.
+        is_cropped = config.model.input_size is not None
+        decode = functools.partial(
+            decode_for_evaluation,
+            shape=model.input_shape[1:],
+            center_crop_fraction=preprocessing.center_crop_fraction if is_cropped else None,
+            method=preprocessing.method,
         )
         return image_serving(model, images.class_names, decode)
 
@@ -291,13 +261,16 @@ class ImageClassificationTask(Task):
             place=lambda number: source.place(number).names,
         )
 
-    def _check_images(self, params: ImageDataConfig) -> None:
-        section = "train_data" if params.is_training else "validation_data"
-        source = section_source(self.task_config, params)
-        self.images.check(source, section, self.task_config.model.input_size)
+    def _source(self, params: ImageDataConfig) -> ImageDataset:
+        """Returns the images of a section, with the channels of the network's input.
 
-    def _training_source(self) -> ImageDataset:
-        return section_source(self.task_config, self.task_config.train_data)
+        Raises `SettingError` if they do not fit those that the run was trained on.
+        """
+        images, config = self.images, self.task_config
+        size = config.model.input_size
+        images.check(section_source(config, params), section_of(params), size)
+        source = load_source(params, size, images.num_classes, config.row_split)
+        return source.with_channels(images.shape[2])
 
 
 def _add_weight_decay(model: tf_keras.Model, rate: float) -> None:

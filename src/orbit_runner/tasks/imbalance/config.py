@@ -161,15 +161,15 @@ def class_problems(
         )
 
 
-def source_problems(section: str, data: MixedDataConfig, known: Sequence[str]) -> Iterator[Problem]:
-    """Yields (field, message) for unknown data sources of a section and of its mixture."""
+def source_problems(section: str, data: DataConfig, known: Sequence[str]) -> Iterator[Problem]:
+    """Yields (field, message) for unknown data sources of a section and of any mixture."""
     if data.source not in known:
         yield Problem(
             f"{section}.source",
             unknown_name_message("data source", data.source, known),
             code="not-allowed",
         )
-    for number, source in enumerate(data.mixture):
+    for number, source in enumerate(getattr(data, "mixture", ())):
         if source.source and source.source not in known:
             place = f"{section}.mixture[{number}].source"
             yield Problem(

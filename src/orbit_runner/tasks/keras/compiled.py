@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.keras_3 import Keras3Optimizer, keras_3_inputs, owned_states
 from orbit_runner.tasks.keras.outputs import Output, reason_of
@@ -475,7 +474,7 @@ class Keras2(Compiled):
     def _states(self) -> list[tf.Variable]:
         layers = [layer for layer in all_layers(self.model) if getattr(layer, "stateful", False)]
         states = tf.nest.flatten([getattr(layer, "states", None) or () for layer in layers])
-        return [state for state in states if is_variable(state)]
+        return [state for state in states if isinstance(state, tf.Variable)]
 
     def _loss_of_outputs(self, batch: Batch, outputs: Tensors) -> None:
         if self.model.compiled_loss(batch[1], outputs, batch[2]) is None:

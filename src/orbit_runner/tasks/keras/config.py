@@ -16,7 +16,12 @@ from orbit_runner.config.schema.base import (
     field,
     is_finite_number,
 )
-from orbit_runner.config.schema.data import SyntheticConfig, source_field
+from orbit_runner.config.schema.data import (
+    SyntheticConfig,
+    source_field,
+    training_field,
+    validation_field,
+)
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, METRICS
 from orbit_runner.config.signatures import (
@@ -263,14 +268,6 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
             yield from _call_problems(self.function, self.arguments, "function")
 
 
-def _training_data() -> KerasDataConfig:
-    return KerasDataConfig(is_training=True)
-
-
-def _validation_data() -> KerasDataConfig:
-    return KerasDataConfig(is_training=False, drop_remainder=False)
-
-
 @config_class
 class KerasConfig(TaskConfig):
     """Training of any Keras model on arrays."""
@@ -278,8 +275,8 @@ class KerasConfig(TaskConfig):
     model: KerasModelConfig = field(
         factory=KerasModelConfig, help="the model, or the function that builds it"
     )
-    train_data: KerasDataConfig = field(factory=_training_data, help="training data")
-    validation_data: KerasDataConfig = field(factory=_validation_data, help="validation data")
+    train_data: KerasDataConfig = training_field(KerasDataConfig)
+    validation_data: KerasDataConfig = validation_field(KerasDataConfig)
     inputs: list[str] | Mapping[str, Any] | None = field(
         None,
         help="tables and tf.Examples: columns that the model gets, a list, or by the names of its "

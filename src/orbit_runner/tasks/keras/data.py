@@ -16,8 +16,8 @@ from orbit_runner.data.tables.build import CellError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.image_classification.examples import ImageExamples
 from orbit_runner.tasks.image_classification.sources import (
+    ImageExamples,
     image_notes,
     image_rows,
     label_problems,
@@ -28,6 +28,7 @@ from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
 from orbit_runner.tasks.keras.passed_objects import is_elsewhere, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
+    TrainedArrays,
     W,
     Y,
     example_classes,
@@ -37,9 +38,9 @@ from orbit_runner.tasks.keras.sources import (
     section_source,
     source_files,
     specs_of,
+    trained_arrays,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.trained_arrays import TrainedArrays, trained_arrays
 from orbit_runner.tasks.keras_items import leaves_of, split_item
 from orbit_runner.utils.log import note_once
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.serialize import plain_value
-from orbit_runner.data.arrays import first_rounded, leaves, tree_of
+from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.indexed import ExampleReader, indexed_source
 from orbit_runner.data.source import ArraySource
@@ -21,11 +21,15 @@ from orbit_runner.data.tfrecord.features import ExampleFiles
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks.keras.config import Columns, KerasConfig, KerasDataConfig, columns_of
 from orbit_runner.tasks.keras.table_source import W, X, Y
-from orbit_runner.utils.log import note_once
 
 EXPECTED = (
     "expected x, (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
 )
+
+
+def unusable(name: str, problem: str, code: str = "bad-data") -> DataError:
+    """Returns the error for what the function `name` of a user returned."""
+    return DataError(f"{name}: {problem}", field="function", code=code)
 
 
 def object_source(value: Any, name: str) -> ArraySource:
@@ -92,9 +96,7 @@ def _example_of(item: object, name: str, *, has_lists: bool = False) -> dict[str
         }
     if not isinstance(item, Mapping) or Y not in item or len(item) < 2:
         got = f"keys {', '.join(map(str, item))}" if isinstance(item, Mapping) else type(item)
-        raise DataError(
-            f"{name}: got an item of {got}, {EXPECTED}", field="function", code="bad-record"
-        )
+        raise unusable(name, f"got an item of {got}, {EXPECTED}", "bad-record")
     rest = {key: value for key, value in item.items() if key not in (Y, W)}
     tree = {X: rest[X] if X in rest and len(rest) == 1 else rest, Y: item[Y]}
     if has_lists:
@@ -111,22 +113,17 @@ def _example_array(value: object, path: str, name: str) -> np.ndarray:
     if array.dtype.kind in "SU":
         return array.astype(object)
     if array.dtype.kind not in "iufb" or array.dtype == object:
-        raise DataError(
-            f"{name}: got {path} {array.dtype}, expected numbers or strings",
-            field="function",
-            code="bad-record",
-        )
+        raise unusable(name, f"got {path} {array.dtype}, expected numbers or strings", "bad-record")
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def require_unmasked(value: object, path: str, name: str) -> None:
     """Raises `DataError` for an array with a mask, which no array of TensorFlow has."""
     if isinstance(value, np.ma.MaskedArray):
-        raise DataError(
-            f"{name}: got {path} with a mask, which would be ignored\nreplace the masked values, "
+        raise unusable(
+            name,
+            f"got {path} with a mask, which would be ignored\nreplace the masked values, "
             "for example with filled(0), or omit these examples",
-            field="function",
-            code="bad-data",
         )
 
 
@@ -185,21 +182,8 @@ def _named_features(features: dict[str, np.ndarray], columns: Mapping[str, Colum
     values = {}
     for name, column in columns.items():
         parts = [_feature(features, feature) for feature in column.names]
-        values[name] = _join_numbers(column.names, parts) if column.is_list else parts[0]
+        values[name] = np.stack(parts).astype(np.float32) if column.is_list else parts[0]
     return values[""] if [*values] == [""] else values
-
-
-def _join_numbers(names: Sequence[str], parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Returns features of numbers in one array, float32."""
-    exact = np.stack(parts)
-    numbers = exact.astype(np.float32)
-    place = first_rounded(exact, numbers)
-    if place is not None and parts[part := place // parts[0].size].dtype.kind in "iu":
-        note_once(
-            f"warning: task.inputs: feature {names[part]!r} has whole numbers above 2^24, which "
-            "float32 rounds; if they are IDs, do not put it into a list with others"
-        )
-    return numbers
 
 
 def _feature(features: dict[str, np.ndarray], name: str) -> np.ndarray:

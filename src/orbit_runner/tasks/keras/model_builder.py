@@ -21,7 +21,6 @@ import tf_keras
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.determinism import keras_3
-from orbit_runner.distribute.sharded_variables import is_variable
 from orbit_runner.errors import (
     RunnerError,
     SettingError,
@@ -181,7 +180,11 @@ def _values_of(model: tf_keras.Model | keras.Model) -> list[np.ndarray]:
         weights = model.weights
     except ValueError:  # Keras 2 raises it for a model that was never called.
         return []
-    return [weight.numpy() for weight in weights if is_keras_3_model(model) or is_variable(weight)]
+    return [
+        weight.numpy()
+        for weight in weights
+        if is_keras_3_model(model) or isinstance(weight, tf.Variable)
+    ]
 
 
 def _load_passed_model(digest: str, assets: Assets) -> tf_keras.Model | keras.Model:

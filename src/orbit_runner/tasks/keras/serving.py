@@ -1,17 +1,36 @@
-"""The signature of an exported Keras model."""
+"""Serving of Keras models: the signature, and rows of arrays and of JSON."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import types
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.arrays import read_npz
+from orbit_runner.data.tables.jsonl import DuplicateKeyError, make_object
+from orbit_runner.data.text.lines import is_utf8
+from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.outputs import as_passed, outputs_by_name
-from orbit_runner.tasks.serving import Serving, argument_names, named_function
+from orbit_runner.tasks.serving import (
+    Line,
+    Prediction,
+    Serving,
+    answer_rows,
+    argument_line,
+    argument_names,
+    file_lines,
+    is_file,
+    named_function,
+    stream_lines,
+)
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
@@ -93,3 +112,295 @@ def _class_number(results: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
     if probabilities.shape.rank != 2 or probabilities.shape[1] != 1:
         return None
     return tf.cast(probabilities[:, 0] > 0.5, tf.int32)
+
+
+_EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
+_JSON_WORDS = ("true", "false", "null")
+# Ops that select values by index, and their attributes with the type of the values.
+_LOOKUPS = {
+    "ResourceGather": "dtype",
+    "ResourceGatherNd": "dtype",
+    "Gather": "Tparams",
+    "GatherV2": "Tparams",
+    "GatherNd": "Tparams",
+}
+_LIMIT = 80  # of values in messages, in characters
+_Value = TypeVar("_Value")
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayRow:
+    """A row to predict for: an array for each input, or what is wrong with it."""
+
+    values: Mapping[str, np.ndarray]
+    problem: str = ""
+
+
+class ArrayPredictor:
+    """Predicts for rows: of arrays in .npz files, or of JSON."""
+
+    def __init__(self, signatures: Mapping[str, tf.types.experimental.Callable]) -> None:
+        self._signature = signatures[PREDICT]
+        specs = (
+            self._signature.structured_input_signature
+            if hasattr(self._signature, "structured_input_signature")
+            else self._signature.get_concrete_function().structured_input_signature
+        )
+        self._specs: dict[str, tf.TensorSpec] = {spec.name: spec for spec in tf.nest.flatten(specs)}
+        self._count = 0
+
+    @property
+    def needs_cpu(self) -> bool:
+        """Whether the model selects numbers by index, such as rows of an embedding.
+
+        On a GPU, an index that does not exist selects zeros, without an error.
+        """
+        function = self._signature
+        if not hasattr(function, "graph"):
+            function = function.get_concrete_function()
+        graph = function.graph.as_graph_def(add_shapes=False)
+        nodes = [
+            *graph.node,
+            *(node for definition in graph.library.function for node in definition.node_def),
+        ]
+        types = [node.attr[_LOOKUPS[node.op]].type for node in nodes if node.op in _LOOKUPS]
+        # The sizes of tensors are selected by index, too, but those are integers.
+        return any(tf.as_dtype(dtype).is_floating for dtype in types)
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ArrayRow]:
+        """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
+
+        Raises `RunnerError` if an argument is neither JSON nor a file.
+        """
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                yield from self._rows_of_lines(stream_lines(lines))
+            elif argument.endswith(".npz"):
+                yield from self._rows_of_arrays(Path(argument))
+            elif _is_json(argument):
+                yield from self._rows_of_lines([argument_line(argument)])
+            elif is_file(argument):
+                yield from self._rows_of_lines(file_lines(Path(argument)))
+            else:
+                raise RunnerError(f"got {shorten(repr(argument))}, {_EXPECTED}", code="bad-item")
+
+    def predict(self, items: Sequence[ArrayRow]) -> list[Prediction]:
+        """Returns the outputs for each row, or what is wrong with it."""
+        rows = [item.values for item in items if not item.problem]
+        answers = iter(answer_rows(self._predict_rows, rows))
+        predictions = []
+        for item in items:
+            index = self._count
+            self._count += 1
+            answer = item.problem or next(answers)
+            predictions.append(
+                Prediction(f"{index}: error: {answer}", {"row": index, "error": answer})
+                if isinstance(answer, str)
+                else _prediction(index, answer)
+            )
+        return predictions
+
+    def _predict_rows(
+        self, rows: Sequence[Mapping[str, np.ndarray]]
+    ) -> list[str | dict[str, np.ndarray | np.generic]]:
+        stacked = {
+            name: tf.constant(np.stack([row[name] for row in rows]), spec.dtype)
+            for name, spec in self._specs.items()
+        }
+        outputs = {name: value.numpy() for name, value in self._signature(**stacked).items()}
+        return [
+            "an output of the model is NaN"
+            if any(np.isnan(outputs[name][index]).any() for name in outputs if _is_output(name))
+            else {name: values[index] for name, values in outputs.items()}
+            for index in range(len(rows))
+        ]
+
+    def _rows_of_lines(self, lines: Iterable[Line]) -> Iterator[ArrayRow]:
+        for line in lines:
+            if line.problem:
+                yield ArrayRow({}, line.problem)
+            elif line.text.strip():
+                yield self._row_of_json(line.text)
+
+    def _row_of_json(self, text: str) -> ArrayRow:
+        try:
+            value = json.loads(text, object_pairs_hook=make_object)
+        except DuplicateKeyError as error:
+            return ArrayRow({}, str(error))
+        except (ValueError, RecursionError) as error:
+            return ArrayRow({}, f"not JSON: {first_line(error)}")
+        if isinstance(value, dict):
+            return self._row(self._rename_inputs(value))
+        if len(self._specs) > 1:
+            names = ", ".join(self._specs)
+            return ArrayRow({}, f"got {_show(value)}, expected an object with the inputs {names}")
+        return self._row(dict.fromkeys(self._specs, value))
+
+    def _rows_of_arrays(self, path: Path) -> Iterator[ArrayRow]:
+        file = self._rename_inputs(read_npz(path))
+        if missing := [name for name in self._specs if name not in file]:
+            raise RunnerError(
+                f"{path}: has no array {', '.join(missing)}, only {', '.join(file) or 'none'}",
+                code="unknown-column",
+            )
+        arrays = {name: file[name] for name in self._specs}
+        sizes = {name: array.shape[:1] for name, array in arrays.items()}
+        if len({*sizes.values()}) != 1 or () in sizes.values():
+            rows = ", ".join(
+                f"{name} {size[0] if size else 'none'}" for name, size in sizes.items()
+            )
+            raise RunnerError(
+                f"{path}: expected arrays of equally many rows, got {rows}", code="bad-item"
+            )
+        for index in range(len(next(iter(arrays.values())))):
+            yield self._row({name: array[index] for name, array in arrays.items()})
+
+    def _rename_inputs(self, values: Mapping[str, _Value]) -> Mapping[str, _Value]:
+        """Returns values by the arguments of the signature, which are identifiers."""
+        others = [name for name in values if name not in self._specs]
+        named = dict(zip(argument_names(others), (values[name] for name in others), strict=True))
+        return {**named, **values}
+
+    def _row(self, values: Mapping[str, object]) -> ArrayRow:
+        row = {}
+        for name, spec in self._specs.items():
+            if name not in values:
+                return ArrayRow({}, f"has no input {name!r}; expected {', '.join(self._specs)}")
+            try:
+                row[name] = _array_of(values[name], spec)
+            except _UnusableValue as error:
+                return ArrayRow({}, f"{name}: {error}")
+        return ArrayRow(row)
+
+
+class _UnusableValue(Exception):
+    """A value that is not one of an input. The message says what was got, and what is allowed."""
+
+
+def _array_of(value: object, spec: tf.TensorSpec) -> np.ndarray:
+    """Returns the array of a JSON value or of a row of an array, with the type of an input.
+
+    Its values are those that are given: what the type cannot represent raises `_UnusableValue`.
+    """
+    try:
+        array = np.asarray(value, None if isinstance(value, (np.ndarray, np.generic)) else object)
+    except ValueError as error:
+        raise _UnusableValue(first_line(error)) from None
+    expected = spec.shape[1:]
+    if not expected.is_compatible_with(array.shape):
+        ragged = array.dtype == object and any(isinstance(element, list) for element in array.flat)
+        shape = "lists of different lengths" if ragged else f"shape {list(array.shape)}"
+        raise _UnusableValue(f"got {shape}, expected {expected.as_list()}")
+    if spec.dtype == tf.string:
+        return _strings(array)
+    if spec.dtype == tf.bool:
+        return _booleans(array)
+    dtype = np.dtype(spec.dtype.as_numpy_dtype)
+    return _integers(array, dtype) if spec.dtype.is_integer else _floats(array, dtype)
+
+
+def _strings(array: np.ndarray) -> np.ndarray:
+    for value in array.ravel().tolist():
+        if not isinstance(value, (str, bytes)):
+            raise _UnusableValue(f"got {_show(value)}, expected a string")
+        if isinstance(value, str) and not is_utf8(value):
+            raise _UnusableValue(f"got {_show(value)}, which is not valid UTF-8")
+    return array.astype(object)
+
+
+def _booleans(array: np.ndarray) -> np.ndarray:
+    for value in array.ravel().tolist():
+        if not isinstance(value, bool):
+            raise _UnusableValue(f"got {_show(value)}, expected true or false")
+    return array.astype(np.bool_)
+
+
+def _integers(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    if array.dtype.kind in "iu" and np.can_cast(array.dtype, dtype):
+        return array.astype(dtype)
+    values = array.ravel().tolist()
+    for value in values:
+        is_integer = type(value) is int or (type(value) is float and value.is_integer())
+        if not is_integer or not limits.min <= value <= limits.max:
+            raise _UnusableValue(
+                f"got {_show(value)}, expected an integer from {limits.min} to {limits.max}"
+            )
+    return np.asarray([int(value) for value in values], dtype).reshape(array.shape)
+
+
+def _floats(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if array.dtype.kind not in "iuf":
+        for value in array.ravel().tolist():
+            if type(value) not in (int, float):
+                raise _UnusableValue(f"got {_show(value)}, expected a number")
+    try:
+        with np.errstate(over="ignore"):
+            numbers = array.astype(dtype)
+    except OverflowError:  # An integer of hundreds of digits.
+        raise _UnusableValue(f"got a number that is out of range of {dtype.name}") from None
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        value = array.ravel().tolist()[int(finite.ravel().argmin())]
+        # Compared as Python numbers, which have a larger range.
+        is_number = value == value and abs(value) != float("inf")
+        reason = (
+            f"which is out of range of {dtype.name}" if is_number else "expected finite numbers"
+        )
+        raise _UnusableValue(f"got {_show(value)}, {reason}")
+    return numbers
+
+
+def _show(value: object) -> str:
+    """Returns a value as JSON for a message."""
+    return shorten(json.dumps(value, default=repr), _LIMIT)
+
+
+def _prediction(index: int, answer: Mapping[str, np.ndarray | np.generic]) -> Prediction:
+    data = {name: _round_values(value) for name, value in answer.items()}
+    prefixes = [name.removesuffix(OUTPUTS) for name in data if _is_output(name)]
+    texts = [
+        f"{prefix.removesuffix('_')} {_text(prefix, answer, data)}".strip() for prefix in prefixes
+    ]
+    return Prediction(f"{index}: {', '.join(texts)}", {"row": index, **data})
+
+
+def _is_output(name: str) -> bool:
+    """Returns whether a result of the signature is an output of the model."""
+    return name == OUTPUTS or name.endswith(f"_{OUTPUTS}")
+
+
+def _text(
+    prefix: str, answer: Mapping[str, np.ndarray | np.generic], data: Mapping[str, Any]
+) -> str:
+    """Returns the text of an output whose results begin with a prefix."""
+    number = data.get(f"{prefix}{CLASS}")
+    label = data.get(f"{prefix}{LABEL}")
+    if number is not None and np.ndim(number) == 0:
+        best = float(np.max(answer[f"{prefix}{PROBABILITIES}"]))
+        return f"class {number if label is None else label} ({best:.4f})"
+    shown = json.dumps(data.get(f"{prefix}{PROBABILITIES}", data[f"{prefix}{OUTPUTS}"]))
+    return shown if label is None else f"class {label} {shown}"
+
+
+def _round_values(value: Any) -> Any:
+    """Returns an array as lists. Numbers have six digits, because the rest is noise."""
+    if np.ndim(value):
+        return [_round_values(item) for item in value]
+    number = np.asarray(value).item()
+    if isinstance(number, bytes):
+        return number.decode(errors="replace")
+    return float(f"{number:.6g}") if isinstance(number, float) else number
+
+
+def _is_json(argument: str) -> bool:
+    text = argument.strip()
+    return text[:1] in ("[", "{", '"') or text in _JSON_WORDS or _is_number(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -8,20 +8,13 @@ from typing import TypeAlias
 import numpy as np
 
 from orbit_runner.data.arrays import TextArray
-from orbit_runner.data.fingerprint import (
-    DataFile,
-    content_digest,
-    describe_arrays,
-    describe_files,
-)
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.build import CellError
-from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, DATE, INTEGER, KEY, TablePart, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, DATE, INTEGER, KEY, TablePart
 from orbit_runner.data.tables.columns import NUMBER as NUMBERS
 from orbit_runner.data.tables.dataset import TableDataset, TableUse
-from orbit_runner.data.tables.hashing import value_bits
 from orbit_runner.data.tables.split import part_of_table
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.tasks.keras.config import (
@@ -34,7 +27,7 @@ from orbit_runner.tasks.keras.config import (
     KerasDataConfig,
     columns_of,
 )
-from orbit_runner.utils.log import note_once
+from orbit_runner.tasks.tabular.sources import describe_columns, join_parts, load_columns
 
 X, Y, W = "x", "y", "w"
 # The names of the classes of outputs whose labels are texts, by the path of their array.
@@ -76,15 +69,15 @@ def class_names(config: KerasConfig) -> ClassNames:
     return names
 
 
-def table_files(data: KerasDataConfig) -> list[DataFile]:
+def section_files(data: KerasDataConfig) -> list[DataFile]:
     """Returns descriptions of the files of a section, or of its columns if there are none."""
     rows = []
     for dataset in _datasets(data):
         if dataset.files:
             rows += describe_files(dataset.files, content_digest)
         else:
-            columns = _load(dataset, tuple(sorted(_usable(dataset).items()))).columns
-            rows += describe_arrays({name: value_bits(c) for name, c in columns.items()})
+            kinds = tuple(sorted(_usable(dataset).items()))
+            rows += describe_columns(load_columns(dataset, kinds))
     return rows
 
 
@@ -97,7 +90,7 @@ def load_part(config: KerasConfig, section: str) -> TablePart:
     parts = []
     for number, dataset in enumerate(_datasets(data, is_split=split is not None)):
         try:
-            source = _load(dataset, tuple(_column_kinds(config, dataset).items()))
+            source = load_columns(dataset, tuple(_column_kinds(config, dataset).items()))
         except CellError as error:
             setting = error.setting or _setting_of(config, error.column)
             raise CellError(
@@ -108,22 +101,12 @@ def load_part(config: KerasConfig, section: str) -> TablePart:
                 raise DataError(str(error), field=f"mixture[{number}]", code=error.code) from error
             raise
         parts.append(part_of_table(source, split, part))
-    return _join(tuple(parts)) if data.mixture else parts[0]
-
-
-@cache_source(maxsize=4)
-def _join(parts: tuple[TablePart, ...]) -> TablePart:
-    return parts[0].join(parts)
+    return join_parts(tuple(parts)) if data.mixture else parts[0]
 
 
 def _datasets(data: KerasDataConfig, *, is_split: bool = False) -> list[TableDataset]:
     use = TableUse(is_split=is_split)
     return [section.format.of_section(section, section.options, use) for section in data.sources]
-
-
-@cache_source(maxsize=8)
-def _load(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSource:
-    return read_table(dataset, dict(kinds))
 
 
 def _input_names(config: KerasConfig) -> list[str]:
@@ -319,11 +302,6 @@ def _numbers(part: TablePart, columns: Columns, setting: str) -> np.ndarray:
                 "fill it in the file, or leave the column out; the task `tabular` does so itself",
                 name,
                 setting=setting,
-            )
-        if setting == "inputs" and column.rounded:
-            note_once(
-                f"warning: task.inputs: column {name!r} has whole numbers above 2^24, which "
-                f"float32 rounds ({column.rounded}); if they are IDs, name it with kind: text"
             )
     if not columns.is_list:
         return np.asarray(part.column(columns.names[0]).values)

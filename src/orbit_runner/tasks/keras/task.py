@@ -17,13 +17,12 @@ from orbit_runner.data.indexed import indexed_arrays
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.array_inputs import ArrayInputs
-from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.base import EXAMPLES, Task, WeightedLabels, section_of, training_labels
 from orbit_runner.tasks.image_classification.inputs import chunks as image_chunks
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
 from orbit_runner.tasks.keras.compiled import (
     Compiled,
     leading_rows,
@@ -41,23 +40,21 @@ from orbit_runner.tasks.keras.model_builder import (
 )
 from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
-from orbit_runner.tasks.keras.predictor import ArrayPredictor
-from orbit_runner.tasks.keras.serving import make_serving
+from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
 from orbit_runner.tasks.keras.sources import (
     Examples,
+    TrainedArrays,
     W,
     X,
     Y,
     example_classes,
     example_mixture,
-    label_of,
     section_source,
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.trained_arrays import TrainedArrays
 from orbit_runner.tasks.keras_items import build_item, build_items, require_known_names
-from orbit_runner.tasks.serving import Serving
+from orbit_runner.tasks.serving import Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
 from orbit_runner.utils.log import note
 
@@ -247,11 +244,6 @@ class KerasTask(Task):
             return True
         return not isinstance(source, StreamSource)
 
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, str | int | float]:
-        """Returns the label of an example of the validation data."""
-        source = section_source(self.task_config, SECTIONS[1], self._trained_arrays.classes)
-        return {} if source is None else label_of(source, index)
-
     def build_inputs(
         self,
         params: KerasDataConfig,
@@ -284,18 +276,17 @@ class KerasTask(Task):
     ) -> tf.data.Dataset:
         size = self.task_config.input_size
         data = self._section(params)
-        channels = self._specs()[X][0][2]
-        split = self.task_config.row_split(_section_name(params))
         classes = self._known_classes(source)
+        source = source.with_channels(self._specs()[X][0][2])
         if params.is_training:
             excluded = self.excluded_examples(params)
             bad = self.bad_training_images
             batches = train_inputs(
-                data, input_context, start_step, classes, size, bad, excluded, channels, split
+                source, data, input_context, start_step, classes, size, bad, excluded
             )
         else:
             bad = self.bad_validation_images
-            batches = eval_inputs(data, input_context, classes, size, bad, channels, split)
+            batches = eval_inputs(source, data, input_context, classes, size, bad)
         return batches.map(_with_float_pixels, num_parallel_calls=tf.data.AUTOTUNE)
 
     def _known_classes(self, source: ImageDataset) -> int | None:
@@ -313,8 +304,8 @@ class KerasTask(Task):
         if isinstance(source, ImageDataset):
             size = self.task_config.input_size
             classes = self._known_classes(source)
-            split = self.task_config.row_split(_section_name(params))
-            images = image_chunks(self._section(params), classes, size, replicas, excluded, split)
+            data = self._section(params)
+            images = image_chunks(source, data, classes, size, replicas, excluded)
             return images and dataclasses.replace(
                 images, make=lambda steps: _with_float_pixels(*images.make(steps))
             )
@@ -487,12 +478,7 @@ class KerasTask(Task):
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> ArrayPredictor:
         """Returns the predictor for rows of arrays and lines of JSON."""
-        if top_k is not None:
-            raise RunnerError(
-                "has no effect, because all outputs are printed; remove it",
-                path="--top_k",
-                code="no-effect",
-            )
+        require_no_top_k(top_k)
         return ArrayPredictor(signatures)
 
     def _mixture(
@@ -511,7 +497,7 @@ class KerasTask(Task):
         return self._compiled
 
     def _source(self, params: KerasDataConfig) -> Examples:
-        section = _section_name(params)
+        section = section_of(params)
         try:
             source = section_source(self.task_config, section, self._trained_arrays.classes)
         except DataError as error:
@@ -523,7 +509,7 @@ class KerasTask(Task):
 
     def _section(self, params: KerasDataConfig) -> KerasDataConfig:
         """Returns a section with the source that it reads."""
-        section = self.task_config.section(_section_name(params))
+        section = self.task_config.section(section_of(params))
         assert section is not None  # `_source` reports it.
         places = {name: getattr(section, name) for name in PLACES}
         return params.replace(**places)
@@ -537,10 +523,6 @@ class KerasTask(Task):
     def _specs(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Returns shape and type of each array, also of arrays that only another process has."""
         return self._trained_arrays.specs
-
-
-def _section_name(params: KerasDataConfig) -> str:
-    return SECTIONS[0] if params.is_training else SECTIONS[1]
 
 
 def _specs_below(specs: Mapping[str, tuple[tuple[int, ...], str]], top: str) -> Any:

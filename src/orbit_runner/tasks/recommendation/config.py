@@ -7,13 +7,18 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_field
+from orbit_runner.config.schema.data import (
+    NoImagesConfig,
+    SyntheticConfig,
+    source_field,
+    training_field,
+    validation_field,
+)
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
+from orbit_runner.tasks.imbalance.config import source_problems
 
-_NO_IMAGES = "there are no images to augment"
 _NO_SPLIT = "the latest choice of each user is held out, regardless of file names"
 _NO_FEATURES = "synthetic choices have fixed features; see num_items"
 SECTIONS = ("train_data", "validation_data")
@@ -83,7 +88,7 @@ class SyntheticRatingsConfig(SyntheticConfig):
 
 
 @config_class
-class RecommendationDataConfig(DataConfig):
+class RecommendationDataConfig(NoImagesConfig):
     """The choices of users and their input pipeline."""
 
     source: str = source_field(RATING_SOURCES)
@@ -108,10 +113,6 @@ class RecommendationDataConfig(DataConfig):
         "they are listed; 0: such a line is an error",
     )
     split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
-    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
-    augment_padding: int = field(
-        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
-    )
     synthetic: SyntheticRatingsConfig = field(
         factory=SyntheticRatingsConfig, help="settings of `source: synthetic`"
     )
@@ -144,21 +145,13 @@ class RatingEvalData(RecommendationDataConfig):
     )
 
 
-def _training_data() -> RatingTrainData:
-    return RatingTrainData(is_training=True)
-
-
-def _validation_data() -> RatingEvalData:
-    return RatingEvalData(is_training=False, drop_remainder=False)
-
-
 @config_class
 class RecommendationConfig(TaskConfig):
     """Recommendation of items to users, based on their past choices."""
 
     model: NeuMFConfig = field(factory=NeuMFConfig, help="the model", variants=RATING_MODELS)
-    train_data: RatingTrainData = field(factory=_training_data, help="training data")
-    validation_data: RatingEvalData = field(factory=_validation_data, help="validation data")
+    train_data: RatingTrainData = training_field(RatingTrainData)
+    validation_data: RatingEvalData = validation_field(RatingEvalData)
     top_k: int = field(10, ge=1, help="k of HR@k and NDCG@k")
 
     def problems(self) -> Iterator[Problem]:
@@ -169,13 +162,7 @@ class RecommendationConfig(TaskConfig):
             yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         sources = [entry.name for entry in RATING_SOURCES.entries()]
         for section in SECTIONS:
-            data = getattr(self, section)
-            if data.source not in sources:
-                yield Problem(
-                    f"{section}.source",
-                    unknown_name_message("data source", data.source, sources),
-                    code="not-allowed",
-                )
+            yield from source_problems(section, getattr(self, section), sources)
         among = self.validation_data.num_eval_negatives
         if among and self.top_k > among:
             setting = "validation_data.num_eval_negatives"

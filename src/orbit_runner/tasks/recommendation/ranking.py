@@ -1,10 +1,13 @@
-"""Ranks the held-out item of each user among others, in blocks that limit the memory."""
+"""The rank of the held-out item of each user, in blocks that limit the memory, and its metrics."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import tensorflow as tf
+
+from orbit_runner.tasks.metrics import Ratio
 
 Score = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -66,3 +69,42 @@ def ranks_and_losses(
     count = tf.reduce_sum(tf.cast(mask, tf.float32), 1)
     mean = tf.math.divide_no_nan(losses, count)
     return ahead, (tf.nn.softplus(-first) + num_negatives * mean) / (1 + num_negatives)
+
+
+class HitRatio(Ratio):
+    """The share of users whose item is among the first k."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__(f"hr_at_{k}")
+        self.k = k
+
+    @tf.autograph.experimental.do_not_convert
+    def update_state(self, ahead: tf.Tensor, weights: tf.Tensor) -> None:
+        """Adds a batch.
+
+        `ahead` is the number of items ahead of the relevant one, float32 [batch]. `weights` are
+        float32 [batch].
+        """
+        hits = tf.cast(ahead < self.k, tf.float32)
+        self.add(tf.reduce_sum(hits * weights), tf.reduce_sum(weights))
+
+
+class Ndcg(Ratio):
+    """The mean of 1 / log2(rank + 1) for items among the first k, and 0 for others.
+
+    This is the normalized discounted cumulative gain of one relevant item: the ideal gain is 1.
+    """
+
+    def __init__(self, k: int) -> None:
+        super().__init__(f"ndcg_at_{k}")
+        self.k = k
+
+    @tf.autograph.experimental.do_not_convert
+    def update_state(self, ahead: tf.Tensor, weights: tf.Tensor) -> None:
+        """Adds a batch.
+
+        `ahead` is the number of items ahead of the relevant one, float32 [batch]. `weights` are
+        float32 [batch].
+        """
+        gains = tf.where(ahead < self.k, math.log(2.0) / tf.math.log(ahead + 2.0), 0.0)
+        self.add(tf.reduce_sum(gains * weights), tf.reduce_sum(weights))

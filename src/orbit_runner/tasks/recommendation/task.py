@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.order.sharding import replica_slices
+from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.recommendation.config import (
@@ -16,15 +19,12 @@ from orbit_runner.tasks.recommendation.config import (
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.inputs import chunks, eval_inputs, train_inputs
-from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
-from orbit_runner.tasks.recommendation.predictor import UserPredictor
-from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
-from orbit_runner.tasks.recommendation.serving import make_serving
-from orbit_runner.tasks.recommendation.sources import (
+from orbit_runner.tasks.recommendation.data import (
     TrainedRatings,
     load_source,
 )
+from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
+from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
 from orbit_runner.tasks.serving import Predictor, Serving
 
 if TYPE_CHECKING:
@@ -48,11 +48,6 @@ class RecommendationTask(Task):
         options["layer_sizes"] = options.pop("layers")
         return network(num_users=len(ratings.user_ids), num_items=len(ratings.item_ids), **options)
 
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, int]:
-        """Returns the published id of a user of the validation data."""
-        source = load_source(self.task_config.validation_data)
-        return {"user": int(source.user_ids[int(inputs[0]["user"][0])])}
-
     def build_inputs(
         self,
         params: RatingTrainData | RatingEvalData,
@@ -62,17 +57,38 @@ class RecommendationTask(Task):
         """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
 
         For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
-        `({user, item}, mask, weight)`, each user once.
+        `({user, item}, mask, weight)`, each user once; see `Candidates` for the items of a user.
         """
-        self._check_ratings(params)
+        slices = replica_slices(params.global_batch_size, input_context)
+        batches = self.chunks(params, slices.replicas_in_sync)
+        options = PipelineOptions.from_config(params)
         if isinstance(params, RatingTrainData):
-            return train_inputs(params, input_context, start_step, self.excluded_examples(params))
-        return eval_inputs(params, input_context)
+            return endless_dataset(batches, slices, start_step, options)
+        return one_pass_dataset(batches, slices, options, cache=params.cache)
 
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
         self._check_ratings(params)
-        return chunks(params, replicas, self.excluded_examples(params))
+        source = load_source(params)
+        size, seed = params.global_batch_size, params.seed or 0
+        if isinstance(params, RatingTrainData):
+            return pair_chunks(
+                source,
+                num_negatives=params.num_negatives,
+                global_batch_size=size,
+                seed=seed,
+                replicas=replicas,
+                shuffle=params.shuffle_buffer_size > 1,
+                excluded=self.excluded_examples(params),
+            )
+        return user_chunks(
+            source,
+            num_negatives=params.num_eval_negatives,
+            global_batch_size=size,
+            seed=seed,
+            replicas=replicas,
+            drop_remainder=params.drop_remainder,
+        )
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
         """Returns the number of pairs for training, or of users for evaluation."""

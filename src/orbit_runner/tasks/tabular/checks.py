@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -13,12 +12,6 @@ from orbit_runner.data.shared_examples import SharedExamples, compare_keys
 from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cell_texts import (
-    DATES,
-    OTHER_NOTATION,
-    Misreading,
-    are_dates,
-    describe_equal_but_case,
-    equal_but_case,
     equal_numbers,
     find_misreading,
     parse_number,
@@ -30,14 +23,10 @@ from orbit_runner.data.tables.columns import (
     NUMBER,
     Column,
     TablePart,
-    TableSource,
 )
 from orbit_runner.data.tables.dataset import TableDataset
-from orbit_runner.data.tables.summary import (
-    TableSummary,
-    row_hashes,
-    summarize,
-)
+from orbit_runner.data.tables.hashing import hash_rows
+from orbit_runner.data.tables.summary import TableSummary, summarize
 from orbit_runner.errors import DataError, format_count, nearest_name_hint, shorten
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.tabular.config import (
@@ -47,16 +36,11 @@ from orbit_runner.tasks.tabular.config import (
     TabularConfig,
 )
 from orbit_runner.tasks.tabular.sources import (
-    category_advice,
-    date_advice,
     feature_kinds,
     load_dataset,
     load_datasets,
     load_part,
-    load_sources,
-    missing_values_advice,
     named_columns,
-    number_advice,
     target_classes,
 )
 
@@ -67,7 +51,6 @@ _MAX_CLASSES = 10_000
 _MAX_TEXTS = 1000
 # In smaller tables, each row may well have a category of its own.
 _FEW_TEXTS = 20
-_EXAMPLES = 5
 _MAX_LISTED = 20
 _MOST_COMPARED_ROWS = 1_000_000
 
@@ -126,7 +109,7 @@ def _name_problems(config: TabularConfig) -> Problems:
             if name not in {**dataset.kinds, **dataset.extra}:
                 hint = nearest_name_hint(name, dataset.kinds)
                 yield Problem("features.exclude", f"unknown column {name!r}{hint}", code="bad-data")
-    if not feature_kinds(config) and not _typed_dates(config):
+    if not feature_kinds(config):
         yield Problem("features", "no columns are left for features", code="empty-data")
 
 
@@ -236,126 +219,38 @@ def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Prob
 
 
 def _feature_problems(config: TabularConfig, part: TablePart) -> Problems:
-    dates = _typed_dates(config)
     for name, kind in feature_kinds(config).items():
-        column = part.column(name)
-        if column.is_missing().all():
-            yield Problem("features", f"column {name!r} has no values in training", code="bad-data")
+        problem = ""
+        if part.column(name).is_missing().all():
+            problem = f"column {name!r} has no values in training"
         elif kind == CATEGORY and name not in config.features.categorical:
-            misreading = find_misreading(part.source.columns[name].text_counts())
-            if misreading is None:
-                yield from _id_problems(config, column)
-            elif misreading.what == DATES and are_dates(misreading.odd):
-                yield Problem(
-                    "features",
-                    _text_date_problem(config, part.source, name, misreading),
-                    code="bad-data",
-                )
-            elif misreading.what == DATES:
-                dates[name] = f"such as {_example(part.source, name, misreading.odd)}"
-            else:
-                yield Problem(
-                    "features",
-                    _number_problem(config, part.source, name, misreading),
-                    code="bad-data",
-                )
-    if dates:
-        yield Problem("features", _date_problem(config, dates), code="bad-data")
+            problem = _category_problem(part, name)
+        if problem:
+            yield Problem("features", problem, code="bad-data")
 
 
-def _id_problems(config: TabularConfig, column: Column) -> Problems:
-    texts = len(column.text_counts())
-    rows = len(column.values)
-    if texts > max(_MAX_TEXTS, rows // 2):
-        yield Problem(
-            "features",
-            f"column {column.name!r} has {texts:,} different texts in {rows:,} rows, as an ID has\n"
-            f"{_exclude_advice(config, [column.name])}, or list the columns to use in "
-            "features.numeric, categorical and text",
-            code="bad-data",
-        )
-
-
-def _rounded_advice(config: TabularConfig, name: str) -> str:
-    """Returns the settings for a column of IDs, which are not numbers to compute with."""
-    if config.features.names:
-        return "remove it from features.numeric, or list it in features.categorical"
-    return f"{_exclude_advice(config, [name])}; {category_advice(config, name)}"
-
-
-def _exclude_advice(config: TabularConfig, names: Sequence[str]) -> str:
-    quoted = json.dumps([*config.features.exclude, *names], ensure_ascii=False)
-    return f"to leave {'them' if names[1:] else 'it'} out, set features.exclude: {quoted}"
-
-
-def _typed_dates(config: TabularConfig) -> dict[str, str]:
-    """Returns columns of types of dates and times that would be features if they could be."""
-    if config.features.names:
-        return {}
-    used = {name for _, name, _ in named_columns(config, "train_data")} | {*config.features.exclude}
-    kinds = load_dataset(config, "train_data").kinds
-    return {
-        name: f"of type {kind}"
-        for name, kind in kinds.items()
-        if name not in used and kind != DATE and is_date_or_time(kind)
-    }
-
-
-def _date_problem(config: TabularConfig, columns: Mapping[str, str]) -> str:
-    names = [*columns]
-    listed = "; ".join(f"column {name!r}, {what}" for name, what in [*columns.items()][:_EXAMPLES])
-    more = f" and {len(names) - _EXAMPLES} more" if names[_EXAMPLES:] else ""
-    return (
-        f"dates in another notation than 2024-01-31 or 2024-01-31T10:30, times and durations are "
-        f"not read: {listed}{more}\n"
-        f"write them so, or add columns of numbers for what matters of them\n"
-        f"{_exclude_advice(config, names)}\n"
-        f"{category_advice(config, names[0])}"
-    )
-
-
-def _text_date_problem(
-    config: TabularConfig, source: TableSource, name: str, misreading: Misreading
-) -> str:
-    """Returns that a column of texts has dates, which are only inferred from other formats."""
-    return (
-        f"column {name!r} has dates as texts, such as {_example(source, name, misreading.odd)}\n"
-        f"{date_advice(config, name)}\n{category_advice(config, name)}\n"
-        f"{_exclude_advice(config, [name])}"
-    )
-
-
-def _number_problem(
-    config: TabularConfig, source: TableSource, name: str, misreading: Misreading
-) -> str:
-    """Returns what is wrong with a column of texts, most of which are numbers."""
-    as_category = category_advice(config, name)
-    example = _example(source, name, misreading.odd or source.columns[name].vocabulary)
-    if misreading.what == OTHER_NOTATION:
-        return (
-            f"column {name!r} has numbers in a notation that cannot be read, such as {example}\n"
-            "write them with a decimal point, and without units and separators of thousands\n"
-            f"{as_category}"
-        )
-    if not misreading.odd:
-        return (
-            f"column {name!r} has texts that are numbers, such as {example}\n"
-            f"{number_advice(config, name)}\n{as_category}"
-        )
-    odd = [shorten(text, 40) for text in misreading.odd[:_EXAMPLES]]
-    others = f"; also {', '.join(map(repr, odd[1:]))}" if odd[1:] else ""
-    row = _row_of(source.columns[name], misreading.odd[:1])
-    return (
-        f"{source.row_location(row)}: column {name!r}: got {odd[0]!r}, expected a number as in "
-        f"the other cells{others}\n"
-        f"{missing_values_advice(config.train_data, odd)}\n{as_category}"
-    )
-
-
-def _example(source: TableSource, name: str, texts: Sequence[str]) -> str:
+def _category_problem(part: TablePart, name: str) -> str:
+    """Returns why the texts of a column are probably no categories, "" if they may be."""
+    source = part.source
     column = source.columns[name]
-    row = _row_of(column, texts)
-    return f"{shorten(column.text(row), 80)!r} in {source.row_location(row)}"
+    misreading = find_misreading(column.text_counts())
+    if misreading is not None:
+        row = _row_of(column, misreading.odd[:1] or column.vocabulary)
+        return (
+            f"{source.row_location(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
+            f"in a column of texts, most of which are {misreading.what}\n"
+            "if it is a missing value, list it in missing_values of both sections; list the column "
+            "in features.numeric, date or categorical with all other features, or in "
+            "features.exclude"
+        )
+    texts, rows = len(part.column(name).text_counts()), part.size
+    if texts <= max(_MAX_TEXTS, rows // 2):
+        return ""
+    return (
+        f"column {name!r} has {texts:,} different texts in {rows:,} rows, as an ID has\n"
+        "list it in features.exclude, or list all features in features.numeric, date, "
+        "categorical and text"
+    )
 
 
 def _row_of(column: Column, texts: Sequence[str]) -> int:
@@ -371,15 +266,8 @@ def _other_rows(rows: Sequence[int] | np.ndarray) -> str:
 
 
 def left_out(config: TabularConfig) -> list[str]:
-    """Returns what of the tables is not used: columns, files and rows, one line each."""
-    lines = dict.fromkeys(line for section in SECTIONS for line in _unused_columns(config, section))
-    files = {
-        f"files of data_dir that are not read: {_format_names(dataset.skipped)}": None
-        for section in SECTIONS
-        for dataset in load_datasets(config, section)
-        if dataset.skipped
-    }
-    return [*lines, *files, *_unread_rows(config)]
+    """Returns the columns of the tables that are not used, one line each."""
+    return [*dict.fromkeys(x for section in SECTIONS for x in _unused_columns(config, section))]
 
 
 def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
@@ -396,66 +284,9 @@ def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
         yield f"columns that are not used: {_format_names([*unused.values()])}"
 
 
-def _unread_rows(config: TabularConfig) -> Iterator[str]:
-    """Yields the values of the split column whose rows no section reads."""
-    column = config.split.column if config.split is not None else ""
-    if not column:
-        return
-    read = {getattr(config, section).part for section in SECTIONS}
-    counts: dict[str, int] = {}
-    for section in SECTIONS:
-        for source in load_sources(config, section):
-            if column in source.columns:
-                counts |= source.columns[column].text_counts()
-    rows = [f"{value!r} ({count:,})" for value, count in counts.items() if value not in read]
-    if rows:
-        yield f"rows that no section reads, by column {column!r}: {_format_names(rows)}"
-
-
 def _format_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MAX_LISTED} more" if names[_MAX_LISTED:] else ""
     return f"{', '.join(names[:_MAX_LISTED])}{more}"
-
-
-def column_warnings(config: TabularConfig) -> list[str]:
-    """Returns why columns may not mean what they seem to."""
-    return [*nearly_unique(config), *_differences_in_case(config), *_rounded_columns(config)]
-
-
-def _rounded_columns(config: TabularConfig) -> Iterator[str]:
-    part = load_part(config, "train_data")
-    for name in feature_kinds(config):
-        if example := part.column(name).rounded:
-            yield (
-                f"column {name!r} has whole numbers above 2^24, which float32 rounds ({example}); "
-                f"if they are IDs: {_rounded_advice(config, name)}"
-            )
-
-
-def _differences_in_case(config: TabularConfig) -> Iterator[str]:
-    part = load_part(config, "train_data")
-    for name in _roles(config):
-        column = part.column(name)
-        texts = equal_but_case(column.text_counts()) if column.kind == CATEGORY else []
-        if texts:
-            yield f"column {name!r} has {describe_equal_but_case(texts)}"
-
-
-def nearly_unique(config: TabularConfig) -> list[str]:
-    """Returns the inferred categories in which most rows of training have a text of their own."""
-    part = load_part(config, "train_data")
-    messages = []
-    for name, kind in feature_kinds(config).items():
-        if kind != CATEGORY or name in config.features.categorical:
-            continue
-        texts = len(part.column(name).text_counts())
-        if texts > max(_FEW_TEXTS, part.size // 2):
-            messages.append(
-                f"column {name!r} has {texts:,} different texts in {part.size:,} rows, as names "
-                "and IDs have, so that most texts of other rows are unknown; "
-                f"{_exclude_advice(config, [name])}"
-            )
-    return messages
 
 
 def shared_rows(
@@ -469,8 +300,8 @@ def shared_rows(
     parts = [load_part(config, section) for section in SECTIONS]
     train, validation = parts
     if train.size + validation.size <= _MOST_COMPARED_ROWS:
-        names = tuple(feature_kinds(config))
-        keys = [row_hashes(part, names) for part in parts]
+        names = [*feature_kinds(config)]
+        keys = [hash_rows(part.column(name) for name in names) for part in parts]
     elif train.source is validation.source:
         keys = [np.arange(part.size) if part.rows is None else part.rows for part in parts]
     else:
@@ -487,11 +318,10 @@ def shared_rows(
 
 def summarize_table(config: TabularConfig) -> TableSummary:
     """Returns a summary of both sections. Raises `DataError` if one cannot be read."""
-    features = feature_kinds(config)
     roles = _roles(config)
     parts = {section: load_part(config, section) for section in SECTIONS}
-    summary = summarize(parts, roles, tuple(features))
-    return dataclasses.replace(summary, left_out=[*left_out(config), *column_warnings(config)])
+    summary = summarize(parts, roles)
+    return dataclasses.replace(summary, left_out=left_out(config))
 
 
 def _roles(config: TabularConfig) -> dict[str, str]:
@@ -519,7 +349,6 @@ def column_facts(config: TabularConfig) -> dict[str, list[tuple[str, str]]]:
             missing = f"{int(column.is_missing().sum()):,} missing"
             facts[section].append((name, ", ".join([role, column.kind, *texts, missing])))
     facts[SECTIONS[0]] += [("not used", line) for line in left_out(config)]
-    facts[SECTIONS[0]] += [("warning", line) for line in column_warnings(config)]
     return facts
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import unknown_name_message
@@ -22,8 +23,6 @@ from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
     part_problems,
-    training_table,
-    validation_table,
 )
 
 SECTIONS = ("train_data", "validation_data")
@@ -210,8 +209,8 @@ class TabularConfig(TableTaskConfig):
     split: TableSplitConfig | None = field(
         None, help="how rows are split into parts; null: each section reads all rows of its files"
     )
-    train_data: TableDataConfig = field(factory=training_table, help="training data")
-    validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
+    train_data: TableDataConfig = training_field(TableDataConfig)
+    validation_data: TableDataConfig = validation_field(TableDataConfig)
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,

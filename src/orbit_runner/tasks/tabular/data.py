@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,7 @@ from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mi
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+    from orbit_runner.utils.types import JsonObject
 
 
 class TabularData(TaskData):
@@ -37,13 +39,19 @@ class TabularData(TaskData):
 
     excludes_examples = True
 
+    @functools.cached_property
+    def table(self) -> TabularConfig:
+        """The config as that of a table."""
+        table: TabularConfig = self.config.to_tabular_config()
+        return table
+
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the files, the columns and the values that a run needs."""
-        yield from table_problems(self.config)
+        yield from table_problems(self.table)
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
-        return {name: source_files(self.config, name) for name in SECTIONS}
+        return {name: source_files(self.table, name) for name in SECTIONS}
 
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""
@@ -51,32 +59,32 @@ class TabularData(TaskData):
 
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece if a column of texts has subwords."""
-        has_subwords = any(column.tokenizer == SUBWORDS for column in self.config.features.text)
+        has_subwords = any(column.tokenizer == SUBWORDS for column in self.table.features.text)
         return (SENTENCEPIECE,) if has_subwords else ()
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation rows with the features of a training row, or None."""
-        return shared_rows(self.config, self.excluded_rows)
+        return shared_rows(self.table, self.excluded_rows)
 
     def training_examples(self, section: TableDataConfig, model_dir: str | None) -> DatasetExamples:
         """Returns which rows are in the batch of each training step."""
-        table = self.config
+        table = self.table
         part = load_part(table, SECTIONS[0])
-        columns = {target.column: part.column(target.column) for target in table.targets}
-
-        def targets_of(row: int, text: bool) -> dict[str, dict[str, str]]:
-            return {"targets": {name: column.text(row) for name, column in columns.items()}}
-
         return DatasetExamples(
             part,
             section,
-            targets_of,
+            self.describe_rows(part),
             lambda excluded: table_mixture(table, section, excluded),
         )
 
+    def describe_rows(self, part: TablePart) -> Callable[[int, bool], JsonObject]:
+        """Returns what `runner batch` says about a row: its targets."""
+        columns = {target.column: part.column(target.column) for target in self.table.targets}
+        return lambda row, text: {"targets": {n: column.text(row) for n, column in columns.items()}}
+
     def baselines(self) -> Mapping[str, tuple[str, float]]:
         """Returns the results of the majority class, or of the mean, of the training rows."""
-        table = self.config
+        table = self.table
         train = load_part(table, SECTIONS[0])
         validation = load_part(table, SECTIONS[1])
         excluded = self.excluded_rows()
@@ -106,14 +114,14 @@ class TabularData(TaskData):
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""
         try:
-            return summarize_table(self.config)
+            return summarize_table(self.table)
         except DataError:
             return None
 
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns the columns of both sections, and what is not used."""
         try:
-            facts = column_facts(self.config)
+            facts = column_facts(self.table)
             baselines = self.baselines()
         except DataError:
             return {}
@@ -127,7 +135,7 @@ class TabularData(TaskData):
         """Returns the values fitted on the training rows of the run."""
         from orbit_runner.tasks.tabular.preprocessing import fitted_of_run  # It needs TensorFlow.
 
-        return fitted_of_run(self.config, assets)
+        return fitted_of_run(self.table, assets)
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""

@@ -7,19 +7,17 @@ from typing import Any
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.data import source_field
-from orbit_runner.config.schema.weights import NEVER
+from orbit_runner.config.schema.data import NoImagesConfig, source_field
+from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
 from orbit_runner.tasks.imbalance.config import MixedDataConfig
 from orbit_runner.tasks.table_split import TableSplitConfig
 
-_NO_IMAGES = "there are no images to augment"
-
 
 @config_class
-class TableDataConfig(MixedDataConfig):
+class TableDataConfig(NoImagesConfig, MixedDataConfig):
     """A table and its pipeline."""
 
     source: str = source_field(TABLE_SOURCES)
@@ -60,16 +58,14 @@ class TableDataConfig(MixedDataConfig):
     )
     tfds_data_dir: str = field(
         "",
+        path="dir",
+        weights=DATA_LOCATION,
         help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
     )
     hugging_face_split: str = field(
         "",
         help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
         "depending on is_training",
-    )
-    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
-    augment_padding: int = field(
-        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
     )
 
     def problems(self) -> Iterator[Problem]:
@@ -145,16 +141,6 @@ def _file_names(value: object) -> tuple[str, ...]:
     if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
         return ()
     return tuple(names)
-
-
-def training_table() -> TableDataConfig:
-    """Returns the defaults of `train_data`."""
-    return TableDataConfig(is_training=True)
-
-
-def validation_table() -> TableDataConfig:
-    """Returns the defaults of `validation_data`, which evaluates every row."""
-    return TableDataConfig(is_training=False, drop_remainder=False)
 
 
 def part_problems(

@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.tabular.date_layers import EncodeDates
+from orbit_runner.tasks.tabular.layers import EncodeDates, TextColumnMeans
 from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
-from orbit_runner.tasks.tabular.text_layers import TextColumnMeans
 
 layers = tf_keras.layers
 NUMERIC, CATEGORICAL, DATES, TOKENS = "numeric", "categorical", "dates", "tokens"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import re
 import zlib
@@ -130,7 +131,9 @@ def text_rows(
     If `kind` is empty, lines are JSON if the first begins with `{`, otherwise texts if there is a
     `text_column`, and otherwise CSV.
     """
-    first, lines = peek_line(remove_mark(lines))
+    rest = remove_mark(lines)
+    first = next(rest, "")
+    lines = itertools.chain([first], rest) if first else rest
     if _binary_format(first[:16].encode("utf-8", "surrogateescape")):
         raise RunnerError(
             f"{where}: is a binary file; pass its name to `runner predict`", code="bad-item"
@@ -271,16 +274,3 @@ def _values(
     if is_number and not is_text(array.type):
         return array.cast(pyarrow.float64(), safe=False).to_pylist()
     return to_texts(array).to_pylist()
-
-
-def peek_line(lines: Iterable[str]) -> tuple[str, Iterator[str]]:
-    """Returns the first line, "" if there is none, and all lines."""
-    rest = iter(lines)
-    first = next(rest, "")
-    return first, _chain(first, rest)
-
-
-def _chain(first: str, rest: Iterable[str]) -> Iterator[str]:
-    if first:
-        yield first
-    yield from rest

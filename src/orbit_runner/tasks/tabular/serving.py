@@ -1,17 +1,23 @@
-"""Signatures of an exported model, which take the columns of a table by name."""
+"""Serving of tables: signatures that take the columns by name, and rows of files."""
 
 from __future__ import annotations
 
-import keyword
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.serving import Serving, named_function
-from orbit_runner.tasks.tabular.date_layers import days_and_seconds
+from orbit_runner.data.tables.cell_texts import parse_date, parse_number
+from orbit_runner.errors import RunnerError, shorten
+from orbit_runner.tasks.serving import Prediction, Serving, argument_names, is_file, named_function
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.layers import days_and_seconds
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
 
 PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
 
@@ -47,8 +53,10 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     column, and the known texts of each categorical column. `targets` takes nothing, and returns
     `name` and `output` of each target, and the class names of each classification.
     """
-    arguments = argument_names([*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts])
-    outputs = argument_names([*fitted.classes, *fitted.scales])
+    features = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
+    arguments = dict(zip(features, argument_names(features, "c"), strict=True))
+    predicted = [*fitted.classes, *fitted.scales]
+    outputs = dict(zip(predicted, argument_names(predicted, "c"), strict=True))
     numbers = len(fitted.numeric)
     categories = len(fitted.categorical)
     dates = len(fitted.dates)
@@ -68,9 +76,9 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         if fitted.texts:
             texts = zip(fitted.texts.values(), tokenizers, values[-len(tokenizers) :], strict=True)
             inputs[TOKENS] = tf.concat([fit.encode(*pair) for fit, *pair in texts], axis=1)
-        predicted = model(inputs, training=False)
-        answers = {outputs[name]: tf.nn.softmax(predicted[name]) for name in fitted.classes}
-        return answers | {outputs[name]: predicted[name] for name in fitted.scales}
+        returned = model(inputs, training=False)
+        answers = {outputs[name]: tf.nn.softmax(returned[name]) for name in fitted.classes}
+        return answers | {outputs[name]: returned[name] for name in fitted.scales}
 
     kinds = [tf.float32] * numbers + [tf.string] * categories
     kinds += [tf.float64] * dates + [tf.string] * len(fitted.texts)
@@ -108,24 +116,164 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     )
 
 
-def argument_names(names: Sequence[str]) -> Mapping[str, str]:
-    """Returns an identifier of ASCII characters for each name; all are different."""
-    identifiers: dict[str, str] = {}
-    for name in names:
-        text = "".join(
-            character if character.isascii() and character.isalnum() else "_" for character in name
-        )
-        if not text or text[0].isdigit() or text[0] == "_" or keyword.iskeyword(text):
-            text = f"c{text}" if text.startswith("_") else f"c_{text}"
-        unique = text
-        number = 1
-        while unique in identifiers.values():
-            number += 1
-            unique = f"{text}_{number}"
-        identifiers[name] = unique
-    return identifiers
-
-
 def texts_of(value: tf.Tensor) -> list[str]:
     """Returns the texts of a string tensor."""
     return [raw.decode() for raw in value.numpy()]
+
+
+class RowPredictor:
+    """Predicts the targets of rows with the signature `predict`.
+
+    `data` is how training reads its table: delimiter, names of columns and missing values.
+    """
+
+    def __init__(
+        self, signatures: Mapping[str, tf.types.experimental.Callable], data: TableDataConfig
+    ) -> None:
+        self._data = data
+        self._signature = signatures[PREDICT]
+        description = signatures[COLUMNS]()
+        pairs = zip(texts_of(description["name"]), texts_of(description["argument"]), strict=True)
+        kinds = [tf.float32 if number else tf.string for number in description["is_number"]]
+        for place in np.flatnonzero(description["is_date"]):
+            kinds[place] = tf.float64
+        self._columns = [(*pair, kind) for pair, kind in zip(pairs, kinds, strict=True)]
+        self._texts = {
+            name: frozenset(texts_of(description[f"texts_{argument}"]))
+            for name, argument, _ in self._columns
+            if f"texts_{argument}" in description
+        }
+        description = signatures[TARGETS]()
+        self._classes = {}
+        for name, output in zip(
+            texts_of(description["name"]), texts_of(description["output"]), strict=True
+        ):
+            classes = description.get(f"classes_{output}")
+            self._classes[name] = (output, None if classes is None else texts_of(classes))
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
+        """Yields rows, in order.
+
+        Arguments are CSV files, files of JSON lines (`.jsonl`), Parquet and `.npz` files, or `-`
+        for standard input: JSON objects, one per line, or CSV if the first line is not an object.
+        CSV has a header if that for training has one. Raises `RunnerError` if an argument is not a
+        file.
+        """
+        numbers = {name for name, _, kind in self._columns if kind == tf.float32}
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                yield from text_rows("standard input", lines, self._data)
+                continue
+            if not is_file(os.path.expanduser(argument)):
+                raise RunnerError(
+                    f"got {shorten(ascii(argument))}, expected a CSV file, a file of JSON lines, "
+                    "Parquet or .npz, or - for standard input",
+                    code="bad-item",
+                )
+            yield from file_rows(argument, self._data, numbers)
+
+    def predict(self, items: Sequence[Row]) -> list[Prediction]:
+        """Returns the predictions for each row, or what is wrong with it."""
+        parsed = [self._parse_row(row) for row in items]
+        valid = [values for values in parsed if not isinstance(values, str)]
+        answers = iter(self._predict_rows(valid) if valid else [])
+        return [
+            row.error_prediction(values)
+            if isinstance(values, str)
+            else self._prediction(row, values, next(answers))
+            for row, values in zip(items, parsed, strict=True)
+        ]
+
+    def _parse_row(self, row: Row) -> list[str | float] | str:
+        """Returns the value of each column, or what is wrong."""
+        if row.problem:
+            return row.problem
+        values: list[str | float] = []
+        for name, _, kind in self._columns:
+            if name not in row.values:
+                return f"has no column {name!r}"
+            try:
+                text = row.text(name)
+                values.append(_READERS[kind](name, text))
+            except ValueError as error:
+                return str(error)
+        return values
+
+    def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, Any]]:
+        columns = zip(*rows, strict=True)
+        inputs = {
+            argument: tf.constant(values, kind)
+            for (_, argument, kind), values in zip(self._columns, columns, strict=True)
+        }
+        outputs = {name: value.numpy() for name, value in self._signature(**inputs).items()}
+        return [
+            {name: outputs[output][row] for name, (output, _) in self._classes.items()}
+            for row in range(len(rows))
+        ]
+
+    def _prediction(
+        self, row: Row, values: Sequence[str | float], answer: Mapping[str, Any]
+    ) -> Prediction:
+        for name, output in answer.items():
+            if not np.isfinite(output).all():
+                return row.error_prediction(f"the prediction of {name!r} is not finite")
+        data: dict[str, object] = {"row": row.where}
+        columns: dict[str, object] = {}
+        texts = []
+        for name, (_, classes) in self._classes.items():
+            if classes is None:
+                data[name] = float(f"{answer[name]:.6g}")
+                columns[f"predicted_{name}"] = data[name]
+                texts.append(f"{name} {answer[name]:.6g}")
+                continue
+            best = int(answer[name].argmax())
+            shares = {c: float(f"{p:.6g}") for c, p in zip(classes, answer[name], strict=True)}
+            data[name] = {"class": classes[best], "probabilities": shares}
+            columns[f"predicted_{name}"] = classes[best]
+            columns |= {f"probability_{name}_{text}": share for text, share in shares.items()}
+            texts.append(f"{name} {classes[best]} ({answer[name][best]:.4f})")
+        new = {
+            name: value
+            for (name, _, _), value in zip(self._columns, values, strict=True)
+            if name in self._texts and value not in self._texts[name] and value
+        }
+        if new:
+            data["new_categories"] = new
+            texts.append(f"new: {', '.join(f'{name} {text!r}' for name, text in new.items())}")
+        return Prediction(f"{row.where}: {'  '.join(texts)}", data, row.cells, columns)
+
+
+def _number_of(name: str, text: str) -> float:
+    """Returns the number in a text, NaN if it is missing. Raises ValueError with the column."""
+    try:
+        number = parse_number(text) if text else np.nan
+    except ValueError:
+        got = shorten(repr(text), 80)
+        raise ValueError(f"column {name!r}: got {got}, expected a number") from None
+    with np.errstate(over="ignore"):
+        if np.isinf(np.float32(number)):
+            raise ValueError(f"column {name!r}: got {number:g}, expected a number of 32 bits")
+    return number
+
+
+def _date_of(name: str, text: str) -> float:
+    """Returns the seconds since 1970, NaN if missing. Raises ValueError with the column."""
+    try:
+        return float(parse_date(text)) if text else np.nan
+    except ValueError:
+        got = shorten(repr(text), 80)
+        raise ValueError(
+            f"column {name!r}: got {got}, expected a date such as 2024-01-31 or 2024-01-31T10:30"
+        ) from None
+
+
+def _text_of(name: str, text: str) -> str:
+    return text
+
+
+_Reader = Callable[[str, str], float | str]
+_READERS: Mapping[tf.DType, _Reader] = {
+    tf.float32: _number_of,
+    tf.float64: _date_of,
+    tf.string: _text_of,
+}

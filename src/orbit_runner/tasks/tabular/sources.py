@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -35,8 +34,6 @@ from orbit_runner.errors import DataError, nearest_name_hint
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_column, training_mixture
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
-
-_MAX_SETTING = 200
 
 
 def load_dataset(config: TabularConfig, section: str) -> TableDataset:
@@ -119,11 +116,12 @@ def load_part(config: TabularConfig, section: str) -> TablePart:
         )
         for source_config, source in zip(data.sources, load_sources(config, section), strict=True)
     )
-    return _join(parts) if data.mixture else parts[0]
+    return join_parts(parts) if data.mixture else parts[0]
 
 
 @cache_source(maxsize=4)
-def _join(parts: tuple[TablePart, ...]) -> TablePart:
+def join_parts(parts: tuple[TablePart, ...]) -> TablePart:
+    """Returns the rows of several tables, one after the other."""
     return parts[0].join(parts)
 
 
@@ -149,7 +147,7 @@ def load_sources(config: TabularConfig, section: str) -> list[TableSource]:
                 code="unknown-column",
             )
     try:
-        return [_load(dataset, tuple(kinds.items())) for dataset in datasets]
+        return [load_columns(dataset, tuple(kinds.items())) for dataset in datasets]
     except CellError as error:
         raise _explain_cell(config, section, error) from None
 
@@ -161,54 +159,14 @@ def _explain_cell(config: TabularConfig, section: str, error: CellError) -> Cell
     message, _, more = str(error).partition("\n")
     lines = [message]
     if error.text:
-        lines.append(missing_values_advice(getattr(config, section), [error.text]))
+        lines.append("if it is a missing value, list it in missing_values of both sections")
     if path.startswith("targets"):
         lines.append("if its values are classes, set type: classification")
     elif path.startswith("features"):
-        lines.append(category_advice(config, error.column))
+        lines.append("to use its texts as categories, list the column in features.categorical")
     lines += [more] * bool(more)
     setting = path if path.startswith(("targets", "weight_column")) else "features"
     return CellError("\n".join(lines), error.column, error.text, setting, code=error.code)
-
-
-def missing_values_advice(data: TableDataConfig, texts: Sequence[str]) -> str:
-    """Returns the setting that makes texts missing values."""
-    quoted = json.dumps([*data.missing_texts, *texts], ensure_ascii=False)
-    return f"if it is a missing value, set missing_values: {quoted} in both sections"
-
-
-def category_advice(config: TabularConfig, column: str) -> str:
-    """Returns the setting that makes a column a category, and keeps the other features."""
-    kinds = feature_kinds(config) | {column: CATEGORY}
-    return f"to use its texts as categories, set {_features_setting(config, kinds)}"
-
-
-def number_advice(config: TabularConfig, column: str) -> str:
-    """Returns the setting that makes a column one of numbers, and keeps the other features."""
-    kinds = feature_kinds(config) | {column: NUMBER}
-    return f"to use its numbers, set {_features_setting(config, kinds)}"
-
-
-def date_advice(config: TabularConfig, column: str) -> str:
-    """Returns the setting that makes a column one of dates, and keeps the other features."""
-    kinds = feature_kinds(config) | {column: DATE}
-    return f"to use its dates, set {_features_setting(config, kinds)}"
-
-
-def _features_setting(config: TabularConfig, kinds: Mapping[str, str]) -> str:
-    """Returns the features as a setting, or the name of its lists if there are many columns."""
-    lists = {
-        "numeric": [name for name, kind in kinds.items() if kind == NUMBER],
-        "categorical": [name for name, kind in kinds.items() if kind == CATEGORY],
-        "date": [name for name, kind in kinds.items() if kind == DATE],
-    }
-    texts = {name: json.dumps(names, ensure_ascii=False) for name, names in lists.items() if names}
-    if config.features.text:
-        texts["text"] = "[…]"
-    setting = f"features: {{{', '.join(f'{name}: {text}' for name, text in texts.items())}}}"
-    if len(setting) <= _MAX_SETTING:
-        return setting
-    return "features.numeric and features.categorical, which then list all features"
 
 
 def _name_of(dataset: TableDataset) -> str:
@@ -216,7 +174,8 @@ def _name_of(dataset: TableDataset) -> str:
 
 
 @cache_source(maxsize=8)
-def _load(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSource:
+def load_columns(dataset: TableDataset, kinds: tuple[tuple[str, str], ...]) -> TableSource:
+    """Returns the columns of a table, each with its kind. They are read once per process."""
     return read_table(dataset, dict(kinds))
 
 
@@ -228,10 +187,13 @@ def source_files(config: TabularConfig, section: str) -> list[DataFile]:
         return files
     for dataset, source in zip(datasets, load_sources(config, section), strict=True):
         if not dataset.files:
-            files += describe_arrays(
-                {n: value_bits(column) for n, column in source.columns.items()}
-            )
+            files += describe_columns(source)
     return files
+
+
+def describe_columns(source: TableSource) -> list[DataFile]:
+    """Returns descriptions of the columns of a table that has no files."""
+    return describe_arrays({name: value_bits(column) for name, column in source.columns.items()})
 
 
 def target_classes(config: TabularConfig) -> Classes:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
-from orbit_runner.errors import RunnerError
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER, Column, TablePart
+from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.registry import TABLE_MODELS
+from orbit_runner.tasks.array_inputs import ArrayInputs
+from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
 from orbit_runner.tasks.class_metrics import make_metric
-from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
+from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
-from orbit_runner.tasks.serving import Predictor, Serving
-from orbit_runner.tasks.table_task import TableTask
+from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
+from orbit_runner.tasks.tabular.checks import left_out
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
     METRICS_OF_TYPE,
@@ -25,24 +31,37 @@ from orbit_runner.tasks.tabular.config import (
     TargetConfig,
 )
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.layers import MISSING_DAY
+from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.tasks.tabular.report_examples import (
-    EvaluatedTable,
     permute_columns,
     table_examples,
 )
+from orbit_runner.tasks.tabular.sources import (
+    feature_kinds,
+    load_part,
+    table_mixture,
+    target_classes,
+)
+from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
 
+_Read = TypeVar("_Read")
 _METRICS = {"accuracy": SparseAccuracy, "mae": AbsoluteError, "rmse": RootSquaredError}
 
 
-class TabularTask(TableTask):
+class TabularTask(Task):
     """Classification and regression of the rows of a table."""
 
-    task_config: TabularConfig
+    @functools.cached_property
+    def table_config(self) -> TabularConfig:
+        """The config as that of a table."""
+        config: TabularConfig = self.task_config.to_tabular_config()
+        return config
 
     def build_model(self) -> tf_keras.Model:
         """Builds the network `model.name`, and writes the fitted values to the run directory.
@@ -85,23 +104,6 @@ class TabularTask(TableTask):
             weights = weights[0] * weights[1]
         return super().validation_step((features, targets, weights), model, metrics)
 
-    def build_losses(
-        self,
-        labels: Tensors,
-        model_outputs: Tensors,
-        aux_losses: Sequence[tf.Tensor] | None = None,
-        sample_weight: tf.Tensor | None = None,
-    ) -> tf.Tensor:
-        """Returns the loss of a batch, a float32 scalar.
-
-        In training with weights, `labels` are targets and weights. The sum is then
-        divided by the number of rows, so that the mean over replicas equals that of one replica.
-        """
-        if not isinstance(labels, tuple):
-            return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
-        loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
-        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
-
     def example_losses(
         self, labels: Mapping[str, tf.Tensor], model_outputs: Mapping[str, tf.Tensor]
     ) -> tf.Tensor:
@@ -111,7 +113,7 @@ class TabularTask(TableTask):
         error in units of the variance of the training rows.
         """
         total = []
-        for target in self.task_config.targets:
+        for target in self.table_config.targets:
             name = target.column
             label = labels[name]
             output = model_outputs[name]
@@ -128,7 +130,7 @@ class TabularTask(TableTask):
         In evaluation, those of the config follow. With several targets, the names of all begin with
         that of the target.
         """
-        targets = self.task_config.targets
+        targets = self.table_config.targets
         metrics: list[TaskMetric] = [
             _METRICS[name](f"{self._metric_prefix(target)}{name}")
             for target in targets
@@ -145,11 +147,11 @@ class TabularTask(TableTask):
         prefix = self._metric_prefix(target)
         return [
             make_metric(item, num_classes, f"task.metrics[{index}]", prefix)
-            for index, item in self.task_config.metrics_of(target).items()
+            for index, item in self.table_config.metrics_of(target).items()
         ]
 
     def _metric_prefix(self, target: TargetConfig) -> str:
-        return f"{target.column}_" if len(self.task_config.targets) > 1 else ""
+        return f"{target.column}_" if len(self.table_config.targets) > 1 else ""
 
     def process_metrics(
         self,
@@ -158,10 +160,7 @@ class TabularTask(TableTask):
         model_outputs: Tensors,
         **kwargs: tf.Tensor | None,
     ) -> None:
-        """Updates the metrics of each target with a batch.
-
-        In training with weights, `labels` are targets and weights.
-        """
+        """Updates the metrics of each target with a batch."""
         labels, weights = split_labels(labels)
         kwargs |= weights
         for target, metric in zip(self._metric_targets, metrics, strict=False):
@@ -170,13 +169,13 @@ class TabularTask(TableTask):
     @functools.cached_property
     def _metric_targets(self) -> list[TargetConfig]:
         """The target of each metric of an evaluation. Training has the first of them."""
-        targets = self.task_config.targets
+        targets = self.table_config.targets
         always = [target for target in targets for _ in METRICS_OF_TYPE[target.type]]
-        return always + [t for t in targets for _ in self.task_config.metrics_of(t)]
+        return always + [t for t in targets for _ in self.table_config.metrics_of(t)]
 
     @functools.cached_property
     def _class_target(self) -> str:
-        targets = self.task_config.targets
+        targets = self.table_config.targets
         return next(target.column for target in targets if target.type == CLASSIFICATION)
 
     def serving(self, model: tf_keras.Model) -> Serving:
@@ -192,49 +191,186 @@ class TabularTask(TableTask):
 
         Raises `RunnerError` if `top_k` is given, because a row has one prediction.
         """
-        if top_k is not None:
-            raise RunnerError(
-                f"got {top_k}, but each row has only one prediction",
-                path="--top_k",
-                code="no-effect",
-            )
-        from orbit_runner.tasks.tabular.predictor import RowPredictor
+        require_no_top_k(top_k)
+        from orbit_runner.tasks.tabular.serving import RowPredictor
 
-        return RowPredictor(signatures, self.task_config.train_data)
+        return RowPredictor(signatures, self.table_config.train_data)
 
     def report_examples(
         self, model: tf_keras.Model, batches: Iterable[Tensors]
     ) -> ReportExamples | None:
         """Returns the predictions of each target by class or error, and the worst rows."""
-        return table_examples(self._evaluated_table, model, batches)
+        return table_examples(self, model, batches)
 
     def column_importance(
         self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
     ) -> ColumnImportance | None:
         """Returns how much the loss rises if a column is permuted among the rows."""
-        return permute_columns(self._evaluated_table, model, batches, seed=seed, seconds=seconds)
-
-    @property
-    def _evaluated_table(self) -> EvaluatedTable:
-        return EvaluatedTable(
-            targets=self.task_config.targets,
-            fitted=self.fitted,
-            part=self.table.part(self.task_config.validation_data),
-            split_counts=self.split_counts,
-            example_losses=self.example_losses,
-        )
-
-    @property
-    def table_config(self) -> TabularConfig:
-        """The config."""
-        config: TabularConfig = self.task_config
-        return config
+        return permute_columns(self, model, batches, seed=seed, seconds=seconds)
 
     @property
     def fitted(self) -> Preprocessing:
         """The values fitted on the training rows, from the run directory if they are there."""
-        return self.table.fitted
+        fitted: Preprocessing = self.learned
+        return fitted
+
+    @functools.cached_property
+    def _fitted_config(self) -> TabularConfig:
+        """The config with the features that were fitted, whichever columns the table has now."""
+        config = self.table_config
+        if config.features.names:
+            return config
+        lists = {
+            "numeric": tuple(self.fitted.numeric),
+            "categorical": tuple(self.fitted.categorical),
+            "date": tuple(self.fitted.dates),
+        }
+        kinds = zip(lists.values(), (NUMBER, CATEGORY, DATE), strict=True)
+        try:
+            if feature_kinds(config) == {name: kind for names, kind in kinds for name in names}:
+                return config
+        except DataError:
+            pass  # The training data are not there, and not needed.
+        return config.replace(features=config.features.replace(exclude=(), **lists))
+
+    def part(self, params: TableDataConfig) -> TablePart:
+        """Returns the rows of a section. Raises `SettingError` if they cannot be read."""
+        return self._read(params, lambda: load_part(self._fitted_config, section_of(params)))
 
     def arrays(self, params: TableDataConfig) -> ArraySource:
-        """Returns the rows of a section as arrays, which are created once."""
-        return self.table.arrays(params)
+        """Returns the features and targets of a section as arrays, which are created once."""
+        name = section_of(params)
+        if name not in self._arrays:
+            part = self.part(params)
+            self._arrays[name] = self._read(
+                params, lambda: make_arrays(self._fitted_config, part, self.fitted)
+            )
+        return self._arrays[name]
+
+    @functools.cached_property
+    def _arrays(self) -> dict[str, ArraySource]:
+        return {}
+
+    def _mixture(self, params: TableDataConfig, excluded: np.ndarray) -> Mixture | None:
+        """Returns the mixture that the rows of a section are drawn from, if there is one."""
+        return self._read(params, lambda: table_mixture(self._fitted_config, params, excluded))
+
+    def _read(self, params: TableDataConfig, read: Callable[[], _Read]) -> _Read:
+        try:
+            return read()
+        except DataError as error:
+            raise self._data_error(section_of(params), error) from error
+
+    def describe_example(self, inputs: Tensors, index: int) -> dict[str, str]:
+        """Returns file, row and targets of a row of the validation data."""
+        part = self.part(self.table_config.validation_data)
+        columns = [target.column for target in self.table_config.targets]
+        targets = {name: part.column(name).text(index) for name in columns}
+        return {"place": part.row_location(index), **targets}
+
+    def build_inputs(
+        self,
+        params: TableDataConfig,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
+
+        For training, it yields `(features, targets)` endlessly, or `(features, targets, weight)`
+        if rows have weights. For evaluation, it yields `(features, targets, counts)`, each row
+        once. The features and targets are those of `arrays`.
+        """
+        source = self.arrays(params)
+        if params.is_training:
+            for line in left_out(self.table_config):
+                note(f"note: {line}")
+            excluded = self.excluded_examples(params)
+            mixture = self._mixture(params, excluded)
+            return INPUTS.train(source, params, input_context, start_step, excluded, mixture)
+        return INPUTS.evaluate(source, params, input_context)
+
+    def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
+        """Returns the batches of a section by step."""
+        excluded = self.excluded_examples(params)
+        mixture = self._mixture(params, excluded)
+        return INPUTS.chunks(self.arrays(params), params, replicas, excluded, mixture)
+
+    def num_examples(self, params: TableDataConfig) -> int:
+        """Returns the number of rows of a section that are used."""
+        return self.part(params).size - len(self.excluded_examples(params))
+
+    def training_classes(self) -> Classes:
+        """Returns the class of each training row, of the only classification target."""
+        return target_classes(self.table_config)
+
+
+INPUTS = ArrayInputs("features", "targets", "weight")
+
+
+def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -> ArraySource:
+    """Returns the rows of a part as arrays.
+
+    `features` has `numeric`, float32 [n, columns], `categorical`, int32 [n, columns], `dates`,
+    int32 [n, 2 * columns], the days since 1970 and the seconds of the day of each column, and
+    `tokens`, int32 [n, tokens], the tokens of the text columns side by side.
+    `targets` has int32 [n] or float32 [n] by name, and `weight` is float32 [n], if there is a
+    column for it. Raises `DataError` if a row has a class that the run was not trained on.
+    """
+    features: dict[str, np.ndarray] = {}
+    if fitted.numeric:
+        features[NUMERIC] = _matrix(part, [*fitted.numeric], np.float32)
+        for place, name in enumerate(fitted.numeric):
+            features[NUMERIC][:, place] = part.column(name).values
+    if fitted.categorical:
+        features[CATEGORICAL] = _matrix(part, [*fitted.categorical], np.int32)
+        for place, name in enumerate(fitted.categorical):
+            features[CATEGORICAL][:, place] = fitted.codes(part.column(name))
+    if fitted.dates:
+        dates = [_days_and_seconds(part.column(name)) for name in fitted.dates]
+        features[DATES] = np.concatenate(dates, axis=1)
+    if fitted.texts:
+        parts = [fit.tokens(part.column(name)) for name, fit in fitted.texts.items()]
+        features[TOKENS] = np.concatenate(parts, axis=1) if parts[1:] else parts[0]
+    targets = {name: _class_numbers(part, fitted, name) for name in fitted.classes}
+    targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
+    arrays: dict[str, np.ndarray | dict[str, np.ndarray]] = {
+        INPUTS.features: features,
+        INPUTS.labels: targets,
+    }
+    if config.weight_column:
+        weight = np.asarray(part.column(config.weight_column).values)
+        # The mean is 1, so that the loss and the learning rate do not depend on the unit.
+        arrays[INPUTS.weights] = weight / weight.mean(dtype=np.float64).astype(np.float32)
+    return ArraySource(part.source.name, arrays, files=part.source.files, origins=part.origins)
+
+
+def _days_and_seconds(column: Column) -> np.ndarray:
+    """Returns the days since 1970 and the seconds of the day, int32 [n, 2]."""
+    days, seconds = np.divmod(column.values, DAY_SECONDS)
+    missing = column.is_missing()
+    days[missing] = MISSING_DAY
+    seconds[missing] = 0
+    return np.stack([days, seconds], axis=1).astype(np.int32)
+
+
+def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndarray:
+    """Returns the class of each row, int32 [n]."""
+    column = part.column(name)
+    numbers = fitted.class_numbers(column)
+    unknown = np.flatnonzero(numbers < 0)
+    if len(unknown):
+        row = int(unknown[0])
+        classes = fitted.classes[name]
+        text = column.text(row)
+        raise DataError(
+            f"column {name!r} has the class {text!r} in {part.row_location(row)}, which the run "
+            f"was not trained on{nearest_name_hint(text, classes)}\n"
+            f"its classes: {shorten(', '.join(classes), 200)}",
+            field="source",
+            code="unknown-class",
+        )
+    return numbers
+
+
+def _matrix(part: TablePart, names: list[str], dtype: type[np.float32 | np.int32]) -> np.ndarray:
+    return np.empty((part.size, len(names)), dtype)

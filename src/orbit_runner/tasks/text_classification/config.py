@@ -1,4 +1,4 @@
-"""Config of text classification."""
+"""Config of text classification and of its networks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.schema.base import config_class, field
+from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.class_metrics import metric_problems
@@ -24,10 +25,53 @@ from orbit_runner.tasks.tabular.config import (
 )
 from orbit_runner.tasks.tabular.data_config import (
     TableDataConfig,
-    training_table,
-    validation_table,
 )
-from orbit_runner.tasks.text_classification.models import TextClassifierConfig
+
+
+@config_class
+class TextClassifierConfig(Config):
+    """A network that classifies texts, selected by name."""
+
+    name: str = field("", help="name of the model; `runner list` shows all")
+    embedding_width: int = field(64, ge=1, le=65536, help="width of the embeddings of tokens")
+    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate of each layer")
+
+
+@config_class
+class BagOfWordsConfig(TextClassifierConfig):
+    """The mean of the embeddings of a text's tokens, and dense layers."""
+
+    hidden_units: list[int] = field(
+        (), ge=1, le=65536, help="number of units in each hidden layer; []: a linear model"
+    )
+
+
+@config_class
+class TextTransformerConfig(TextClassifierConfig):
+    """The encoder of a Transformer, and the mean of its outputs over the tokens."""
+
+    num_layers: int = field(2, ge=1, le=1000, help="number of layers")
+    num_attention_heads: int = field(4, ge=1, le=1024, help="number of attention heads")
+    intermediate_size: int = field(
+        256, ge=1, le=2**18, help="inner width of the feed-forward layers"
+    )
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields sizes that do not fit together."""
+        width = self.embedding_width
+        heads = self.num_attention_heads
+        if width % 2:
+            yield Problem(
+                "embedding_width",
+                f"got {width}, expected an even number, for sines and cosines",
+                code="not-divisible",
+            )
+        if width % heads:
+            yield Problem(
+                "num_attention_heads",
+                f"got {heads}, expected a divisor of the width, {width}",
+                code="not-divisible",
+            )
 
 
 def _text_column() -> TextColumnConfig:
@@ -47,8 +91,8 @@ class TextClassificationConfig(TableTaskConfig):
     split: TableSplitConfig | None = field(
         None, help="how rows are split into parts; null: each section reads all rows of its files"
     )
-    train_data: TableDataConfig = field(factory=training_table, help="training data")
-    validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
+    train_data: TableDataConfig = training_field(TableDataConfig)
+    validation_data: TableDataConfig = validation_field(TableDataConfig)
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,
@@ -79,6 +123,7 @@ class TextClassificationConfig(TableTaskConfig):
             features=FeaturesConfig(text=[self.text]),
             targets=[TargetConfig(column=self.label_column)],
             class_weights=self.class_weights,
+            metrics=self.metrics,
             split=self.split,
             train_data=self.train_data,
             validation_data=self.validation_data,

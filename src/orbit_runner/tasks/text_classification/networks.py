@@ -9,8 +9,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.text.source import PAD
+from orbit_runner.tasks.tabular.layers import TokenMean, mean_of_tokens
 from orbit_runner.tasks.tabular.networks import hidden_layers
-from orbit_runner.tasks.tabular.text_layers import TokenMean, mean_of_tokens
 
 layers = tf_keras.layers
 
@@ -68,40 +68,6 @@ def transformer(
     return tf_keras.Model(tokens, _logits(encoder(tokens), num_classes), name="transformer")
 
 
-def bert(
-    *,
-    vocab_size: int,
-    length: int,
-    num_classes: int,
-    embedding_width: int = 64,
-    num_layers: int = 4,
-    num_attention_heads: int = 4,
-    intermediate_size: int = 256,
-    initializer_range: float = 0.02,
-    dropout_rate: float = 0.0,
-) -> tf_keras.Model:
-    """Returns Model Garden's BERT encoder, the mean of its outputs, and a classifier.
-
-    Inputs and outputs are those of `bag_of_words`. For the settings, see `BertConfig`.
-    """
-    # Layer names must not depend on what was built before in this process.
-    tf_keras.backend.reset_uids()
-    tokens = tf_keras.Input((length,), dtype="int32", name="tokens")
-    encoder = BertTextEncoder(
-        name="encoder",
-        vocab_size=vocab_size,
-        hidden_size=embedding_width,
-        num_layers=num_layers,
-        num_attention_heads=num_attention_heads,
-        max_sequence_length=length,
-        inner_dim=intermediate_size,
-        output_dropout=dropout_rate,
-        attention_dropout=dropout_rate,
-        initializer=tf_keras.initializers.TruncatedNormal(stddev=initializer_range),
-    )
-    return tf_keras.Model(tokens, _logits(encoder(tokens), num_classes), name="bert")
-
-
 class TextEncoder(tf_keras.layers.Layer):
     """Embeddings, positions and the encoder of a Transformer, and the mean over all tokens."""
 
@@ -141,30 +107,6 @@ class TextEncoder(tf_keras.layers.Layer):
         encoded = self.encoder(x, attention_mask=mask, training=training)
         # The encoder ends with a normalization in float32.
         return mean_of_tokens(encoded, tokens)
-
-
-class BertTextEncoder(tf_keras.layers.Layer):
-    """Model Garden's `BertEncoderV2`, and the mean over all tokens.
-
-    The pooler is not used, because the texts have no `[CLS]` token.
-    """
-
-    def __init__(self, *, name: str, **encoder: Any) -> None:
-        from official.nlp.modeling.networks import BertEncoderV2
-
-        super().__init__(name=name)
-        self.encoder = BertEncoderV2(type_vocab_size=1, name="stack", **encoder)
-        self.encoder.pooler_layer.trainable = False  # It would get no gradient.
-
-    def call(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Returns [batch, width] for int32 tokens [batch, length]."""
-        inputs = {
-            "input_word_ids": tokens,
-            "input_mask": tf.cast(tf.not_equal(tokens, PAD), tf.int32),
-            "input_type_ids": tf.zeros_like(tokens),
-        }
-        encoded = self.encoder(inputs)["sequence_output"]
-        return mean_of_tokens(tf.cast(encoded, tf.float32), tokens)
 
 
 def _logits(x: tf.Tensor, num_classes: int) -> tf.Tensor:

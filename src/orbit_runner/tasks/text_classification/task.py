@@ -1,42 +1,27 @@
-"""Classification of texts: the cross entropy of the logits of any registered network."""
+"""Classification of texts: a table with a text feature and a target, and a registered network."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.source import ArraySource
-from orbit_runner.errors import shorten
+from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.registry import TEXT_CLASSIFIERS
-from orbit_runner.tasks.class_metrics import make_metric
-from orbit_runner.tasks.imbalance.weighted_labels import training_labels
-from orbit_runner.tasks.metrics import SparseAccuracy
-from orbit_runner.tasks.mistakes import find_mistakes
-from orbit_runner.tasks.report_examples import ReportExamples
-from orbit_runner.tasks.serving import Predictor, Serving
-from orbit_runner.tasks.table_task import TableTask
-from orbit_runner.tasks.tabular.config import TabularConfig
+from orbit_runner.tasks.serving import Prediction, Predictor, Serving, is_file
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import TOKENS
-from orbit_runner.tasks.tabular.texts import TextFit
-from orbit_runner.tasks.text_classification.config import (
-    TextClassificationConfig,
-)
-
-if TYPE_CHECKING:
-    from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import Tensors
-
-_MISTAKES = 24
-_MAX_TEXT_WIDTH = 400
+from orbit_runner.tasks.tabular.preprocessing import TextFit
+from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
+from orbit_runner.tasks.tabular.serving import texts_of
+from orbit_runner.tasks.tabular.task import TabularTask
+from orbit_runner.tasks.text_classification.config import TextClassificationConfig
+from orbit_runner.tasks.translation.serving import FILE_PATTERN
 
 
-class TextClassificationTask(TableTask):
+class TextClassificationTask(TabularTask):
     """Classification of texts with one label per text."""
 
     task_config: TextClassificationConfig
@@ -44,114 +29,152 @@ class TextClassificationTask(TableTask):
     def build_model(self) -> tf_keras.Model:
         """Builds the network `model.name`, and writes the fitted values to the run directory.
 
-        It maps tokens, int32 [batch, text.max_length], to logits, float32 [batch, classes].
+        It maps `tokens`, int32 [batch, text.max_length], to the logits of the label, float32
+        [batch, classes].
         """
         options = self.task_config.model.as_dict()
-        return TEXT_CLASSIFIERS.get(options.pop("name")).load()(
+        network = TEXT_CLASSIFIERS.get(options.pop("name")).load()(
             vocab_size=self.vocabulary.size,
             length=self.vocabulary.max_length,
             num_classes=len(self.class_names),
             **options,
         )
-
-    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
-        """Returns tokens and labels, and which of the rows are texts, float32 [batch]."""
-        tokens, labels, counts = inputs
-        return (tokens, labels), counts
-
-    def train_step(
-        self,
-        inputs: Tensors,
-        model: tf_keras.Model,
-        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
-        metrics: Sequence[TaskMetric] | None = None,
-    ) -> dict[str, tf.Tensor]:
-        """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
-        features, labels = inputs
-        targets = training_labels(labels, None, self.loss_by_class)
-        return super().train_step((features, targets), model, optimizer, metrics)
-
-    def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the cross entropy of each text in nats, float32 [batch].
-
-        Labels are int32 [batch], and `model_outputs` are logits, float32 [batch, classes].
-        """
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs)
-
-    def build_metrics(self, training: bool = True) -> list[TaskMetric]:
-        """Returns the accuracy, and in evaluation the metrics of the config."""
-        metrics: list[TaskMetric] = [SparseAccuracy("accuracy")]
-        for index, item in enumerate(() if training else self.task_config.metrics):
-            metrics.append(make_metric(item, len(self.class_names), f"task.metrics[{index}]"))
-        return metrics
+        outputs = {self.task_config.label_column: network.output}
+        return tf_keras.Model({TOKENS: network.input}, outputs, name=network.name)
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `text`, which takes texts, and that of the class names."""
-        from orbit_runner.tasks.text_classification.serving import text_serving
+        from orbit_runner.tasks.text_classification.task import text_serving
 
-        return text_serving(model, self.vocabulary, self.class_names)
+        return text_serving(model, self.vocabulary, self.task_config.label_column, self.class_names)
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> Predictor:
         """Returns the predictor that labels texts."""
-        from orbit_runner.tasks.text_classification.predictor import TextPredictor
+        from orbit_runner.tasks.text_classification.task import TextPredictor
 
         config = self.task_config
         return TextPredictor(signatures, config.text.column, config.train_data, top_k)
 
-    def report_examples(self, model: tf_keras.Model, batches: Iterable[Tensors]) -> ReportExamples:
-        """Returns the confusion matrix, and the texts of the worst mistakes."""
-        part = self.table.part(self.task_config.validation_data)
-        texts = part.column(self.task_config.text.column)
-        mistakes = find_mistakes(model, batches, max_mistakes=_MISTAKES)
-        return ReportExamples(
-            note=mistakes.note(part.size),
-            confusion=mistakes.confusion,
-            classes=self.class_names,
-            calibration=mistakes.calibration,
-            head=("label", "prediction", "probability", "place", "text"),
-            rows=[
-                (
-                    *mistake.classes(self.class_names),
-                    f"{mistake.probability:.2f}",
-                    part.row_location(mistake.number),
-                    shorten(texts.text(mistake.number), _MAX_TEXT_WIDTH),
-                )
-                for mistake in mistakes.worst
-            ],
-        )
-
-    @property
-    def table_config(self) -> TabularConfig:
-        """The config as that of a table, with one text feature and one target."""
-        config: TabularConfig = self.task_config.to_tabular_config()
-        return config
-
     @property
     def vocabulary(self) -> TextFit:
         """The tokens that were fitted on the training texts."""
-        return self.table.fitted.texts[self.task_config.text.column]
+        return self.fitted.texts[self.task_config.text.column]
 
     @property
     def class_names(self) -> Sequence[str]:
         """The classes of the training texts."""
-        return self.table.fitted.classes[self.task_config.label_column]
+        return self.fitted.classes[self.task_config.label_column]
 
-    def arrays(self, params: TableDataConfig) -> ArraySource:
-        """Returns tokens and labels of a section as arrays, which are created once."""
-        name = "train" if params.is_training else "validation"
-        if name not in self._arrays:
-            source = self.table.arrays(params)
-            features = source.arrays["features"]
-            targets = source.arrays["targets"]
-            arrays = {
-                "features": features[TOKENS],
-                "targets": targets[self.task_config.label_column],
-            }
-            self._arrays[name] = dataclasses.replace(source, arrays=arrays)
-        return self._arrays[name]
 
-    @functools.cached_property
-    def _arrays(self) -> dict[str, ArraySource]:
-        return {}
+TEXT, NAMES = "text", "class_names"
+_TOP_K = 3
+_MAX_TEXT_WIDTH = 60
+
+
+def text_serving(
+    model: tf_keras.Model, fitted: TextFit, label: str, names: Sequence[str]
+) -> Serving:
+    """Returns the signatures `text` (the default) and `class_names`.
+
+    `text` maps `text`, string [batch], to `logits` and `probabilities`, float32 [batch, classes].
+    `class_names` takes nothing, and returns `names`, string [classes]. `label` is the column of
+    the classes, whose names are `names`.
+    """
+    tokenizer = fitted.make_tokenizer()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def text(text: tf.Tensor) -> dict[str, tf.Tensor]:
+        logits = model({TOKENS: fitted.encode(tokenizer, text)}, training=False)[label]
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    @tf.function(input_signature=[])
+    def class_names() -> dict[str, tf.Tensor]:
+        return {"names": tf.constant(list(names), tf.string)}
+
+    return Serving(
+        {TEXT: text, NAMES: class_names},
+        default=TEXT,
+        resources=[tokenizer],
+        labels={"class": list(names)},
+    )
+
+
+class TextPredictor:
+    """Labels texts with the signatures of a model in memory or of an exported one.
+
+    `column` is the column of texts in CSV files, which `data` describes, and in JSON lines. `top_k`
+    is the number of labels per text.
+    """
+
+    def __init__(
+        self,
+        signatures: Mapping[str, tf.types.experimental.Callable],
+        column: str,
+        data: TableDataConfig,
+        top_k: int | None = None,
+    ) -> None:
+        self._classify = signatures[TEXT]
+        self._names = texts_of(signatures[NAMES]()["names"])
+        self._column = column
+        self._data = data
+        self._top_k = min(top_k or _TOP_K, len(self._names))
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
+        """Yields texts, in order.
+
+        Arguments are sentences, tables as for `RowPredictor`, other files, whose lines are texts,
+        or `-` for standard input: JSON objects, one per line, or texts if the first line is not an
+        object. Raises `RunnerError` if an argument looks like a file that does not exist.
+        """
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                yield from text_rows("standard input", lines, self._data, text_column=self._column)
+            elif is_file(argument):
+                yield from file_rows(argument, self._data, text_column=self._column)
+            elif FILE_PATTERN.fullmatch(argument):
+                raise RunnerError(f"file not found: {argument}", code="missing-file")
+            else:
+                yield Row("", {self._column: argument})
+
+    def predict(self, items: Sequence[Row]) -> list[Prediction]:
+        """Returns each text's labels with probabilities, the most probable first, or its error."""
+        parsed = [self._parse_row(row) for row in items]
+        texts = [text for text, problem in parsed if not problem]
+        probabilities = (
+            self._classify(text=tf.constant(texts))["probabilities"].numpy() if texts else []
+        )
+        answers = iter(probabilities)
+        return [
+            row.error_prediction(problem) if problem else self._prediction(row, text, next(answers))
+            for row, (text, problem) in zip(items, parsed, strict=True)
+        ]
+
+    def _parse_row(self, row: Row) -> tuple[str, str]:
+        """Returns the text of a row, and what is wrong with it."""
+        if row.problem:
+            return "", row.problem
+        if self._column not in row.values:
+            return "", f"has no column {self._column!r}"
+        try:
+            return row.text(self._column), ""
+        except ValueError as error:
+            return "", str(error)
+
+    def _prediction(self, row: Row, text: str, probabilities: np.ndarray) -> Prediction:
+        if not np.isfinite(probabilities).all():
+            return row.error_prediction("the prediction is not finite")
+        best = sorted(range(len(probabilities)), key=lambda index: -probabilities[index])[
+            : self._top_k
+        ]
+        answers = [
+            {"label": self._names[k], "class": k, "probability": float(f"{probabilities[k]:.6g}")}
+            for k in best
+        ]
+        labels = "  ".join(f"{self._names[k]} {probabilities[k]:.4f}" for k in best)
+        place = {"row": row.where} if row.where else {}
+        return Prediction(
+            f"{labels}  {shorten(text, _MAX_TEXT_WIDTH)}".rstrip(),
+            place | {"text": text, "predictions": answers},
+        )

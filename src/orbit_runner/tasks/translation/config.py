@@ -6,20 +6,23 @@ from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
-from orbit_runner.config.schema.data import DataConfig, source_field
+from orbit_runner.config.schema.data import (
+    NoImagesConfig,
+    source_field,
+    training_field,
+    validation_field,
+)
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import NEVER
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
+from orbit_runner.tasks.imbalance.config import source_problems
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
 
 __all__ = ["TransformerConfig", "TranslationConfig", "TranslationDataConfig"]
 
-_NO_AUGMENT = "sentences are not augmented"
-
 
 @config_class
-class TranslationDataConfig(DataConfig):
+class TranslationDataConfig(NoImagesConfig):
     """Pairs of sentences and their input pipeline."""
 
     source: str = source_field(TEXT_SOURCES)
@@ -73,17 +76,6 @@ class TranslationDataConfig(DataConfig):
     static_batch: bool = field(
         False, help="pad all batches to the same shape, as TPUs and XLA require"
     )
-    batch_shapes: int = field(
-        0,
-        ge=0,
-        le=64,
-        help="with batch_tokens: the maximum number of different shapes of training batches, as "
-        "XLA compiles each shape once; 0: each batch is as wide as its longest sentence",
-    )
-    augment: str = field("none", help="data augmentation", unsupported=_NO_AUGMENT)
-    augment_padding: int = field(
-        4, help="pixels of padding around an image before a random crop", unsupported=_NO_AUGMENT
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yields settings of the dataset that contradict each other."""
@@ -103,8 +95,6 @@ class TranslationDataConfig(DataConfig):
                 "is not supported in evaluation; set global_batch_size instead",
                 code="not-supported",
             )
-        if self.batch_shapes:
-            yield from self._batch_shapes_problems()
         if self.synthetic.features is not None:
             yield Problem(
                 "synthetic.features",
@@ -112,53 +102,14 @@ class TranslationDataConfig(DataConfig):
                 code="not-supported",
             )
 
-    @property
-    def batch_shapes_vary(self) -> bool:
-        """Whether batches have many shapes: as many as there are lengths of sentences."""
-        return not (self.static_batch or self.batch_shapes)
-
-    def _batch_shapes_problems(self) -> Iterator[Problem]:
-        name = "batch_shapes"
-        if not self.is_training:
-            yield Problem(
-                name,
-                "is not supported in evaluation; set static_batch: true instead",
-                code="not-supported",
-            )
-        elif self.static_batch:
-            yield Problem(
-                name,
-                f"got {self.batch_shapes}, but with static_batch: true all batches have one shape\n"
-                "remove one of them",
-                code="conflict",
-            )
-        elif not self.batch_tokens:
-            yield Problem(
-                name,
-                f"got {self.batch_shapes}, but batch_tokens is not set\n"
-                "set batch_tokens instead of global_batch_size, or remove batch_shapes; "
-                "static_batch: true gives all batches one shape",
-                code="conflict",
-            )
-
-
-def training_data() -> TranslationDataConfig:
-    """Returns the defaults of `train_data`."""
-    return TranslationDataConfig(is_training=True)
-
-
-def validation_data() -> TranslationDataConfig:
-    """Returns the defaults of `validation_data`, which evaluates every pair."""
-    return TranslationDataConfig(is_training=False, drop_remainder=False)
-
 
 @config_class
 class TranslationConfig(TaskConfig):
     """Translation of sentences from one language to another."""
 
     model: TextModelConfig = field(factory=TextModelConfig, help="the model", variants=TEXT_MODELS)
-    train_data: TranslationDataConfig = field(factory=training_data, help="training data")
-    validation_data: TranslationDataConfig = field(factory=validation_data, help="validation data")
+    train_data: TranslationDataConfig = training_field(TranslationDataConfig)
+    validation_data: TranslationDataConfig = validation_field(TranslationDataConfig)
     sentencepiece_model_path: str = field(
         "",
         path="file",
@@ -200,13 +151,9 @@ class TranslationConfig(TaskConfig):
         if not self.model.name:
             known = ", ".join(entry.name for entry in TEXT_MODELS.entries())
             yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
+        sources = [entry.name for entry in TEXT_SOURCES.entries()]
         for section in ("train_data", "validation_data"):
-            source = getattr(self, section).source
-            known_sources = [entry.name for entry in TEXT_SOURCES.entries()]
-            if source not in known_sources:
-                message = unknown_name_message("data source", source, known_sources)
-                yield Problem(f"{section}.source", message, code="not-allowed")
-
+            yield from source_problems(section, getattr(self, section), sources)
         if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
             yield Problem(
                 "validation_data.static_batch",
@@ -217,4 +164,4 @@ class TranslationConfig(TaskConfig):
     @property
     def batch_shapes_vary(self) -> bool:
         """Whether training batches have many different shapes."""
-        return self.train_data.batch_shapes_vary
+        return not self.train_data.static_batch

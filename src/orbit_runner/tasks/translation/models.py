@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.models.transformer_sizes import SIZES
+from orbit_runner.models.catalog import SIZES
 
 # The elementwise activations of Keras.
 ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "mish", "relu",

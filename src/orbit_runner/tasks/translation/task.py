@@ -5,45 +5,48 @@ from __future__ import annotations
 import functools
 import json
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.text.buckets import steps_per_epoch
+from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.storage.paths import local_run_directory
-from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
-from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
 )
-from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
-from orbit_runner.tasks.translation.examples import PairExamples
-from orbit_runner.tasks.translation.inputs import (
-    batches_per_epoch,
-    eval_inputs,
-    make_train_batch_function,
-    train_inputs,
-)
-from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
-from orbit_runner.tasks.translation.metrics import CorpusBleu, Perplexity, TokenAccuracy
-from orbit_runner.tasks.translation.report_examples import translation_examples
-from orbit_runner.tasks.translation.sources import (
+from orbit_runner.tasks.translation.data import (
     open_pairs,
+)
+from orbit_runner.tasks.translation.metrics import (
+    CorpusBleu,
+    Perplexity,
+    TokenAccuracy,
+    smoothed_cross_entropy,
+    token_mask,
 )
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.utils.types import JsonObject, Tensors
+    from orbit_runner.utils.types import Tensors
+
+
+_Batch = dict[str, tf.Tensor]
 
 
 class TranslationTask(Task):
@@ -63,27 +66,53 @@ class TranslationTask(Task):
         build = TEXT_MODELS.get(options.pop("name")).load()
         return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
 
-    def describe_example(self, inputs: Tensors, index: int) -> JsonObject:
-        """Returns the lines of a pair of the validation data."""
-        config = self.task_config
-        pair = int(inputs[1]["id"][0])
-        return PairExamples(config, config.validation_data, self.logging_dir).place(pair)
-
     def build_inputs(
         self,
         params: TranslationDataConfig,
         input_context: tf.distribute.InputContext | None = None,
         start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
-        """Returns the pipeline of one section, from `train_inputs` or `eval_inputs`."""
-        if not params.is_training:
-            return eval_inputs(params, self.pairs(params), input_context)
-        excluded = self.excluded_examples(params)
-        return train_inputs(params, self.pairs(params), input_context, start_step, excluded)
+        """Returns one worker's pipeline of a section. Training starts at the batch of `start_step`.
+
+        For training, it yields features and labels endlessly. Features are `inputs` and `targets`,
+        int32 [batch, length]. Labels are `targets` and `share`, float32 [batch], the factor of the
+        cross entropy of a row's tokens: the number of rows divided by the number of tokens in the
+        global batch. For evaluation, it yields features, labels and weights, float32 [batch], each
+        pair once; labels are then `targets` and `id`, int64 [batch], the numbers of the pairs.
+        """
+        options = PipelineOptions.from_config(params)
+        if params.is_training:
+            return train_pairs(
+                self.pairs(params),
+                start_step=start_step,
+                input_context=input_context,
+                options=options,
+                **self._train_settings(params),
+            )
+        return eval_pairs(
+            self.pairs(params),
+            global_batch_size=params.global_batch_size,
+            max_length=params.max_seq_length,
+            static_shapes=params.static_batch,
+            drop_remainder=params.drop_remainder,
+            input_context=input_context,
+            options=options,
+            cache=params.cache,
+            element=_evaluation_element,
+        )
 
     def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Tensors] | None:
         """Returns a function that creates the batch of one step, for asynchronous training."""
-        return make_train_batch_function(params, self.pairs(params), self.excluded_examples(params))
+        return make_train_pair_reader(self.pairs(params), **self._train_settings(params))
+
+    def _train_settings(self, params: TranslationDataConfig) -> dict[str, Any]:
+        return {
+            "shuffle": params.shuffle_buffer_size > 1,
+            "seed": params.seed or 0,
+            "excluded": self.excluded_examples(params),
+            "element": _training_element,
+            **_batch_settings(params),
+        }
 
     def num_examples(self, params: TranslationDataConfig) -> int:
         """Returns the number of pairs of a section that are used."""
@@ -92,7 +121,7 @@ class TranslationTask(Task):
     def steps_per_epoch(self, params: TranslationDataConfig) -> float:
         """Returns the number of training batches in which each pair occurs once."""
         excluded = len(self.excluded_examples(params))
-        return batches_per_epoch(params, self.pairs(params), excluded)
+        return steps_per_epoch(self.pairs(params), excluded=excluded, **_batch_settings(params))
 
     def example_losses(
         self, labels: Mapping[str, tf.Tensor], model_outputs: tf.Tensor
@@ -116,7 +145,7 @@ class TranslationTask(Task):
     ) -> dict[str, tf.Tensor]:
         """Evaluates one batch on one replica, and translates it if BLEU is requested.
 
-        `inputs` are the features, labels and weights of `eval_inputs`. Returns `loss`, the mean
+        `inputs` are the features, labels and weights of `build_inputs`. Returns `loss`, the mean
         over the batch's target tokens; `examples`, the number of these tokens, which is the weight
         of the loss; `sentences`, the number of sentences; and the result of `decode`.
         """
@@ -195,13 +224,8 @@ class TranslationTask(Task):
         Raises `RunnerError` if `top_k` is given, because a sentence has one translation, or if
         there is no vocabulary.
         """
-        if top_k is not None:
-            raise RunnerError(
-                f"got {top_k}, but each sentence has only one translation",
-                path="--top_k",
-                code="no-effect",
-            )
-        from orbit_runner.tasks.translation.predictor import LinePredictor
+        require_no_top_k(top_k)
+        from orbit_runner.tasks.translation.serving import LinePredictor
 
         return LinePredictor(signatures)
 
@@ -218,11 +242,10 @@ class TranslationTask(Task):
 
     def pairs(self, params: TranslationDataConfig) -> PairSource:
         """Returns the pairs of a section. Raises `SettingError` if they cannot be read."""
-        section = "train_data" if params.is_training else "validation_data"
         try:
             return open_pairs(params).read(self.vocab_size, self.vocabulary)
         except DataError as error:
-            raise self._data_error(section, error) from error
+            raise self._data_error(section_of(params), error) from error
 
     def _cross_entropy(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return smoothed_cross_entropy(targets, logits, self.task_config.model.label_smoothing)
@@ -230,15 +253,7 @@ class TranslationTask(Task):
     @functools.cached_property
     def _references(self) -> tuple[str, ...] | None:
         data = self.task_config.validation_data
-        pairs = self.pairs(data)
-        if (
-            pairs.references is not None
-            or self.vocabulary is None
-            or not open_pairs(data).has_files
-        ):
-            return pairs.references
-        targets = pairs.targets
-        return tuple(self.vocabulary.decode(targets.row(n).tolist() for n in range(targets.size)))
+        return self.pairs(data).references
 
     @property
     def _bleu_examples(self) -> int:
@@ -262,3 +277,116 @@ class TranslationTask(Task):
         if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
             return
         write_shared_file(local_run_directory(self.logging_dir) / name, content)
+
+
+def _training_element(batch: _Batch) -> tuple[_Batch, _Batch]:
+    targets = batch["targets"]
+    features = {"inputs": batch["inputs"], "targets": targets}
+    return features, {"targets": targets, "share": batch["share"]}
+
+
+def _evaluation_element(batch: _Batch, weights: tf.Tensor) -> tuple[_Batch, _Batch, tf.Tensor]:
+    features = {"inputs": batch["inputs"], "targets": batch["targets"]}
+    return features, {"targets": batch["targets"], "id": batch["id"]}, weights
+
+
+def _batch_settings(params: TranslationDataConfig) -> dict[str, Any]:
+    by_tokens = bool(params.batch_tokens)
+    return {
+        "batch_tokens": params.batch_tokens if by_tokens else None,
+        "global_batch_size": None if by_tokens else params.global_batch_size,
+        "max_length": params.max_seq_length,
+        "static_shapes": params.static_batch,
+        "rows_multiple": params.batch_rows_multiple,
+    }
+
+
+OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
+_NOT_SELECTED = -1
+
+
+def decode(
+    model: tf_keras.Model,
+    inputs: tf.Tensor,
+    ids: tf.Tensor,
+    selected: tf.Tensor,
+    *,
+    static: bool,
+) -> dict[str, tf.Tensor]:
+    """Translates the rows of a batch that `asked`, bool [batch], selects, by beam search.
+
+    `inputs` are the sources, int32 [batch, length], and `ids` their numbers, int64 [batch]. With
+    `static`, all rows are translated, which keeps shapes static. Returns `outputs`, int32
+    [rows, tokens], and `ids`, int64 [rows], -1 for rows that were not selected.
+    """
+    if static:
+        outputs = model({"inputs": inputs}, training=False)[OUTPUTS]
+        return {OUTPUTS: outputs, IDS: tf.where(selected, ids, _NOT_SELECTED)}
+    chosen = tf.boolean_mask(inputs, selected)
+    outputs = tf.cond(
+        tf.reduce_any(selected),
+        lambda: model({"inputs": chosen}, training=False)[OUTPUTS],
+        lambda: tf.zeros([0, 0], tf.int32),
+    )
+    return {OUTPUTS: outputs, IDS: tf.boolean_mask(ids, selected)}
+
+
+class Translations:
+    """The translations of the replicas of this worker."""
+
+    def __init__(self) -> None:
+        self.sentences = 0  # The number of evaluated sentences, including those not translated.
+        self._rows: dict[int, np.ndarray] = {}
+
+    def add(self, logs: Mapping[str, Sequence[tf.Tensor]]) -> None:
+        """Adds a step.
+
+        `logs` has, for each replica, the number of sentences and the result of `decode`.
+        """
+        self.sentences += sum(int(count) for count in logs[SENTENCES])
+        for ids, outputs in zip(logs.get(IDS, ()), logs.get(OUTPUTS, ()), strict=True):
+            pairs = zip(ids.numpy().tolist(), outputs.numpy(), strict=True)
+            self._rows.update({number: row for number, row in pairs if number != _NOT_SELECTED})
+
+    def ids(self) -> list[int]:
+        """Returns the numbers of the sentences in ascending order."""
+        return sorted(self._rows)
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """Yields the token ids of the translations in the order of `ids`."""
+        return (self._rows[number] for number in self.ids())
+
+
+_SENTENCES = 10
+
+
+def translation_examples(
+    translations: Mapping[int, str],
+    references: Sequence[str],
+    pairs: PairSource,
+    vocabulary: Vocabulary,
+) -> ReportExamples:
+    """Returns sentences at equal distances in the validation data, always the same ones.
+
+    Args:
+        translations: The translations of the last evaluation by the number of the sentence.
+        references: The references of all sentences.
+        pairs: The validation data.
+        vocabulary: The vocabulary of the sources.
+    """
+    chosen = pick_evenly(sorted(translations), _SENTENCES)
+    sources = vocabulary.decode(pairs.sources.row(n).tolist() for n in chosen)
+    return ReportExamples(
+        note=f"{len(chosen)} of the {len(translations):,} sentences that were translated",
+        head=("source", "reference", "translation"),
+        rows=[
+            (source, references[n], translations[n])
+            for n, source in zip(chosen, sources, strict=True)
+        ],
+    )
+
+
+def pick_evenly(numbers: Sequence[int], count: int) -> list[int]:
+    """Returns at most `count` of the numbers: the middle of each of as many equal parts."""
+    count = min(count, len(numbers))
+    return [numbers[(2 * index + 1) * len(numbers) // (2 * count)] for index in range(count)]

@@ -13,7 +13,6 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.utils.user_code import load_class
 
 if TYPE_CHECKING:
-    import tensorflow as tf
     import tf_keras
 
     from orbit_runner.checkpoint.manager import Checkpoints
@@ -30,132 +29,87 @@ Logs = Mapping[str, Any]
 SomeCallback = TypeVar("SomeCallback", bound="Callback")
 
 
-class TrainerView(Protocol):
-    """What callbacks use of a trainer."""
-
-    flops: int | None
-    unkeyed: list[str]
-
-    @property
-    def earlier_records(self) -> Sequence[tuple[int, Logs]]:
-        """The records that ended within the last loop, before its end: global step and logs."""
-
-    def metric_values(self) -> list[list[Any]]:
-        """Returns the values of the variables of the metrics, on each local replica."""
-
-    def restore_metrics(self, values: list[list[Any]]) -> None:
-        """Restores what `metric_values` returned."""
-
-
-class PlanView(Protocol):
-    """What callbacks use of a `train.schedule.Plan`."""
-
-    @property
-    def epoch_steps(self) -> int:
-        """The number of steps of an epoch."""
-
-    def should_evaluate(self, step: int) -> bool:
-        """Returns whether an evaluation is due at a step."""
-
-
-class StopView(Protocol):
-    """What callbacks use of `train.stop_requests.StopRequests`."""
-
-    reason: str
-
-    def pause_at(self, step: int) -> None:
-        """Makes a loop end at a step, after which training continues."""
-
-
-class EvaluatedRun(Protocol):
-    """A run that evaluates: a `train.run.Run`, or a checkpoint that is evaluated alone."""
+class RunView(Protocol):
+    """What callbacks use of a `train.run.Run`, which has the descriptions; it imports them."""
 
     @property
     def config(self) -> ExperimentConfig:
         """The experiment, with the paths that this machine uses."""
 
     @property
+    def written_config(self) -> ExperimentConfig:
+        """The experiment before its paths were made local."""
+
+    @property
     def adapter(self) -> TaskAdapter:
-        """The task's adapter, which describes what the task can do."""
-
-    @property
-    def strategy(self) -> tf.distribute.Strategy:
-        """The distribution strategy."""
-
-    @property
-    def state(self) -> TrainState:
-        """The state that a step changes: the model, the optimizer, the global step."""
-
-    @property
-    def workers(self) -> Workers:
-        """The processes that train together."""
-
-    @property
-    def evaluator(self) -> Any:
-        """The evaluator, or None in modes that only train."""
-
-    @property
-    def model(self) -> tf_keras.Model:
-        """The model, a `tf_keras.Model`."""
-
-    @property
-    def step(self) -> int:
-        """The global step."""
-
-    @property
-    def validation_steps(self) -> int:
-        """The number of batches of an evaluation; -1 for all if their number is not known."""
-
-    def section(self, name: str) -> Any:
-        """Returns a section of the task's config, such as `train_data`, or None if it has none."""
-
-
-class RunView(EvaluatedRun, Protocol):
-    """What callbacks use of a `train.run.Run`, whose module imports theirs."""
+        """The task's adapter."""
 
     @property
     def task(self) -> AnyTask:
         """The task."""
 
     @property
-    def model_dir(self) -> Path:
-        """The run directory."""
+    def strategy(self) -> Any:
+        """The distribution strategy."""
+
+    @property
+    def workers(self) -> Workers:
+        """The processes that train together."""
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the files."""
 
     @property
     def directory(self) -> RunDirectory:
         """The paths of the files in the run directory."""
 
     @property
-    def written_config(self) -> ExperimentConfig:
-        """The experiment before its paths were made local; the same on every machine."""
+    def model_dir(self) -> Path:
+        """The run directory."""
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """The checkpoints."""
+    def state(self) -> TrainState:
+        """What a step changes."""
 
     @property
-    def trainer(self) -> TrainerView | None:
-        """The trainer, or None in modes that only evaluate."""
+    def model(self) -> tf_keras.Model:
+        """The model."""
 
     @property
-    def callbacks(self) -> CallbackList:
-        """All callbacks in the order in which they are called."""
+    def step(self) -> int:
+        """The global step."""
 
     @property
     def train_steps(self) -> int:
         """The last step of training."""
 
     @property
-    def plan(self) -> PlanView:
-        """The steps at which the run records, evaluates, saves and ends."""
+    def plan(self) -> Any:
+        """The `train.schedule.Plan`."""
 
     @property
-    def stops(self) -> StopView:
-        """The requests to stop before the last step."""
+    def stops(self) -> Any:
+        """The `train.stop_requests.StopRequests`."""
 
     @property
-    def is_chief(self) -> bool:
-        """Whether this process writes the files; always true without a cluster."""
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints."""
+
+    @property
+    def trainer(self) -> Any:
+        """The trainer, or None in modes that only evaluate."""
+
+    @property
+    def evaluator(self) -> Any:
+        """The evaluator, or None in modes that only train."""
+
+    @property
+    def callbacks(self) -> CallbackList:
+        """All callbacks in the order in which they are called."""
+
+    def section(self, name: str) -> Any:
+        """Returns a section of the task's config, such as `train_data`, or None if it has none."""
 
     def stop(self, reason: str) -> None:
         """Ends training after the current loop, for a reason that is reported."""
@@ -267,7 +221,7 @@ class Callback:
         """
 
 
-class CallbackList(Callback):
+class CallbackList:
     """Calls several callbacks in order."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
@@ -288,45 +242,9 @@ class CallbackList(Callback):
         """Returns the first of the callbacks that is an instance of a class, or None."""
         return next((callback for callback in self.callbacks if isinstance(callback, cls)), None)
 
-    def on_run_begin(self, run: RunView) -> None:
-        """Calls `on_run_begin` of each callback."""
-        for callback in self.callbacks:
-            callback.on_run_begin(run)
-
-    def on_train_begin(self, run: RunView) -> None:
-        """Calls `on_train_begin` of each callback."""
-        for callback in self.callbacks:
-            callback.on_train_begin(run)
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Calls `on_loop_end` of each callback."""
-        for callback in self.callbacks:
-            callback.on_loop_end(run, logs)
-
-    def on_log(self, run: RunView, logs: Logs) -> None:
-        """Calls `on_log` of each callback."""
-        for callback in self.callbacks:
-            callback.on_log(run, logs)
-
-    def on_evaluate_begin(self, run: RunView) -> None:
-        """Calls `on_evaluate_begin` of each callback."""
-        for callback in self.callbacks:
-            callback.on_evaluate_begin(run)
-
-    def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Calls `on_evaluate` of each callback."""
-        for callback in self.callbacks:
-            callback.on_evaluate(run, logs)
-
-    def on_last_step(self, run: RunView) -> bool:
-        """Calls `on_last_step` of each callback. Returns whether one has changed the weights."""
-        changes = [callback.on_last_step(run) for callback in self.callbacks]
-        return any(changes)
-
-    def on_train_end(self, run: RunView) -> None:
-        """Calls `on_train_end` of each callback."""
-        for callback in self.callbacks:
-            callback.on_train_end(run)
+    def call(self, event: str, *arguments: Any) -> list[Any]:
+        """Calls a method of each callback, such as `on_train_end`, and returns the results."""
+        return [getattr(callback, event)(*arguments) for callback in self.callbacks]
 
     def get_state(self) -> JsonObject:
         """Returns the state of each callback that has one, by name.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.run_directory.metric_records import is_result
-from orbit_runner.run_directory.run_data import NON_METRICS
+from orbit_runner.run_directory.run_summary import NON_METRICS
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.train.callbacks.keras_kinds import (
     INSTEAD,
@@ -21,7 +21,6 @@ from orbit_runner.train.callbacks.keras_kinds import (
     find_conflicts,
     find_problems,
     has_settable_rate,
-    is_log,
     is_own_class,
     keras_name,
     may_add_values,
@@ -166,11 +165,8 @@ class KerasCallbacks(Callback):
         if not self._called:
             return
         self._has_ended = _has_ended(run)
-        for place, callback in () if self._has_ended else self._called.items():
-            if is_log(callback):
-                self._open_log(place, callback)
-            else:
-                self._call(place, "on_train_begin", {})
+        if not self._has_ended:
+            self._call_all("on_train_begin", {})
         self._epoch = run.step // run.plan.epoch_steps
         self._restore()
         if not (self._is_within_epoch or self._has_ended):
@@ -231,7 +227,6 @@ class KerasCallbacks(Callback):
         if self._run is None or self._files is None:
             return self._restored
         arrays: Arrays = {}
-        sizes = {place: _file_size(log) for place, log in self._called.items() if is_log(log)}
         states = {place: state.read(arrays) for place, state in self._states.items()}
         rates = [*map(read_rate, self._optimizers)]
         trainer = self._run.trainer
@@ -242,7 +237,6 @@ class KerasCallbacks(Callback):
             "is_within_epoch": self._is_within_epoch,
             "stopped_by": self._stopped_by if stops else "",
             "states": {self._keys[place]: state for place, state in states.items() if state},
-            "sizes": {self._keys[place]: size for place, size in sizes.items()},
             "learning_rates": rates if rates != self._rates else [],
             "metrics": [] if is_between or trainer is None else trainer.metric_values(),
             "arrays": self._files.write(arrays),
@@ -253,9 +247,6 @@ class KerasCallbacks(Callback):
         self._restored = state
         if self._run is not None:
             self._has_ended = False
-            for place, callback in self._called.items():
-                if is_log(callback):
-                    self._open_log(place, callback)
             self._restore()
             self._pause(self._run)
 
@@ -314,23 +305,6 @@ class KerasCallbacks(Callback):
             steps = run.plan.epoch_steps
             run.stops.pause_at((run.step // steps + 1) * steps)
 
-    def _open_log(self, place: str, callback: Any) -> None:
-        """Opens the file of a `CSVLogger`, without the rows of epochs that are trained again."""
-        assert self._files is not None
-        key = self._keys[place]
-        sizes = self._restored.get("sizes", {})
-        if key not in sizes and callback.append:
-            # The run may have been killed before it saved a checkpoint.
-            sizes = self._files.first_sizes({key: _file_size(callback)})
-        appends = callback.append
-        if key in sizes:
-            callback.append = True
-            _cut_file(callback, sizes[key])
-        self._call(place, "on_train_begin", {})
-        if key in sizes:
-            callback.append_header = sizes[key] == 0
-        callback.append = appends
-
     def _check(self, run: RunView, optimizer: Any) -> None:
         """Raises `ConfigError` if callbacks do not fit the model, the optimizer or the metrics."""
         problems: dict[str, list[Problem]] = {}
@@ -362,24 +336,3 @@ def _names(called: Mapping[str, Any]) -> dict[str, str]:
         number = 1 + sum(known.partition("#")[0] == name for known in names.values())
         names[place] = name if number == 1 else f"{name}#{number}"
     return names
-
-
-def _file_size(log: Any) -> int:
-    import tensorflow as tf
-
-    exists = tf.io.gfile.exists(log.filename)
-    return int(tf.io.gfile.stat(log.filename).length) if exists else 0
-
-
-def _cut_file(log: Any, size: int) -> None:
-    """Closes the file of a `CSVLogger`, and removes what it has written after a size in bytes."""
-    import tensorflow as tf
-
-    if getattr(log, "csv_file", None) is not None:
-        log.csv_file.close()
-        log.writer = None
-    if _file_size(log) > size:
-        with tf.io.gfile.GFile(log.filename, "rb") as file:
-            content = file.read(size)
-        with tf.io.gfile.GFile(log.filename, "wb") as file:
-            file.write(content)

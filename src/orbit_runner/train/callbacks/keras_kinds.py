@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Origin, Problem
 from orbit_runner.errors import unknown_name_message
+from orbit_runner.run_directory.metric_records import better_values
 from orbit_runner.tf_internals import asks_model_for_operator, set_monitor_operator
 
 if TYPE_CHECKING:
@@ -41,22 +41,17 @@ INSTEAD = {
     "OrbaxCheckpoint": _CHECKPOINTS,
     "BackupAndRestore": "the run resumes from its own checkpoints",
     "TensorBoard": "for its files, set trackers: ['tensorboard'] in overrides",
+    "CSVLogger": "the run writes these values to metrics.jsonl, and result.history has them",
     "ProgbarLogger": "the argument progress sets how progress is shown",
     "BaseLogger": "the run averages the metrics of an epoch itself",
     SWAP: "the run evaluates averages of the weights itself, if there are any, and ends with them",
     "TerminateOnNaN": "the run ends with an error if its loss is NaN or infinite",
 }
-_WITHOUT_EFFECT = ("CSVLogger", "History", "RemoteMonitor")
+_WITHOUT_EFFECT = ("History", "RemoteMonitor")
 # What the mode `auto` of Keras 3 is for the metrics of Keras with these names.
 _DECIDED = {"val_loss": "min", "val_accuracy": "max", "val_auc": "max"}
 _MONITORS = ("EarlyStopping", "ReduceLROnPlateau", "MonitorCallback")
 _RATE_SETTERS = ("LearningRateScheduler", "ReduceLROnPlateau")
-# Parts of the names of metrics of which more or less is better, as in Keras 3.
-_HIGHER = re.compile(
-    "acc|auc|precision|recall|sensitivity|specificity|f1_score|fbeta|r2_score|io_?u|similarity|"
-    "correlation"
-)
-_LOWER = re.compile("loss|error|entropy|divergence|hinge|poisson|log_?cosh|mse|mae|mape|msle")
 
 
 def find_problems(callback: Any, *, evaluates: bool) -> Iterator[tuple[str, str]]:
@@ -120,16 +115,9 @@ def is_undecided(callback: Any) -> bool:
     return asks_model_for_operator(callback) and callback.mode == "auto"
 
 
-def is_log(callback: Any) -> bool:
-    """Returns whether a callback writes the file of `CSVLogger`."""
-    return keras_name(callback) == "CSVLogger"
-
-
 def skipped_attributes(callback: Any) -> Iterator[str]:
     """Yields the attributes that are not part of the state of a callback."""
     yield from ("model", "_model", "params", "validation_data")
-    if is_log(callback):  # What belongs to the open file.
-        yield from ("append", "append_header", "csv_file", "writer")
     if is_undecided(callback):  # Its sign says which values are better.
         yield from ("mode", "min_delta")
 
@@ -169,10 +157,10 @@ def _decide(callback: Any) -> bool:
     with contextlib.suppress(ValueError):  # The model does not know the metric.
         set_monitor_operator(callback)
         return True
-    higher = _HIGHER.search(callback.monitor)
-    if bool(higher) == bool(_LOWER.search(callback.monitor)):
+    values = better_values(callback.monitor.removeprefix("val_"))
+    if not values:
         return False
-    callback.mode = "max" if higher else "min"
+    callback.mode = {"higher": "max", "lower": "min"}[values]
     set_monitor_operator(callback)
     return True
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import io
-import json
 import math
 import zipfile
 from collections import deque
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.utils.files import read_json_object, write_atomically
+from orbit_runner.utils.files import write_atomically
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -161,14 +160,6 @@ class ArrayFiles:
                 write_atomically(self._directory / name, buffer.getvalue())
                 self._prune()
         return name
-
-    def first_sizes(self, sizes: dict[str, int]) -> dict[str, int]:
-        """Returns the sizes of files at the first start of the run; at that start, `sizes`."""
-        path = self._directory / "sizes.json"
-        stored = read_json_object(path) if path.exists() else {}
-        if sizes.keys() - stored.keys():
-            write_atomically(path, json.dumps({**sizes, **stored}))
-        return {**sizes, **stored}
 
     def _prune(self) -> None:
         records = [path.read_text("utf-8", "replace") for path in self._run.glob("*/*-*.json")]

@@ -3,65 +3,17 @@
 from __future__ import annotations
 
 import math
-import shlex
 from pathlib import Path
 from typing import Any
-
-import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.manager import RunConditions, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter
-from orbit_runner.config.schema.trainer import EarlyStopping, TrainerConfig
+from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import Diverged
-from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.train.callbacks.best_checkpoint import Comparison
-from orbit_runner.train.callbacks.summaries import Summaries
-
-
-class DirectoryCheck(Callback):
-    """Raises `RunDirectoryRemoved` soon after the run directory was removed.
-
-    Otherwise, the next save would create it again, and the run would end as if nothing was lost.
-    """
-
-    def __init__(self, model_dir: Path) -> None:
-        self._lock = RunLock(model_dir)
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Checks the directory."""
-        self._check()
-
-    def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Checks the directory."""
-        self._check()
-
-    def _check(self) -> None:
-        if self._lock.is_removed():
-            raise self._lock.removal_error()
-
-
-class RecordWriter(Callback):
-    """Writes the records that ended within a loop; Orbit writes the record at its end."""
-
-    def __init__(self, summaries: Summaries) -> None:
-        self._summaries = summaries
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Writes the records."""
-        assert run.trainer is not None
-        self._summaries.write(run.trainer.earlier_records)
-
-
-class SaveErrors(Callback):
-    """Raises the error of an asynchronous save at the end of the loop, not at the next save."""
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Raises the error if there is one."""
-        run.checkpoints.raise_failure()
 
 
 class Pruning(Callback):
@@ -84,68 +36,45 @@ class Pruning(Callback):
         self._action(logs)
 
 
-class DivergenceGuard(Callback):
-    """Raises `Diverged` if the training loss is NaN, infinite or above its bound."""
-
-    def __init__(self, trainer: TrainerConfig) -> None:
-        self._trainer = trainer
-
-    def on_loop_end(self, run: RunView, logs: Logs) -> None:
-        """Checks the loss of the loop, and of the records that ended within it."""
-        assert run.trainer is not None
-        for step, earlier in run.trainer.earlier_records:
-            self._check(run, step, earlier)
-        self._check(run, run.step, logs)
-
-    def _check(self, run: RunView, step: int, logs: Logs) -> None:
-        loss = float(logs["training_loss"])
-        bound = self._trainer.loss_upper_bound
-        above = loss > bound and step >= self._trainer.recovery_begin_steps
-        if math.isfinite(loss) and not above:
-            return
-        trials = int(run.state.recoveries.numpy())
-        reason = f"the loss is {loss:g} at step {step}, allowed: at most {bound:g}"
-        reason += f"; recoveries so far: {trials}" if trials else ""
-        if not math.isfinite(loss):
-            raise Diverged(reason, non_finite=True)
-        raise Diverged(
-            reason,
-            advice=(
-                f"`runner replay {shlex.quote(str(run.model_dir))} --step={step}` shows the layers "
-                "and the examples of the step\n"
-                "lower the learning rate, check the data, raise trainer.loss_upper_bound, or set "
-                "trainer.recovery_max_trials to roll back to the last checkpoint"
-            ),
-        )
-
-
 class EarlyStop(Callback):
-    """Stops a run by `trainer.early_stopping`; its state is a variable in the checkpoint."""
+    """Stops a run by `trainer.early_stopping`."""
 
-    def __init__(self, rule: EarlyStopping, memory: tf.Variable) -> None:
-        # `memory` is float64 [3]: best value, evaluations since then, step of the last evaluation.
+    def __init__(self, rule: EarlyStopping) -> None:
         self._rule = rule
-        self._memory = memory
         self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets all results, which are of other data than those that follow."""
+        self._best = math.nan
+        self._since = 0  # evaluations since the best one
 
     def on_train_begin(self, run: RunView) -> None:
         """Stops a resumed run that had already stopped early."""
-        best, since, _ = self._memory.numpy()
-        run.stop(self._stop_reason(best, best, since))
+        run.stop(self._stop_reason(self._best, self._best, self._since))
 
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Compares a result with the previous ones, and stops the run if the rule is met."""
         value = self.comparison.value(logs)
-        best, since, _ = self._memory.numpy()
-        if self.comparison.is_better(value, best, self._rule.min_delta):
-            best = value
-            since = 0
+        if self.comparison.is_better(value, self._best, self._rule.min_delta):
+            self._best, self._since = value, 0
         else:
-            since += 1
-        self._memory.assign(tf.constant([best, since, run.step], tf.float64))
-        run.stop(self._stop_reason(value, best, since))
+            self._since += 1
+        run.stop(self._stop_reason(value, self._best, self._since))
 
-    def _stop_reason(self, value: float, best: float, since: float) -> str:
+    def get_state(self) -> dict[str, object]:
+        """Returns the best result, what it is a result of, and the evaluations since then."""
+        best = None if math.isnan(self._best) else self._best
+        return {"metric": self.comparison.name, "best": best, "since": self._since}
+
+    def set_state(self, state: Any) -> None:
+        """Restores the results, unless they are of another metric."""
+        self.forget()
+        if state["metric"] == self.comparison.name:
+            self._best = math.nan if state["best"] is None else float(state["best"])
+            self._since = int(state["since"])
+
+    def _stop_reason(self, value: float, best: float, since: int) -> str:
         """Returns the reason to stop, or "" to continue."""
         rule = self._rule
         if rule.threshold is not None and math.isfinite(value):
@@ -154,8 +83,8 @@ class EarlyStop(Callback):
                 return f"{rule.metric} {value:.4g} reached {rule.threshold:g}"
         if rule.patience is not None and since >= rule.patience:
             if math.isnan(best):
-                return f"{rule.metric} was NaN or infinite at all {int(since)} evaluations"
-            return f"{rule.metric} was no better than {best:.4g} for {int(since)} evaluations"
+                return f"{rule.metric} was NaN or infinite at all {since} evaluations"
+            return f"{rule.metric} was no better than {best:.4g} for {since} evaluations"
         return ""
 
 

@@ -117,7 +117,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         self,
         directory: Path | None,  # None: no event files
         lines: JsonLines | None,  # None: no records
-        split: str,  # `train`, `validation` or `evaluation`
+        split: str,  # `train` or `validation`
         global_step: tf.Variable,
         is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
         # Returns values to add to each record.

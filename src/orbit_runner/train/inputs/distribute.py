@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
@@ -11,16 +12,17 @@ import orbit
 import tensorflow as tf
 
 from orbit_runner.config.schema.data import resolve_data_config, seed_of
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.partitioning import find_split, tpu_needed_problem
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.distribute.process_group import is_asynchronous
+from orbit_runner.distribute.tpu_strategy import run_options, split_inputs
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.model_garden.task_adapter import ReplayedDataset, repeatable_draws_scope
 from orbit_runner.tasks.adapter import TaskAdapter
-from orbit_runner.tf_internals import (
-    PerWorkerDistributedIterator,  # the public API supports only one pipeline
-    coordinator_workers,
-    set_type_spec,
-)
+
+# Returns the dataset of an input pipeline.
+Build = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 if TYPE_CHECKING:
     from official.core import config_definitions as cfg
@@ -30,10 +32,8 @@ if TYPE_CHECKING:
 
     # A data section of a config: of this package, or of a task of Model Garden.
     DataSection: TypeAlias = DataConfig | cfg.DataConfig
-    # A dataset of batches, distributed to the replicas or workers, or not.
-    Dataset: TypeAlias = (
-        tf.data.Dataset | tf.distribute.DistributedDataset | "WorkerDatasets" | ReplayedDataset
-    )
+    # A dataset of batches, distributed to the replicas or not.
+    Dataset: TypeAlias = tf.data.Dataset | tf.distribute.DistributedDataset | ReplayedDataset
 
 
 def distribute(
@@ -41,7 +41,7 @@ def distribute(
     task: TaskAdapter,
     data: DataSection,
     runtime: RuntimeConfig,
-    start_step: int | tf.Tensor = 0,
+    start_step: int = 0,
     *,
     replays: bool = True,
     must_end: bool = False,
@@ -49,50 +49,33 @@ def distribute(
 ) -> Dataset:
     """Returns a task's dataset, distributed to the replicas.
 
-    It starts with the batch of `start_step`, which under `parameter_server` may be an int64 scalar
-    in the graph of a worker. If the task cannot start at a step, `replays` determines whether the
-    batches of earlier steps are made again. The dataset is not distributed under `parameter_server`
-    if the task can start at a step, nor on a single CPU. If `takes_single_shards` is true, a batch
-    of a device is one shard of a logical replica. Raises SettingError if the section does not fit
-    the data, or if `must_end` is true and the dataset has no end.
+    It starts with the batch of `start_step`. If the task cannot start at a step, `replays`
+    determines whether the batches of earlier steps are made again. The dataset is not distributed
+    on a single CPU, nor if workers are asynchronous. If `takes_single_shards` is true, a batch of a
+    device is one shard of a logical replica. Raises SettingError if the section does not fit the
+    data, or if `must_end` is true and the dataset has no end.
     """
-    repeats = replays and not task.starts_at_step and not is_asynchronous(strategy)
-    replayed_steps = int(start_step) if repeats else 0
+    replayed_steps = start_step if replays and not task.starts_at_step else 0
     logical = runtime.logical_replicas
     cut = None
     if takes_single_shards:
-        cut = single_shards
+        cut = functools.partial(single_shards, logical=logical)
     elif logical and data.is_training and not task.starts_at_step:
-        cut = sharded_inputs
-    requested = getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None)
+        cut = functools.partial(sharded_inputs, logical=logical)
+    pipeline = pipeline_builder(task, data, runtime, start_step, cut)
 
-    def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-        draws = _draws_scope(data, runtime, draws_statefully=not task.starts_at_step)
-        with draws, data_error_scope(data):
-            if cut is None:
-                dataset = task.build_inputs(data, input_context, start_step)
-            else:
-                dataset = cut(
-                    lambda context: task.build_inputs(data, context, start_step),
-                    input_context or tf.distribute.InputContext(),
-                    logical,
-                )
+    def build(context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
+        dataset = pipeline(context)
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
                 "trainer.validation_steps",
                 "is -1, but the dataset is infinite; set it",
                 code="not-set",
             )
-        options = _options(runtime, autotune=bool(not task.starts_at_step or requested))
-        if tf.is_tensor(start_step):
-            # For a few batches, optimizing a pipeline takes longer than it saves.
-            options.experimental_optimization.apply_default_optimizations = False
         if replayed_steps > 1:
-            dataset = dataset.skip((replayed_steps - 1) * _batches_per_step(input_context))
-        return dataset.with_options(options)
+            dataset = dataset.skip((replayed_steps - 1) * _batches_per_step(context))
+        return dataset
 
-    if is_asynchronous(strategy) and not task.starts_at_step:
-        return WorkerDatasets(strategy, build)
     if is_asynchronous(strategy) or _is_one_cpu(strategy):
         # With one replica on the host, there is nothing to distribute, and a distributed iterator
         # would cost a small network a quarter of its steps per second.
@@ -100,6 +83,43 @@ def distribute(
     else:
         dataset = orbit.utils.make_distributed_dataset(strategy, build)
     return ReplayedDataset(dataset, replayed_steps) if replayed_steps else dataset
+
+
+def pipeline_builder(
+    task: TaskAdapter,
+    data: DataSection,
+    runtime: RuntimeConfig,
+    start_step: int | tf.Tensor,
+    cut: Callable[[Build, tf.distribute.InputContext], tf.data.Dataset] | None = None,
+) -> Callable[[tf.distribute.InputContext | None], tf.data.Dataset]:
+    """Returns the function that makes the dataset of one input pipeline.
+
+    `start_step` may be an int64 scalar in the graph of a worker. `cut` selects what a pipeline
+    makes of all batches; it is called with the function that makes them.
+    """
+
+    def make(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
+        return task.build_inputs(data, context, start_step)
+
+    options = _options(runtime, autotune=not task.starts_at_step or _asks_for_tuning(data))
+    if tf.is_tensor(start_step):
+        # For a few batches, optimizing a pipeline takes longer than it saves.
+        options.experimental_optimization.apply_default_optimizations = False
+
+    def build(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
+        draws = _draws_scope(data, runtime, draws_statefully=not task.starts_at_step)
+        with draws, data_error_scope(data):
+            if cut is None:
+                dataset = make(context)
+            else:
+                dataset = cut(make, context or tf.distribute.InputContext())
+        return dataset.with_options(options)
+
+    return build
+
+
+def _asks_for_tuning(data: DataSection) -> bool:
+    return bool(getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None))
 
 
 @contextlib.contextmanager
@@ -161,9 +181,6 @@ def leading_size(inputs: Tensors) -> tf.Tensor:
     return tf.constant(1.0)
 
 
-Build = Callable[[tf.distribute.InputContext], tf.data.Dataset]
-
-
 def sharded_inputs(
     build: Build, context: tf.distribute.InputContext, logical: int
 ) -> tf.data.Dataset:
@@ -216,47 +233,6 @@ def _join_shards(*batch: Tensors) -> Tensors:
 
 def _join(tensor: tf.Tensor) -> tf.Tensor:
     return tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0))
-
-
-class WorkerDatasets:
-    """A shard of the examples for each worker, which the worker reads itself.
-
-    A worker that is lost and restarted begins its shard again. TensorFlow's own per-worker datasets
-    are the same on all workers, so with a seed, all would train on the same batches.
-    """
-
-    def __init__(
-        self,
-        strategy: tf.distribute.ParameterServerStrategy,
-        # Returns the dataset of one worker.
-        make: Callable[[tf.distribute.InputContext], tf.data.Dataset],
-    ) -> None:
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        self._workers = coordinator_workers(self._coordinator)
-        self._functions = [
-            _trace(make, tf.distribute.InputContext(len(self._workers), index, 1))
-            for index in range(len(self._workers))
-        ]
-
-    @property
-    def element_spec(self) -> tf.TypeSpec:
-        """The shapes and types of a batch."""
-        return self._functions[0].structured_outputs.element_spec
-
-    def __iter__(self) -> PerWorkerDistributedIterator:
-        iterators = []
-        for worker, function in zip(self._workers, self._functions, strict=True):
-            # TensorFlow creates the iterator again if the worker is restarted.
-            iterator = worker.create_resource(lambda function=function: iter(function()))
-            set_type_spec(iterator, tf.data.IteratorSpec(self.element_spec))
-            iterators.append(iterator)
-        return PerWorkerDistributedIterator(tuple(iterators))
-
-
-def _trace(
-    make: Build, context: tf.distribute.InputContext
-) -> tf.types.experimental.ConcreteFunction:
-    return tf.function(lambda: make(context)).get_concrete_function()
 
 
 # Pipelines that can only start at their beginning fill a buffer to shuffle, and make whole batches.
@@ -312,3 +288,30 @@ def _dataset(
     # Deleting an iterator may wait for the thread that tunes; see `train.inputs.distribute`.
     options.autotune.enabled = False
     return dataset.with_options(options)
+
+
+class Partition:
+    """Splits a step as `train_input_partition_dims` or `eval_input_partition_dims` requests."""
+
+    def __init__(
+        self, config: ExperimentConfig, strategy: tf.distribute.Strategy, *, is_training: bool
+    ) -> None:
+        self._split = find_split(config, is_training)
+        self._strategy = strategy
+        self._runtime = config.runtime
+        dims = {f"{self._split.section}_input_partition_dims": list(self._split.dims) or None}
+        # The options of `strategy.run`; None if not on a TPU.
+        self.options = run_options(config.runtime.replace(**dims))
+
+    @tf.autograph.experimental.do_not_convert
+    def split_inputs(self, inputs: Tensors) -> Tensors:
+        """Returns a replica's inputs, nested tensors, with images split as the settings request.
+
+        Must be called inside the step. Raises SettingError if the inputs cannot be split.
+        """
+        if self._split.parts == 1:
+            return inputs
+        if not self._runtime.traits.uses_tpu:
+            problem = tpu_needed_problem(self._split, self._runtime)
+            raise SettingError(problem.path, problem.message, code=problem.code)
+        return split_inputs(self._strategy, inputs, self._split.dims, self._split.path)

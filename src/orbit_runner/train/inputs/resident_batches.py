@@ -67,10 +67,8 @@ def _section(data: DataSection) -> str:
 
 def _obstacle(config: ExperimentConfig, data: Any) -> str:
     """Returns why steps cannot make the batches, or "" if they can."""
-    trainer = config.trainer
     runtime = config.runtime
-    in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)
-    if not in_graph or runtime.run_eagerly:
+    if runtime.run_eagerly:
         return "the loop over steps does not run as a graph"
     if runtime.traits.is_asynchronous or runtime.traits.uses_tpu:
         return f"runtime.distribution_strategy is {runtime.distribution_strategy}"
@@ -96,7 +94,3 @@ def _gpu_obstacle(
     if not compiles_whole_steps(config, strategy):
         return "on a GPU, this requires runtime.enable_xla, one replica, and no logical replicas"
     return ""
-
-
-def _evaluates_in_graph(config: ExperimentConfig) -> bool:
-    return config.trainer.eval_tf_function and config.trainer.eval_tf_while_loop is not False

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.train.loops.loop_pieces import Loop
 from orbit_runner.train.loops.recorder import Recorder
-from orbit_runner.train.loops.stage import Loop
 
 if TYPE_CHECKING:
-    from orbit_runner.train.loops.stage import WhileArguments
+    from orbit_runner.train.loops.loop_pieces import WhileArguments
     from orbit_runner.utils.types import Tensors
 
 

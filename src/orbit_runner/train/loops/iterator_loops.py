@@ -14,7 +14,7 @@ import tensorflow as tf
 from orbit_runner.train.loops.recorder import Recorder
 
 if TYPE_CHECKING:
-    from orbit_runner.train.loops.stage import BatchIterator, BatchSource, WhileArguments
+    from orbit_runner.train.loops.loop_pieces import BatchIterator, BatchSource, WhileArguments
     from orbit_runner.utils.types import Tensors
 
 

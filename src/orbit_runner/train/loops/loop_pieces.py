@@ -5,9 +5,55 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import tensorflow as tf
 
 from orbit_runner.train.schedule import Plan
+
+if TYPE_CHECKING:
+    from orbit_runner.tf_internals import PerWorkerDistributedIterator
+
+    # An iterator over batches, distributed to the replicas or not.
+    BatchIterator: TypeAlias = (
+        tf.data.Iterator | tf.distribute.DistributedIterator | PerWorkerDistributedIterator
+    )
+    # What a loop gets its batches from: one for each task if several are trained together; () if
+    # its steps make their batches.
+    BatchSource: TypeAlias = BatchIterator | Mapping[str, BatchIterator] | tuple[()]
+    # Values by name: tensors in a step, numbers and arrays after it; nested if there are several
+    # tasks.
+    Results: TypeAlias = dict[str, Any]
+    # The condition, the body and the loop variables of a `tf.while_loop`.
+    WhileArguments: TypeAlias = tuple[
+        Callable[[tf.Tensor], tf.Tensor], Callable[[tf.Tensor], list[tf.Tensor]], list[tf.Tensor]
+    ]
+
+
+# Runs steps. The arguments are an iterator over the batches, the global step, and the number of
+# steps; both are int64 scalars.
+Loop = Callable[[Any, tf.Tensor, tf.Tensor], None]
+
+
+class Stage:
+    """A part of the loop of training, such as the profiler. It does nothing by default.
+
+    A loop consists of pieces. For each of them, all stages are called in order: to find its length,
+    to decide what runs it, and when it has ended.
+    """
+
+    def piece_length(self, step: int, steps: int) -> int:
+        """Returns how many of the next `steps` steps can run as one piece, from a global step."""
+        return steps
+
+    def wrap_loop(self, loop: Loop, step: int) -> Loop:
+        """Returns what runs the piece that starts at a global step in place of `loop`."""
+        return loop
+
+    def end_piece(self, step: int) -> None:
+        """Called after each piece with the global step."""
+
 
 _SECONDS = 1.0
 _LARGEST_GROWTH = 8.0
@@ -115,6 +161,13 @@ class LoopPieces:
 
 
 def _expect_fewer_steps() -> None:
-    """Suppresses Orbit's warning that a loop ran fewer steps than requested."""
-    message = "did not update `global_step` by"
-    logging.getLogger("absl").addFilter(lambda record: message not in str(record.msg))
+    """Suppresses Orbit's next warning that a loop ran fewer steps than requested."""
+    log = logging.getLogger("absl")
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        is_expected = "did not update `global_step` by" in str(record.msg)
+        if is_expected:
+            log.removeFilter(is_shown)
+        return not is_expected
+
+    log.addFilter(is_shown)

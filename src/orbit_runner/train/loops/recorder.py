@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from orbit_runner.train.loops.stage import Stage
+from orbit_runner.train.loops.loop_pieces import Stage
 from orbit_runner.train.watch import Watch
 
 if TYPE_CHECKING:
     import numpy as np
 
     from orbit_runner.tasks.metrics import TaskMetric
-    from orbit_runner.train.loops.stage import Results
+    from orbit_runner.train.loops.loop_pieces import Results
 
 
 # The maximum number of records in one loop.

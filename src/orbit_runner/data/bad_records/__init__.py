@@ -1,1 +1,0 @@
-"""Leaves out rows, lines and pairs that cannot be read, up to a limit."""

@@ -1,0 +1,406 @@
+"""Images and tables that TensorFlow Datasets has prepared.
+
+That package reads the descriptions, and does not import TensorFlow for what is used here. The
+records are read as those of other files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from orbit_runner.data.array_record import source as array_records
+from orbit_runner.data.array_record.files import ArrayRecordFiles
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.dataset import Reader
+from orbit_runner.data.tables.columns import CATEGORY, NUMBER
+from orbit_runner.data.tables.dataset import (
+    Block,
+    TableDataset,
+    TableOptions,
+    usual_splits,
+)
+from orbit_runner.data.tfrecord.example import features_of, value_of
+from orbit_runner.data.tfrecord.framing import index_files, records_of
+from orbit_runner.data.tfrecord.source import RecordSource, first_shape
+from orbit_runner.errors import DataError, first_line, shorten
+
+if TYPE_CHECKING:
+    from orbit_runner.data.images.dataset import ImageUse
+
+_TFRECORD, _ARRAY_RECORD = "tfrecord", "array_record"
+_NAME = re.compile(r"\w+(/[\w.\-]+)?(:[\d.*]+)?")
+_BLOCK_ROWS = 2**13
+_NUMBERS = ("int", "uint", "float", "bfloat")
+# The usual name and the class of the two features of images.
+_IMAGE_FEATURES = (("image", "Image"), ("label", "ClassLabel"))
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedSplit:
+    """A split of a prepared dataset, or a part of one.
+
+    Attributes:
+        folder: The directory of the version.
+        file_format: `tfrecord` or `array_record`.
+        files: The files of the whole split, in order.
+        records: The number of records of the whole split.
+        part: The first record that is used, and the one after the last; None for all.
+        features: The features of `tensorflow_datasets` by name; inner names follow after a slash.
+    """
+
+    folder: Path
+    file_format: str
+    files: tuple[Path, ...]
+    records: int
+    part: tuple[int, int] | None
+    features: Mapping[str, Any]
+
+    def check_records(self, count: int) -> None:
+        """Raises `DataError` unless the files have the described number of records."""
+        if count != self.records:
+            raise DataError(
+                f"tfds: got {count:,} records in {self.folder}, expected {self.records:,} "
+                "according to its dataset_info.json",
+                field="tfds_data_dir",
+                code="damaged-file",
+            )
+
+    def class_names(self, name: str) -> tuple[str, ...] | None:
+        """Returns the names of the classes of a feature, or None if they are unknown.
+
+        Raises `DataError` if their file is damaged, which the package ignores.
+        """
+        feature = self.features[name]
+        if _kind_of_feature(feature) != "ClassLabel":
+            return None
+        path = Path(feature.get_names_filepath(os.fspath(self.folder), name))
+        if not path.is_file():
+            return None
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        names = tuple(line.strip() for line in lines if line.strip())
+        if len(names) != feature.num_classes or names != tuple(feature.names):
+            raise DataError(
+                f"{path}: expected the names of {feature.num_classes:,} classes, one on each line, "
+                "according to features.json",
+                field="tfds_data_dir",
+                code="damaged-file",
+            )
+        return names
+
+
+def _kind_of_feature(feature: object) -> str:
+    """Returns the name of the class of a feature, such as `Image`."""
+    return type(feature).__name__
+
+
+def read_split(
+    name: str, data_dir: str, split: str, default_splits: Sequence[str] = ("train",)
+) -> PreparedSplit:
+    """Returns a split of the newest prepared version of a dataset.
+
+    Args:
+        name: `name`, `name/config` or `name:version`.
+        data_dir: The directory of all datasets; by default `TFDS_DATA_DIR` or
+            `~/tensorflow_datasets`.
+        split: A split or a slice of one, such as `train[:90%]`; by default the first split in
+            `default_splits` that exists.
+        default_splits: See `split`.
+
+    Raises:
+        DataError: The dataset is not prepared, there is no such split, or a file is missing or of
+            another format.
+    """
+    info = _read_info(name, data_dir)
+    directory = Path(info.data_dir)
+    with _description_error_scope(directory):
+        splits = dict(info.splits.items())
+        shards = {key: [Path(path) for path in each.filepaths] for key, each in splits.items()}
+        if not any(shards.values()):
+            raise ValueError("no split has files")
+    split = split or next((each for each in default_splits if each in splits), default_splits[0])
+    chosen, part = _parse_split(split, splits)
+    file_format = info.file_format.value if info.file_format else _TFRECORD
+    if file_format not in (_TFRECORD, _ARRAY_RECORD):
+        raise DataError(
+            f"tfds: got files of format {file_format} in {directory}, expected {_TFRECORD} or "
+            f"{_ARRAY_RECORD}; prepare the dataset with --file_format={_TFRECORD}",
+            field="tfds_name",
+            code="not-supported",
+        )
+    missing = next((path for path in shards[chosen] if not os.path.isfile(path)), None)
+    if missing is not None:
+        raise DataError(f"{missing}: file not found", field="tfds_data_dir", code="missing-file")
+    features = dict(_flat_features(info.features, ""))
+    records = splits[chosen].num_examples
+    return PreparedSplit(directory, file_format, tuple(shards[chosen]), records, part, features)
+
+
+def _read_info(name: str, data_dir: str) -> Any:
+    """Returns the `DatasetInfo` of a prepared dataset."""
+    from tensorflow_datasets.core import read_only_builder, registered
+
+    if not _NAME.fullmatch(name):
+        raise DataError(
+            f"tfds: got {name!r}, expected name, name/config or name:version",
+            field="tfds_name",
+            code="wrong-type",
+        )
+    given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
+    directory = Path(given).expanduser()
+    try:
+        with _description_error_scope(directory, registered.DatasetNotFoundError):
+            return read_only_builder.builder_from_files(name, data_dir=os.fspath(directory)).info
+    except registered.DatasetNotFoundError:
+        above = directory / name.partition(":")[0]
+        there = sorted(p.name for p in above.iterdir() if p.is_dir()) if above.is_dir() else []
+        found = f" (found: {', '.join(there)})" if there else ""
+        raise DataError(
+            f"tfds: no prepared dataset {name} in {directory}{found}; prepare it with TensorFlow "
+            f"Datasets: tfds build {name} --data_dir={given}",
+            field="tfds_name" if directory.is_dir() else "tfds_data_dir",
+            code="missing-file",
+        ) from None
+
+
+@contextlib.contextmanager
+def _description_error_scope(directory: Path, *passed: type[Exception]) -> Iterator[None]:
+    """Converts errors of the package into a `DataError`; all are about the descriptions."""
+    try:
+        yield
+    except passed:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"{directory}: TensorFlow Datasets cannot read dataset_info.json and features.json "
+            f"({type(error).__name__}: {first_line(error)[:200]})",
+            field="tfds_data_dir",
+            code="damaged-file",
+        ) from None
+
+
+def _parse_split(split: str, splits: Mapping[str, Any]) -> tuple[str, tuple[int, int] | None]:
+    """Returns the name of a split and the interval of its records, None for all."""
+    from tensorflow_datasets.core import ReadInstruction
+
+    try:
+        (asked,) = ReadInstruction.from_spec(split).to_absolute(splits)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise DataError(
+            f"tfds: got split {split!r}, expected {', '.join(sorted(splits))}, or a slice such as "
+            f"train[:90%] or train[1000:2000]: {first_line(error)}",
+            field="tfds_split",
+            code="unknown-part",
+        ) from None
+    if asked.from_ is None and asked.to is None:
+        return asked.splitname, None
+    size = splits[asked.splitname].num_examples
+    start, stop = asked.from_ or 0, size if asked.to is None else asked.to
+    if start >= stop:
+        raise DataError(
+            f"tfds: got split {split!r}, which contains none of the {size:,} records",
+            field="tfds_split",
+            code="unknown-part",
+        )
+    return asked.splitname, (start, stop)
+
+
+def _flat_features(features: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yields the features in the order of features.json, in which names are sorted."""
+    for name, feature in sorted(features.items()):
+        if _kind_of_feature(feature) == "FeaturesDict":
+            yield from _flat_features(feature, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", feature
+
+
+def load(
+    *,
+    tfds_name: str,
+    split: str = "",
+    default_splits: Sequence[str] = ("train",),
+    data_dir: str = "",
+    any_size: bool = False,
+) -> RecordSource | ArrayRecordSource:
+    """Returns the images of a prepared dataset.
+
+    The examples must have the features `image` (a JPEG or PNG file) and `label`, or other names for
+    the only `Image` and the only `ClassLabel`. The arguments and the errors are those of
+    `read_split`. If `any_size` is True, the first image need not be readable, because all images
+    are resized.
+    """
+    name = f"tfds {tfds_name}"
+    prepared = read_split(tfds_name, data_dir, split, default_splits)
+    keys = _image_keys(prepared)
+    common: dict[str, Any] = {
+        "image_key": keys[0],
+        "label_key": keys[1],
+        "labels": prepared.class_names(keys[1]),
+        "part": prepared.part,
+    }
+    if prepared.file_format == _ARRAY_RECORD:
+        records = ArrayRecordFiles(prepared.files)
+        prepared.check_records(sum(records.counts))
+        shape = array_records.first_shape(name, records, keys, any_size)
+        return ArrayRecordSource(name, records, shape, **common)
+    indexes = index_files(prepared.files)
+    prepared.check_records(sum(index.records for index in indexes))
+    shape = first_shape(name, prepared.files, indexes, keys, any_size)
+    return RecordSource(name, prepared.files, tuple(indexes), shape, **common)
+
+
+def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:
+    """Returns the features of the image and of the label."""
+    features = prepared.features
+    keys = []
+    for key, kind in _IMAGE_FEATURES:
+        named = [name for name, feature in features.items() if _kind_of_feature(feature) == kind]
+        if key in features:
+            named = [key]
+        if len(named) != 1:
+            raise DataError(
+                f"{prepared.folder}: got features {', '.join(features)}, expected image and "
+                "label, or one Image and one ClassLabel",
+                field="tfds_name",
+                code="bad-data",
+            )
+        keys += named
+    return keys[0], keys[1]
+
+
+def _image_arguments(section: Any, use: ImageUse) -> dict[str, object]:
+    return {
+        "tfds_name": section.tfds_name,
+        "split": section.tfds_split,
+        "default_splits": usual_splits(section, is_split=use.is_split),
+        "data_dir": section.tfds_data_dir,
+        "any_size": use.input_size is not None,
+    }
+
+
+IMAGES = Reader(load, _image_arguments)
+
+
+class TfdsTable(TableDataset):
+    """A prepared dataset as a table: its columns are the features that are single values.
+
+    Classes are read as their names. Raises `DataError` if the dataset is not prepared, or a file is
+    missing or damaged.
+    """
+
+    name = "tfds"
+    has_parts = True
+
+    def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
+        if input_path:
+            raise DataError(
+                f"tfds: got input_path {list(input_path)}, expected none: tfds_split names the "
+                "files",
+                field="input_path",
+                code="not-allowed",
+            )
+        splits = options.default_splits or ("validation", "test")
+        split = read_split(options.tfds_name, options.tfds_data_dir, options.tfds_split, splits)
+        if split.part is not None:
+            raise DataError(
+                f"tfds: got split {options.tfds_split!r}, expected a whole split; to split the "
+                "rows of a table, set task.split",
+                field="tfds_split",
+                code="unknown-part",
+            )
+        self.kinds = {name: _column_kind(feature) for name, feature in split.features.items()}
+        self.files = split.files
+        self.options = options
+        self._split = split
+        if split.file_format == _ARRAY_RECORD:
+            self._records = ArrayRecordFiles(split.files)
+            split.check_records(sum(self._records.counts))
+        else:
+            split.check_records(sum(index.records for index in index_files(split.files)))
+
+    def blocks(self, names: Sequence[str]) -> Iterator[Block]:
+        """Yields the rows of each file."""
+        import pyarrow
+
+        converters = {name: _make_converter(self._split, name) for name in names}
+        for file, path in enumerate(self.files):
+            records = self._read_file(file)
+            first = 1
+            while chunk := list(itertools.islice(records, _BLOCK_ROWS)):
+                rows = [
+                    _convert_row(f"{path}, row {number}", record, converters)
+                    for number, record in enumerate(chunk, first)
+                ]
+                columns = map(pyarrow.array, zip(*rows, strict=True))
+                yield Block(dict(zip(names, columns, strict=True)), str(path), first)
+                first += len(chunk)
+
+    def _read_file(self, file: int) -> Iterator[bytes]:
+        if self._split.file_format != _ARRAY_RECORD:
+            yield from records_of(self.files[file])
+            return
+        count = self._records.counts[file]
+        for first in range(0, count, _BLOCK_ROWS):
+            yield from self._records.read(file, range(first, min(first + _BLOCK_ROWS, count)))
+
+
+def _column_kind(feature: Any) -> str:
+    """Returns the kind of a column; or a description of a feature that is not a single value."""
+    name = _kind_of_feature(feature)
+    if name in ("ClassLabel", "Text"):
+        return CATEGORY
+    if name not in ("Tensor", "Scalar"):
+        return name
+    if feature.shape:
+        return f"{name} [{', '.join(map(str, feature.shape))}]"
+    return NUMBER if _dtype(feature).startswith(_NUMBERS) else CATEGORY
+
+
+def _dtype(feature: Any) -> str:
+    return np.dtype(feature.np_dtype).name
+
+
+def _make_converter(split: PreparedSplit, name: str) -> Callable[[Any], object]:
+    """Returns the function from a stored value to that of the column; None is a missing value."""
+    feature = split.features[name]
+    if _kind_of_feature(feature) == "ClassLabel":
+        classes = split.class_names(name) or ()
+        # A label of -1 is unknown, as in the test sets of competitions.
+        return lambda value: (
+            None if value < 0 else (classes[value] if value < len(classes) else str(value))
+        )
+    if _kind_of_feature(feature) in ("Tensor", "Scalar") and _dtype(feature) == "bool":
+        return lambda value: "true" if value else "false"
+    return lambda value: value.decode() if isinstance(value, bytes) else value
+
+
+def _convert_row(
+    where: str, record: bytes, converters: Mapping[str, Callable[[Any], object]]
+) -> list[object]:
+    name = ""
+    try:
+        features = features_of(record)
+        values = []
+        for name, convert in converters.items():
+            value: object = value_of(features[name])
+            try:
+                values.append(convert(value))
+            except (ValueError, TypeError, AttributeError):
+                raise ValueError(f"got {shorten(repr(value), 80)}") from None
+    except (ValueError, KeyError) as error:
+        problem = "is missing" if isinstance(error, KeyError) else str(error)
+        column = f"column {name!r}: " if name else ""
+        raise DataError(
+            f"{where}: {column}{problem}, expected single values as features.json describes them",
+            field="tfds_name",
+            code="bad-record",
+        ) from None
+    return values

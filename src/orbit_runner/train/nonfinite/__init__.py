@@ -1,1 +1,0 @@
-"""Steps that are not finite: detecting them, finding the first, ending there or skipping it."""

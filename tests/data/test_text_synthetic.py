@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.text import synthetic
+from orbit_runner.data.text.source import EOS
+from tests.support.problems import raises
+
+
+@pytest.mark.parametrize("kind", ["random", "constant"])
+def test_synthetic_sentences_respect_their_settings(kind):
+    settings = {"num_examples": 500, "vocab_size": 50, "max_length": 20, "kind": kind}
+    source = synthetic.load(seed=3, **settings)
+    assert source.size == 500
+    for rows in (source.sources, source.targets):
+        assert (rows.values[rows.offsets[1:] - 1] == EOS).all()
+        inner = np.delete(rows.values, rows.offsets[1:] - 1)
+        assert inner.min() == 3
+        assert inner.max() == (49 if kind == "random" else 3)
+        assert rows.lengths.max() == 20
+        assert rows.lengths.min() == (2 if kind == "random" else 20)
+        assert rows.values.dtype == np.int32
+    again = synthetic.load(seed=3, **settings)
+    np.testing.assert_array_equal(again.targets.values, source.targets.values)
+    other = synthetic.load(seed=4, **settings)
+    assert np.array_equal(other.targets.values, source.targets.values) == (kind == "constant")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"kind": "odd"}, "synthetic"),
+        ({"num_examples": 0}, "synthetic"),
+        ({"vocab_size": 3}, "vocab_size"),
+        ({"max_length": 1}, "max_length"),
+    ],
+)
+def test_invalid_synthetic_settings_are_rejected(settings, field):
+    with raises("out-of-range") as caught:
+        synthetic.load(**{"num_examples": 5, "vocab_size": 50, "max_length": 20, **settings})
+    assert caught.value.field == field

@@ -1,0 +1,389 @@
+"""The step at which a run diverged is found from the checkpoint before it: `replay --find`."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
+from orbit_runner.config.schema.base import field
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import Diverged, Interrupted
+from orbit_runner.registry import TASKS
+from orbit_runner.run_directory.metric_records import read_divergence
+from orbit_runner.step import bad_step as module
+from orbit_runner.step.bad_step import BadStep, ExamineBadStep
+from orbit_runner.step.examine import StepExamined, examine_step
+from orbit_runner.step.results import Examination
+from orbit_runner.train.callbacks.base import Callback
+from tests.support import faulty_images
+from tests.support.digits import digits_config
+from tests.support.run_directories import saved_steps
+from tests.support.toy import (
+    ToyConfig,
+    ToyTask,
+    make_strategy,
+    records,
+    run,
+    session_of,
+    toy_config,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FaultyConfig(ToyConfig):
+    """Settings of the toy with a fault."""
+
+    num_examples: int = field(20_000, ge=1, help="size of both sets")
+    fault: str = field("feature", help="feature, label, zero, large, slot, or none")
+    bad_examples: list[int] = field((5003,), help="the examples with the fault")
+
+
+class FaultyToy(ToyTask):
+    """The toy on the logarithm of its features; examples that are 0 have none."""
+
+    task_config: FaultyConfig
+
+    def build_model(self) -> tf_keras.Model:
+        inputs = tf_keras.Input([3])
+        x = tf_keras.layers.Lambda(tf.math.log, name="log")(inputs)
+        return tf_keras.Model(inputs, tf_keras.layers.Dense(1, use_bias=False, name="w")(x))
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        features, labels = super().arrays()
+        features, rows = np.abs(features) + 0.5, list(self.task_config.bad_examples)
+        if self.task_config.fault == "label":
+            labels[rows] = np.nan
+        elif self.task_config.fault == "large":
+            labels[rows] = 1e4
+        elif self.task_config.fault == "slot":  # Only the square of the gradient overflows.
+            features[rows], labels[rows] = np.exp(80.0), 1e19
+        elif self.task_config.fault != "none":
+            features[rows] = 0.0 if self.task_config.fault == "zero" else np.nan
+        return features, labels
+
+
+TASKS.register("faulty_toy", config=FaultyConfig, target=FaultyToy)
+
+
+def faulty_config(**changes: Any) -> ExperimentConfig:
+    """Returns a config of one long loop, in which step 626 is not finite."""
+    base = {
+        "task__name": "faulty_toy",
+        "trainer__train_steps": 1000,
+        "trainer__steps_per_loop": 1000,
+        "trainer__summary_interval": 1000,
+        "trainer__checkpoint_interval": 250,
+        "trainer__validation_interval": 300,
+        "trainer__validation_steps": 3,
+    }
+    return toy_config(**{**base, **changes})
+
+
+def first_bad_step(config: ExperimentConfig, model_dir: Path, strategy: str) -> int:
+    """Returns the first step that is not finite, by looking at each step from the first on."""
+    task = TASKS.get(config.task.name).load()(config.task)
+    run = session_of(config, model_dir, make_strategy(strategy), task=task)
+    assert run.trainer is not None
+    run.checkpoints.restore_or_initialize(run.task)
+    with run.strategy.scope():
+        while run.step < config.trainer.train_steps:
+            loss = run.trainer.train(tf.constant(1))["training_loss"]
+            values = [loss, *(weight.numpy() for weight in run.model.weights)]
+            if not all(np.isfinite(value).all() for value in values):
+                return run.step
+    return 0
+
+
+RATE = "trainer__optimizer_config__learning_rate__constant__learning_rate"
+# The mean of the loss exceeds the bound before it overflows.
+EXPLODING = {RATE: 10.0, "task__fault": "none", "trainer__loss_upper_bound": ".inf"}
+FAULTS: dict[str, dict[str, Any]] = {
+    "image": {},
+    "label": {"task__fault": "label"},
+    "log of 0": {"task__fault": "zero"},
+    "rate": EXPLODING,
+    "first step": {"task__bad_examples": "[3]"},
+    "after a checkpoint": {"task__bad_examples": "[2001]"},
+    "last step": {"task__bad_examples": "[7999]"},
+    "momentum and average": {
+        "trainer__optimizer_config__optimizer__sgd__momentum": 0.9,
+        RATE: 0.02,
+        "trainer__optimizer_config__ema__average_decay": 0.9,
+    },
+    "one checkpoint at the end": {"trainer__checkpoint_interval": 0},
+    "gradients of two pieces": {"trainer__gradient_accumulation_steps": 2},
+    "records within the loop": {"trainer__summary_interval": 50},
+}
+
+
+class BadWeights(ToyTask):
+    """The toy with a weight that is NaN."""
+
+    def build_model(self) -> tf_keras.Model:
+        model = super().build_model()
+        model.trainable_variables[0].assign([[0.0], [float("nan")], [0.0]])
+        return model
+
+
+TASKS.register("bad_weights", config=ToyConfig, target=BadWeights)
+
+
+def _diverged(config: ExperimentConfig, directory: Path, **arguments: Any) -> Diverged:
+    with pytest.raises(Diverged) as caught:
+        run(config, directory, **arguments)
+    assert caught.value.exit_code == 3
+    return caught.value
+
+
+def _find(
+    config: ExperimentConfig,
+    directory: Path,
+    *,
+    examines: bool = True,
+    callbacks: tuple[Callback, ...] = (),
+    **arguments: Any,
+) -> tuple[BadStep | None, list[Examination]]:
+    """Returns the bad step of a run that diverged, and its examination."""
+    divergence = read_divergence(directory / "metrics.jsonl")
+    assert divergence is not None
+    examined: list[Examination] = []
+
+    def examine(session: Any) -> None:
+        if examines:
+            examined.append(examine_step(session))
+
+    search = ExamineBadStep(divergence, examine)
+    with pytest.raises(StepExamined):
+        run(config, directory, callbacks=[*callbacks, search], **arguments)
+    return search.found, examined
+
+
+@pytest.mark.slow
+@pytest.mark.alternating
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_step_is_found_and_its_interval_is_named(fault: str, strategy: str, tmp_path: Path) -> None:
+    config = faulty_config(**FAULTS[fault])
+    step = first_bad_step(config, tmp_path / "steps", strategy)
+
+    error = _diverged(config, tmp_path / "a", strategy=strategy)
+
+    saved = saved_steps(tmp_path / "a")
+    start = max(saved, default=0)
+    assert start < step <= error.step
+    assert f"one of steps {start + 1} to {error.step}" in str(error)
+    assert f"replay {tmp_path / 'a'} --find" in str(error)
+    for number in saved:
+        content = CheckpointContent(tmp_path / "a" / "checkpoints" / f"ckpt-{number}")
+        assert content.summary().non_finite == ()
+    event = records(tmp_path / "a", "event")[-1]
+    assert (event["event"], event["step"]) == ("diverged", error.step)
+
+    found, (examination,) = _find(config, tmp_path / "a", strategy=strategy)
+    assert found is not None
+    assert found.step == examination.step == step
+    assert "the loss is " in str(found)
+    assert not examination.is_finite
+
+
+_LONG = {
+    "task__num_examples": 16_000,
+    "trainer__train_steps": 1000,
+    "trainer__steps_per_loop": 1000,
+    "trainer__summary_interval": 1000,
+    "trainer__checkpoint_interval": 400,
+}
+_LAYERS = {"image": "conv", "log": "log", "root": "root", "target": "loss", "rate": "hidden"}
+
+
+@pytest.mark.slow
+@pytest.mark.alternating
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("example", [37, 9_999])
+@pytest.mark.parametrize("fault", _LAYERS)
+def test_step_layer_and_example_are_found(
+    fault: str, example: int, strategy: str, tmp_path: Path
+) -> None:
+    replicas = {"one_device": {}, "mirrored2": faulty_images.MIRRORED}[strategy]
+    config = faulty_images.faulty_config(
+        fault, **{**_LONG, "task__bad_example": example, **replicas}
+    )
+    _diverged(config, tmp_path, mode="train", strategy=strategy)
+    found, (examination,) = _find(config, tmp_path, mode="train", strategy=strategy)
+    assert found is not None
+    assert examination.first_bad is not None
+    assert examination.first_bad.layer == _LAYERS[fault]
+    if fault == "rate":  # The first update is finite, but the outputs after it overflow.
+        assert found.step == 2
+        assert len(examination.culprits) == faulty_images.BATCH // len(strategy.split("d2"))
+        return
+    assert found.step == example // faulty_images.BATCH + 1
+    assert [one.row for one in examination.culprits] == [example % faulty_images.BATCH]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_step_of_batches_that_are_made_in_the_graph(strategy: str, tmp_path: Path) -> None:
+    config = digits_config(
+        trainer__optimizer_config__learning_rate__type="exponential",
+        trainer__optimizer_config__learning_rate__exponential__initial_learning_rate=0.001,
+        trainer__optimizer_config__learning_rate__exponential__decay_steps=1,
+        trainer__optimizer_config__learning_rate__exponential__decay_rate=10.0,
+        trainer__loss_upper_bound=".inf",
+        trainer__steps_per_loop=60,
+        trainer__summary_interval=60,
+    )
+    step = first_bad_step(config, tmp_path / "steps", strategy)
+    _diverged(config, tmp_path / "a", strategy=strategy)
+    found, _ = _find(config, tmp_path / "a", strategy=strategy)
+    assert found is not None
+    assert found.step == step > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_step_is_found_under_logical_replicas(strategy: str, tmp_path: Path) -> None:
+    config = faulty_config(runtime__logical_replicas=2)
+    _diverged(config, tmp_path, strategy=strategy)
+    found, _ = _find(config, tmp_path, strategy=strategy, examines=False)
+    assert found is not None
+    assert found.step == 626
+
+
+@pytest.mark.slow
+def test_weights_that_are_not_finite_with_a_finite_loss(tmp_path: Path) -> None:
+    # A NaN feature in front of a ReLU: the loss stays finite, the gradient does not.
+    config = toy_config(task__relu=True, task__nan_from=12)
+    error = _diverged(config, tmp_path)
+    assert "the weights of step 15 are not finite, and no checkpoint was saved (w/kernel" in str(
+        error
+    )
+    assert "one of steps 11 to 15" in str(error)
+    found, (examination,) = _find(config, tmp_path)
+    assert str(found).endswith("w/kernel: 3 of 3 values are not finite")
+    assert (found.step if found else 0) == examination.step == 13
+
+
+@pytest.mark.slow
+def test_slots_that_are_not_finite(tmp_path: Path) -> None:
+    """The square of a gradient overflows in the slots of Adam; loss and weights stay finite."""
+    config = faulty_config(
+        task__fault="slot",
+        trainer__optimizer_config__optimizer__type="adam",
+        trainer__loss_upper_bound=".inf",
+    )
+    error = _diverged(config, tmp_path)
+    assert error.step == 750
+    found, _ = _find(config, tmp_path)
+    assert found is not None
+    assert found.step == 626
+    assert np.isfinite(found.loss)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_exact_step_of_a_loss_above_its_bound(strategy: str, tmp_path: Path) -> None:
+    config = faulty_config(
+        task__fault="large", trainer__loss_upper_bound=1e4, trainer__summary_interval=100
+    )
+    error = _diverged(config, tmp_path, strategy=strategy)
+    assert str(error).startswith("training diverged: the mean loss of steps 601 to 700 is ")
+    assert "allowed: at most 10000" in str(error)
+    assert "not finite" not in str(error)
+
+    found, (examination,) = _find(config, tmp_path, strategy=strategy)
+    assert found is not None
+    assert (found.step, examination.step) == (626, 626)
+    assert found.loss > 1e4
+    assert examination.is_finite
+    assert examination.examples[0].row == 5003 % 8
+
+
+@pytest.mark.parametrize("trials", [0, 2])
+def test_initial_weights_that_are_not_finite(trials: int, tmp_path: Path) -> None:
+    config = toy_config(task__name="bad_weights", trainer__recovery_max_trials=trials)
+    error = _diverged(config, tmp_path)
+    assert saved_steps(tmp_path) == []
+    if trials:
+        assert "the weights of step 0 are not finite" in str(error)
+        return
+    found, (examination,) = _find(config, tmp_path)
+    assert str(found) == "w/kernel: 1 of 3 values are not finite"
+    assert (found.step if found else 1, examination.step) == (0, 1)
+
+
+@pytest.mark.slow
+def test_step_after_recoveries_has_their_order_of_examples(tmp_path: Path) -> None:
+    config = faulty_config(trainer__recovery_max_trials=1)
+    error = _diverged(config, tmp_path)
+    assert "as often as trainer.recovery_max_trials allows, 1" in str(error)
+    divergence = read_divergence(tmp_path / "metrics.jsonl")
+    assert divergence is not None
+    assert divergence.recoveries == 1
+    found, _ = _find(config, tmp_path)
+    assert found is not None
+    assert found.step == 626
+
+
+def test_weights_that_a_callback_changed_are_not_found(tmp_path: Path) -> None:
+    class Breaks(Callback):
+        """Changes a weight outside of the steps, so that they cannot be trained again."""
+
+        def on_loop_end(self, run: Any, logs: Any) -> None:
+            if run.step == 500:
+                run.model.weights[0].assign(np.full([3, 1], np.nan))
+
+    config = faulty_config(task__fault="none")
+    _diverged(config, tmp_path, callbacks=[Breaks()])
+    assert _find(config, tmp_path) == (None, [])
+
+
+@pytest.mark.slow
+def test_search_saves_nothing_and_calls_no_callback(tmp_path: Path) -> None:
+    _diverged(faulty_config(), tmp_path)
+    calls = []
+
+    class Sees(Callback):
+        def on_loop_end(self, run: Any, logs: Any) -> None:
+            calls.append(run.step)
+
+    _find(faulty_config(), tmp_path, callbacks=(Sees(),))
+    assert calls == []
+    assert saved_steps(tmp_path) == [250, 500]
+
+
+@pytest.mark.slow
+def test_search_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, isqrt = faulty_config(), module.math.isqrt
+    _diverged(config, tmp_path)
+
+    def interrupted(number: int) -> int:
+        signal.raise_signal(signal.SIGTERM)
+        return isqrt(number)
+
+    divergence = read_divergence(tmp_path / "metrics.jsonl")
+    assert divergence is not None
+    search = ExamineBadStep(divergence, lambda session: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(module.math, "isqrt", interrupted)
+        with pytest.raises(Interrupted):
+            run(config, tmp_path, callbacks=[search])
+    assert saved_steps(tmp_path) == [250, 500]
+
+
+@pytest.mark.slow
+def test_initial_state_is_that_of_the_run(tmp_path: Path) -> None:
+    tf.random.normal([3])  # The generators have moved on since the state was built.
+    config = faulty_config(trainer__checkpoint_interval=0)
+    _diverged(config, tmp_path)
+    found, _ = _find(config, tmp_path)
+    assert found is not None
+    assert found.step == 626

@@ -1,0 +1,35 @@
+"""Encodes tf.Examples and TFRecord files without TensorFlow."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from orbit_runner.data.tfrecord.example import example_class
+from orbit_runner.data.tfrecord.framing import masked_crc32c
+
+
+def example_of(**features: Sequence[bytes] | Sequence[float] | Sequence[int]) -> bytes:
+    """Returns a serialized tf.Example; a name with `__` stands for one with slashes."""
+    example = example_class()()
+    for name, values in features.items():
+        kinds = {bytes: "bytes_list", float: "float_list", int: "int64_list"}
+        feature = example.features.feature[name.replace("__", "/")]
+        getattr(feature, kinds[type(values[0])]).value.extend(values)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def frame_records(records: Sequence[bytes]) -> bytes:
+    """Returns the content of a TFRecord file with these records."""
+    content = b""
+    for record in records:
+        head = struct.pack("<Q", len(record))
+        content += head + _checksum(head) + record + _checksum(record)
+    return content
+
+
+def _checksum(data: bytes) -> bytes:
+    (checksum,) = masked_crc32c(np.frombuffer(data, np.uint8)[np.newaxis])
+    return struct.pack("<I", checksum)
