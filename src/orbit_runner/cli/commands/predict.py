@@ -19,7 +19,6 @@ from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import (
     config_of_export,
     find_export,
@@ -57,12 +56,7 @@ def main(flags: argparse.Namespace) -> int:
         )
     if flags.to is not None:
         _check_output(flags)
-    given = flags.where
-    with (
-        messages_scope(flags),
-        local_run_scope(given, "WHERE") as where,
-        _predictor_scope(where, flags) as predictor,
-    ):
+    with messages_scope(flags), _predictor_scope(Path(flags.where), flags) as predictor:
         failed = print_predictions(
             predictor,
             flags.items,

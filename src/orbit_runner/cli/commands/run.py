@@ -23,7 +23,6 @@ from orbit_runner.cli.flags.config_flags import (
     build_request,
     messages_scope,
     progress_of,
-    refuse_streams,
 )
 from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, Count, PathValue
 from orbit_runner.config.errors import note_text
@@ -49,7 +48,7 @@ from orbit_runner.jobs.train_job import (
 )
 from orbit_runner.run_directory.remote_runs import training_scope
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
+from orbit_runner.storage.paths import COPY_RUN, is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
 
@@ -88,7 +87,6 @@ def main(flags: argparse.Namespace) -> int:
 
 def _fine_tune(flags: argparse.Namespace) -> int:
     """Fine-tunes from each checkpoint that another run writes. Returns the exit code."""
-    refuse_streams(flags, "each fine-tuning run reads it")
     resolved = resolve(build_request(flags))
     watched = watched_directory(resolved)
     if not flags.model_dir:
@@ -151,8 +149,7 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
     if flags.mode not in TRAINING:
         check_mode(flags.mode)
         raise RunnerError(
-            f"got {url!r}, expected a local path with --mode={flags.mode}\n"
-            f"use `runner evaluate {url}`, or copy the run to this machine",
+            f"got {url!r}, expected a local path with --mode={flags.mode}\n{COPY_RUN}",
             path="--model_dir",
             code="bad-path",
         )
