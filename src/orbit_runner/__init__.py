@@ -94,13 +94,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    except TypeError:
-        from orbit_runner.distribute.tf_environment import check_docstrings
-
-        check_docstrings()  # Without docstrings, TensorFlow raises this error on its import.
-        raise
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

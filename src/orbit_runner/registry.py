@@ -165,14 +165,13 @@ for _name, _target, _help, _traits in (
         SourceTraits(
             settings=(
                 "labels_file",
-                "labels_split",
                 "classes_file",
                 "path_column",
                 "label_column",
                 "max_bad_images",
             ),
             required=(("labels_file", "labels.csv"),),
-            separation="set labels_split in both sections, or task.split",
+            separation="set task.split",
         ),
     ),
     (

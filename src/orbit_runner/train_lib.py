@@ -30,7 +30,7 @@ from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.run_directory.remote_runs import training_scope
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
-from orbit_runner.storage.paths import is_remote, local_run_directory
+from orbit_runner.storage.paths import COPY_RUN, is_remote, local_run_directory
 from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
@@ -212,7 +212,7 @@ def run_experiment(
 
 def _check_remote_run(url: str, mode: str, strategy: tf.distribute.Strategy) -> None:
     if mode not in TRAINING:
-        advice = f"evaluate it with `runner evaluate {url}`, or copy the run to this machine"
+        advice = COPY_RUN
     elif Workers(strategy).count > 1 or is_asynchronous(strategy):
         advice = "the processes of a cluster share one directory: use one that all of them mount"
     else:

@@ -1,6 +1,7 @@
 """`runner verify`: intact runs, and runs that are damaged in each possible place."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,11 +13,14 @@ import pytest
 
 from orbit_runner.cli.main import main
 from tests.support import warm_runner
-from tests.support.damage import change_record
+from tests.support.damage import DATA, change_record
 from tests.support.problems import fails
 
 COMMAND = [sys.executable, "-m", "orbit_runner"]
 NAMES = ["checkpoints/ckpt-10", "checkpoints/ckpt-20", "checkpoints/ckpt-30"]
+BEST = "best/best-30"
+INDEX = "checkpoints/ckpt-30.index"
+Damage = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
@@ -111,59 +115,29 @@ def test_verify_checks_only_the_given_part_of_a_run(
     assert "made with a different config" in _line_of(out, names[0])
 
 
-def _truncate(run: Path) -> None:
-    size = _data(run, 10).stat().st_size
-    with _data(run, 10).open("r+b") as file:
-        file.truncate(size - 1)
+def _write(name: str, text: str) -> Damage:
+    return lambda run: (run / f"checkpoints/{name}").write_text(text)
 
 
-def _edit(run: Path, **values: object) -> None:
-    change_record(run / "checkpoints/ckpt-20.json", **values)
+def _edit(**values: object) -> Damage:
+    return lambda run: change_record(run / "checkpoints/ckpt-20.json", **values)
 
 
-# What is damaged, the checkpoint, and what is said about it.
-DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "a bit of the data": (
-        lambda run: _flip(_data(run, 20), 700),
-        NAMES[1],
-        "ckpt-20.data-00000-of-00001 has changed",
-    ),
-    "a bit of the best one": (
-        lambda run: _flip(run / "best/best-30.index", 100),
-        "best/best-30",
-        "best-30.index has changed",
-    ),
-    "the end of the data": (_truncate, NAMES[0], " bytes instead of "),
-    "the index": (
-        lambda run: (run / "checkpoints/ckpt-30.index").unlink(),
-        NAMES[2],
-        "ckpt-30.index is missing",
-    ),
-    "the weights of the record": (
-        lambda run: _edit(run, weights="0" * 64),
-        NAMES[1],
-        " on disk, 000000000000 in its record",
-    ),
-    "the state of the record": (
-        lambda run: _edit(run, state="0" * 64),
-        NAMES[1],
-        " on disk, 000000000000 in its record",
-    ),
-    "the step of the record": (
-        lambda run: _edit(run, step=21),
-        NAMES[1],
-        "ckpt-20.json is the record of step 21",
-    ),
-    "the syntax of the record": (
-        lambda run: (run / "checkpoints/ckpt-10.json").write_text("{"),
-        NAMES[0],
-        "ckpt-10.json cannot be read",
-    ),
-    "the type of the record": (
-        lambda run: (run / "checkpoints/ckpt-10.json").write_text("[]"),
-        NAMES[0],
-        "expected a JSON object",
-    ),
+def _cut(run: Path) -> None:
+    os.truncate(_data(run, 10), _data(run, 10).stat().st_size - 1)
+
+
+# What is damaged, which checkpoint, and what is said about it.
+DAMAGES: dict[str, tuple[Damage, str, str]] = {
+    "data": (lambda run: _flip(_data(run, 20), 700), NAMES[1], f"ckpt-20.{DATA} has changed"),
+    "best": (lambda run: _flip(run / "best/best-30.index", 100), BEST, "best-30.index has changed"),
+    "end": (_cut, NAMES[0], " bytes instead of "),
+    "index": (lambda run: (run / INDEX).unlink(), NAMES[2], "ckpt-30.index is missing"),
+    "weights": (_edit(weights="0" * 64), NAMES[1], " on disk, 000000000000 in its record"),
+    "state": (_edit(state="0" * 64), NAMES[1], " on disk, 000000000000 in its record"),
+    "step": (_edit(step=21), NAMES[1], "ckpt-20.json is the record of step 21"),
+    "syntax": (_write("ckpt-10.json", "{"), NAMES[0], "ckpt-10.json cannot be read"),
+    "type": (_write("ckpt-10.json", "[]"), NAMES[0], "expected a JSON object"),
 }
 
 
@@ -174,8 +148,7 @@ def test_damage_is_found_in_one_checkpoint(what: str, run: Path, verified: Verif
     code, out = verified(run)
     assert code == 4
     assert said in _line_of(out, name)
-    others = {*NAMES, "best/best-30"} - {name}
-    assert all(_line_of(out, other).endswith("  intact") for other in others)
+    assert all(_line_of(out, other).endswith("  intact") for other in {*NAMES, BEST} - {name})
     assert out.splitlines()[-1] == f"{run}: 1 of 4 damaged"
 
 

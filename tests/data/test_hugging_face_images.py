@@ -59,6 +59,9 @@ def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
     assert (source.size, source.image_shape, source.labels) == (COUNT, SHAPE, NAMES)
     numbers = [59, 0, 22, 23, 26, 27, 5, 5]
     assert source.read(numbers) == [encoded(number) for number in numbers]
+    survey = add_survey(source).survey
+    assert survey is not None
+    assert (survey.total, survey.smallest, survey.channels) == (COUNT, SHAPE[:2], SHAPE[2])
     assert source.label.tolist() == [number % 3 for number in range(COUNT)]
     assert [*source.encoded_images()] == [encoded(number) for number in range(COUNT)]
 
@@ -75,17 +78,6 @@ def test_what_the_package_saves_is_read_exactly(tmp_path: Path) -> None:
     )
     assert [*source.encoded_images()] == [row["image"]["bytes"] for row in loaded]
     assert (source.labels, source.label.tolist()) == (NAMES, loaded["kind"][:])
-
-
-def test_images_have_places_and_ids(folder: Path) -> None:
-    source = open_images(folder)
-    place = source.place(24)
-    assert place.names["place"] == f"{folder / 'data-00001-of-00003.arrow'}, row 2"
-    assert place.label == 0
-    for text in ("24", "data-00001-of-00003.arrow:2", str(place.names["place"])):
-        assert source.number_of(text) == 24
-    with raises("unknown-example", "--example"):
-        source.number_of("data-00001-of-00003.arrow:5")
 
 
 def evaluate(source: HuggingFaceImages, most: int = 0) -> list[Any]:
@@ -112,19 +104,13 @@ def test_a_mixture_joins_the_files(folder: Path, tmp_path: Path) -> None:
     table = image_table([encoded(n) for n in (70, 71)], kind=kinds_of(2))
     save_to_disk(tmp_path / "more", table, FEATURES)
     chosen = open_images(folder).select(np.array([1, 30]))
-    joined = join_images((chosen, open_images(tmp_path / "more")), resized=False)
+    joined = join_images((chosen, open_images(tmp_path / "more")))
     assert isinstance(joined, HuggingFaceImages)
     (batch,) = evaluate(joined)
     np.testing.assert_array_equal(batch["image"][:4], [pixels(n) for n in (1, 30, 70, 71)])
     assert joined.origins is not None
     assert joined.origins.tolist() == [0, 0, 1, 1]
     assert joined.number_of("data-00000-of-00001.arrow:2") == 3
-
-
-def test_headers_are_surveyed(folder: Path) -> None:
-    survey = add_survey(open_images(folder), resized=False).survey
-    assert survey is not None
-    assert (survey.surveyed, survey.smallest, survey.channels) == (COUNT, SHAPE[:2], SHAPE[2])
 
 
 def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
@@ -143,12 +129,12 @@ def test_columns_are_found_or_named(tmp_path: Path) -> None:
     images = [encoded(0), encoded(1)]
     table = image_table(images, label=["b", "a"], other=[4, 7])
     save_to_disk(tmp_path / "plain", table)  # No feature is an Image or a ClassLabel.
-    source = open_images(tmp_path / "plain")
+    source = open_images(tmp_path / "plain", image_column="image")
     assert (source.labels, source.label.tolist()) == (("a", "b"), [1, 0])
-    numbered = open_images(tmp_path / "plain", label_column="other")
+    numbered = open_images(tmp_path / "plain", image_column="image", label_column="other")
     assert (numbered.labels, numbered.label.tolist(), numbered.known_classes()) == (None, [4, 7], 8)
     with raises("unknown-column") as caught:
-        open_images(tmp_path / "plain", label_column="kin")
+        open_images(tmp_path / "plain", image_column="image", label_column="kin")
     assert caught.value.field == "label_column"
     two = table.append_column("second", table.column("image"))
     save_to_disk(tmp_path / "two", two)
@@ -182,10 +168,8 @@ def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path: Path) -> 
     table = image_table([encoded(n) for n in range(9)], label=["a"] * 9)
     for compression in ("zstd", "uncompressed"):
         feather.write_feather(table, tmp_path / "a.arrow", compression=compression)
-        assert open_images(tmp_path, input_path=["a.arrow"]).read([3, 8]) == [
-            encoded(3),
-            encoded(8),
-        ]
+        source = open_images(tmp_path, input_path=["a.arrow"], image_column="image")
+        assert source.read([3, 8]) == [encoded(3), encoded(8)]
     (tmp_path / "a.arrow").write_bytes(b"PAR1" + bytes(99))
     with raises("damaged-file"):
         open_images(tmp_path, input_path=["a.arrow"])

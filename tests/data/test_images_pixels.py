@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -200,16 +199,3 @@ def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy: str
 def test_unknown_excluded_operation_is_rejected() -> None:
     with raises("unknown-name"):
         rand_augment(**_RANDAUG | {"exclude_ops": ["Cutoff"]})
-
-
-def test_exported_decoding_gives_the_same_pixels(tmp_path: Path) -> None:
-    class Module(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
-        def __call__(self, encoded: tf.Tensor) -> tf.Tensor:
-            return decode_for_evaluation(encoded, _SHAPE)
-
-    tf.saved_model.save(Module(), str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    for encoded in (jpeg(3, 40, 50), png(4, 50, 30)):
-        expected = decode_for_evaluation(tf.constant(encoded), _SHAPE)
-        np.testing.assert_array_equal(loaded(tf.constant(encoded)), expected)

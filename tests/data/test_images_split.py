@@ -23,7 +23,6 @@ from orbit_runner.data.images.pipeline import eval_images
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.split import RowSplit, ranks
-from orbit_runner.data.tfrecord import source as tfrecord
 from tests.support.array_records import write_array_file
 from tests.support.hugging_face import class_label, image_table, save_to_disk
 from tests.support.images import png, write_folder, write_listed
@@ -112,7 +111,7 @@ def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
 
 def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> FileSource:
     return csv_labels.load(
-        part="train", data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
+        data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
         split_columns=columns,
     )  # fmt: skip
 
@@ -169,7 +168,7 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
         source, shape=SHAPE, resize=False, global_batch_size=9, bad=BadImages("validation_data", 0)
     )
     np.testing.assert_array_equal(batch["image"], [pixels(number) for number in rows])
-    joined = join_images((source, whole.select(np.array([5]))), resized=False)
+    joined = join_images((source, whole.select(np.array([5]))))
     assert isinstance(joined, ArrayRecordSource)
     assert joined.read([6, 9]) == whole.read([200, 5])
 
@@ -178,21 +177,13 @@ def test_the_parts_of_records_are_surveyed_and_named_separately(tmp_path: Path) 
     write_set(tmp_path, write=write_array_file)
     parts = parts_of(open_arrays(tmp_path))
     assert sum(part.size for part in parts.values()) == RECORDS
-    surveys = [add_survey(part, resized=False).survey for part in parts.values()]
-    assert [survey.surveyed for survey in surveys if survey] == [p.size for p in parts.values()]
-    keys = {part.headers(sampled=False).settings[-1] for part in parts.values()}
+    surveys = [add_survey(part).survey for part in parts.values()]
+    assert [survey.total for survey in surveys if survey] == [p.size for p in parts.values()]
+    keys = {part.headers().settings[-1] for part in parts.values()}
     assert len(keys) == 3
     with raises("not-supported") as caught:
         parts_of(open_arrays(tmp_path), is_stratified=True)
     assert caught.value.field == "split.stratified"
-
-
-def test_tfrecord_files_are_not_split(tmp_path: Path) -> None:
-    write_set(tmp_path)
-    source = tfrecord.load(data_dir=str(tmp_path), input_path=["train-*"])
-    with raises("not-supported") as caught:
-        parts_of(source)
-    assert caught.value.field == "source"
 
 
 def test_equal_images_in_memory_are_in_the_same_part() -> None:
@@ -221,7 +212,7 @@ def test_saved_datasets_are_split_by_their_columns(tmp_path: Path) -> None:
         fold=["train" if n % 3 else "test" for n in range(60)],
     )
     save_to_disk(tmp_path / "set", table, {"label": class_label("a", "b")}, sizes=[25, 35])
-    source = hugging_face.load(data_dir=str(tmp_path / "set"))
+    source = hugging_face.load(data_dir=str(tmp_path / "set"), image_column="image")
     parts = parts_of(source, hash_of=("patient",))
     patients = [{row // 4 for row in part.rows.tolist()} for part in parts.values()]
     assert sum(map(len, patients)) == 15

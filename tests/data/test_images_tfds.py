@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +47,8 @@ def _numbers(source: RecordSource) -> tuple[list[int], list[str]]:
     ("split", "start", "stop"),
     [
         ("train", 0, 203),
-        ("train[:90%]", 0, 183),
-        ("train[90%:]", 183, 203),
-        ("train[70:73]", 70, 73),
         ("train[65:140]", 65, 140),
-        ("train[10:20]", 10, 20),
-        ("train[-5:]", 198, 203),
         ("train[-10%:-5%]", 183, 193),
-        ("train[100:]", 100, 203),
         ("train[1shard:]", 70, 203),
     ],
 )
@@ -79,17 +71,6 @@ def test_default_split_falls_back_to_test_without_validation(folder: Path) -> No
     said = r"toy-test\.tfrecord-00000-of-00001: record [123]: got an image of shape"
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         list(eval_records(source, global_batch_size=4))
-
-
-def test_a_dataset_is_described_without_tensorflow(folder: Path) -> None:
-    code = (
-        "import sys\n"
-        "from orbit_runner.data.tfds import load\n"
-        f"source = load(tfds_name='toy', split='train[70:]', data_dir={str(folder)!r})\n"
-        "print(source.size, source.labels, 'tensorflow' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "133 ('a', 'b', 'c') False\n"
 
 
 def test_newest_version_is_used_unless_one_is_specified(folder: Path) -> None:

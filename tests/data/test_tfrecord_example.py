@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape
+from orbit_runner.data.images.headers import image_shape
+from orbit_runner.data.tfrecord.example import bytes_of, features_of
 from tests.support.tfrecords import example
 
 

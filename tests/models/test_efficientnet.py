@@ -36,34 +36,9 @@ def _plain() -> tf_keras.Model:
 
 
 @pytest.mark.slow
-def test_smallest_and_largest_models_have_the_published_parameter_counts() -> None:
-    assert total_size(_plain().trainable_variables) == _PUBLISHED["b0"]
-    assert total_size(_build("b7").trainable_variables) == _PUBLISHED["b7"]
-
-
-def _counted(block: Any, inputs: int) -> int:
-    wide, squeezed = inputs * block.expand_ratio, inputs // 4
-    widened = inputs * wide + 2 * wide if block.expand_ratio > 1 else 0
-    depthwise = block.kernel_size**2 * wide + 2 * wide
-    squeeze = 2 * wide * squeezed + squeezed + wide
-    return widened + depthwise + squeeze + wide * block.out_filters + 2 * block.out_filters
-
-
 @pytest.mark.parametrize("model_id", _PUBLISHED)
-def test_block_table_gives_the_published_parameter_counts(model_id: str) -> None:
-    """Sums up the blocks by formula; the two models built above validate the formula."""
-    from official.vision.modeling.backbones import efficientnet as garden
-
-    scales = garden.SCALING_MAP[model_id]
-    blocks = garden.block_spec_decoder(garden.EN_B0_BLOCK_SPECS, **scales)
-    width, *_ = (block.in_filters for block in blocks)
-    total = 27 * width + 2 * width
-    for block in blocks:
-        repeats = block.block_repeats - 1
-        total += _counted(block, block.in_filters) + repeats * _counted(block, block.out_filters)
-        width = block.out_filters
-    top = garden.nn_layers.round_filters(1280, scales["width_scale"])
-    assert total + width * top + 2 * top + (top + 1) * 1000 == _PUBLISHED[model_id]
+def test_networks_have_the_published_parameter_counts(model_id: str) -> None:
+    assert total_size(_build(model_id).trainable_variables) == _PUBLISHED[model_id]
 
 
 def _blocks(model: tf_keras.Model) -> list[Any]:

@@ -97,11 +97,15 @@ def test_each_stage_has_the_expected_output_shape(version, last, shape):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("version", [1, 2])
 def test_convolutions_have_no_bias_and_batch_norm_is_fused(version, policy):
-    layers = _build(20, version, batch_norm_momentum=0.8, batch_norm_epsilon=1e-3).layers
+    options = {"batch_norm_momentum": 0.8, "batch_norm_epsilon": 1e-3}
+    layers = _build(20, version, **options).layers
     assert not any(layer.use_bias for layer in layers if isinstance(layer, tf_keras.layers.Conv2D))
     norms = [layer for layer in layers if isinstance(layer, tf_keras.layers.BatchNormalization)]
     assert len(norms) == 19
     assert {(norm.fused, norm.momentum, norm.epsilon) for norm in norms} == {(True, 0.8, 1e-3)}
+    assert not any(norm.synchronized for norm in norms)
+    across = [x for x in _build(20, version, use_sync_bn=True).layers if hasattr(x, "synchronized")]
+    assert [norm.synchronized for norm in across] == [True] * 19
 
 
 @pytest.mark.slow
@@ -190,15 +194,6 @@ def test_nearest_valid_depths_are_found(depth, version, nearest):
 def test_unsupported_depth_or_version_is_rejected(depth, version, message):
     with pytest.raises(ValueError, match=message):
         _build(depth, version)
-
-
-@pytest.mark.parametrize("synchronized", [False, True])
-def test_use_sync_bn_synchronizes_batch_norm(synchronized: bool) -> None:
-    model = resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=8, use_sync_bn=synchronized)
-    norms = [x for x in model.layers if isinstance(x, tf_keras.layers.BatchNormalization)]
-
-    assert len(norms) == 7
-    assert {norm.synchronized for norm in norms} == {synchronized}
 
 
 def _features(height: int, width: int, channels: int) -> np.ndarray:

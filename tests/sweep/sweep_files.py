@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orbit_runner.config.parsing.yaml_files import load_text
 from orbit_runner.sweep.definition import Sweep, new_sweep, resolve_base
-from orbit_runner.sweep.run_state import CompletedStart, RunState
+from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.sweep_file import SweepFile, parse_sweep
 
 RATE = "trainer.optimizer_config.learning_rate.constant.learning_rate"
@@ -38,10 +38,10 @@ def write(folder: Path, text: str = TEXT, name: str = "s.yaml") -> Path:
     return folder / name
 
 
-def state(values: Mapping[int, float], *, end: int = 0, target: int = 60) -> RunState:
+def state(values: Mapping[int, float], *, end: int = 0) -> RunState:
     """Returns the state of a run that was evaluated and saved at steps."""
     return RunState(
         metrics={step: {"accuracy": value} for step, value in values.items()},
         weights={step: f"weights-{step}" for step in values},
-        completed=(CompletedStart(end, target),) if end else (),
+        end=end or None,
     )

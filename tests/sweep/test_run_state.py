@@ -23,9 +23,6 @@ def write_run(run: Path, *, evaluated: dict, saved: dict, attempts: list[dict]) 
     (run / "run.json").write_text(json.dumps({"attempts": attempts}))
 
 
-DONE = {"outcome": "done", "step": 60, "train_steps": 60}
-
-
 def test_directory_that_does_not_exist_has_no_results(tmp_path: Path) -> None:
     assert RunStates().read(tmp_path / "a", tmp_path / "f") == RunState()
 
@@ -38,16 +35,7 @@ def test_rung_is_reached_after_its_evaluation_and_checkpoint(tmp_path: Path) -> 
     assert not found.has_reached(40)
     assert (found.objective(20, "accuracy"), found.objective(40, "accuracy")) == (0.5, None)
     assert found.objective(20, "loss") is None
-    assert found.end(60) is None
-
-
-def test_end_is_that_of_the_length_asked_for(tmp_path: Path) -> None:
-    longer = {"outcome": "done", "step": 80, "train_steps": 80}
-    write_run(tmp_path, evaluated={60: 0.5}, saved={60: "a"}, attempts=[DONE, longer])
-    found = RunStates().read(tmp_path, tmp_path / "f")
-
-    assert (found.end(60), found.end(80), found.end(100), found.end(0)) == (60, 80, None, 60)
-    assert found.early_end(60) is None
+    assert found.end is None
 
 
 def test_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
@@ -55,7 +43,7 @@ def test_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
     write_run(tmp_path, evaluated={30: 0.5}, saved={30: "a"}, attempts=[early])
     found = RunStates().read(tmp_path, tmp_path / "f")
 
-    assert (found.end(60), found.early_end(40), found.early_end(20)) == (30, 30, None)
+    assert (found.end, found.early_end(40), found.early_end(20)) == (30, 30, None)
 
 
 def test_last_start_decides_whether_a_run_diverged(tmp_path: Path) -> None:

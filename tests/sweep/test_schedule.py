@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 
 import pytest
@@ -140,56 +139,8 @@ def test_search_that_learns_waits_for_the_results_of_a_batch() -> None:
     assert first.settings[:2] == start.settings
 
 
-# Two combinations of settings. The random search draws the second one for trials 1 and 3 to 5.
-FEW = TEXT.replace("{log_uniform: [1.0e-4, 1.0e-2]}", "[0.01]").replace("trials: 8", "trials: 6")
-
-
 def without_halving(text: str) -> str:
     return text.replace(", halving: {rungs: [20, 40], keep: 0.5}", "")
-
-
-def test_trials_of_equal_settings_are_trained_once() -> None:
-    start = progress(sweep_of(without_halving(FEW)), {})
-    dropout = [one["task.model.dropout_rate"] for one in start.settings]
-    first = [dropout.index(value) for value in dropout]
-
-    assert len({*dropout}) == 2
-    assert tasks(start) == [(number, None) for number in sorted({*first})]
-    assert [trial.same_as for trial in start.results.trials] == [
-        None if earlier == number else earlier for number, earlier in enumerate(first)
-    ]
-    done = progress(sweep_of(without_halving(FEW)), {n: ended(0.5 + n / 10) for n in {*first}})
-    assert done.is_finished
-    assert statuses(done).count("finished") == 2
-    assert [one.get("same_as") for one in json.loads(done.results.to_json())["trials"]] == [
-        trial.same_as for trial in done.results.trials
-    ]
-
-
-def test_added_trials_repeat_earlier_ones() -> None:
-    sweep = dataclasses.replace(sweep_of(without_halving(FEW)), budgets=(6, 9))
-    states = {trial.number: ended(0.5) for trial in progress(sweep, {}).results.trials[:6]}
-
-    assert tasks(progress(sweep, states)) == []
-    assert statuses(progress(sweep, states))[6:] == ["repeated"] * 3
-
-
-def test_repeated_trials_take_no_place_at_a_rung() -> None:
-    start = progress(sweep_of(FEW), {})
-    first, second = [number for number, _ in tasks(start)]
-    found = progress(sweep_of(FEW), {first: state({20: 0.9}), second: state({20: 0.8})})
-
-    assert tasks(found) == [(first, 40)]
-    assert statuses(found)[second] == "stopped"
-
-
-def test_search_that_learns_is_told_the_result_of_a_repeated_trial_again() -> None:
-    text = without_halving(FEW).replace("type: random", "type: tpe, batch: 2")
-    found = progress(sweep_of(text), {n: ended(0.5) for n in range(6)})
-
-    assert found.is_finished
-    assert statuses(found).count("repeated") == 4
-    assert len(found.settings) == 6
 
 
 PEAK = {20: 0.7, 40: 0.9, 60: 0.8}

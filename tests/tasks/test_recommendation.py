@@ -13,9 +13,9 @@ import tf_keras
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.tasks.recommendation import sources
+from orbit_runner.tasks.recommendation import data
+from orbit_runner.tasks.recommendation.data import load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
-from orbit_runner.tasks.recommendation.sources import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.batches import without_autotuning
 from tests.support.choices import eval_users, train_pairs
@@ -307,7 +307,7 @@ def test_preflight_reports_file_problems_by_section(tmp_path: Path) -> None:
     )
     with path.open("a") as file:
         file.write("1\t2\n")
-    sources._load.cache_clear()  # A process reads a dataset only once.
+    data._load.cache_clear()  # A process reads a dataset only once.
     assert _problems(**movielens)["train_data.data_dir"].startswith(f"{path}:")
 
 

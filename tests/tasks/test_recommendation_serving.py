@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.tasks.recommendation.sources import load_source
+from orbit_runner.tasks.recommendation.data import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config, write_100k

@@ -113,7 +113,7 @@ def test_listed_images_are_separate_if_they_are_split(tmp_path: Path) -> None:
         "task__both__path_column": "file",
         "task__both__label_column": "kind",
     }
-    split = {"task__both__labels_split__fractions": "{train: 0.5, validation: 0.5}"}
+    split = {"task__split__fractions": "{train: 0.5, validation: 0.5}"}
 
     assert _counts(_images(**places)) == (10, 10)
     assert _counts(_images(**places, **split)) is None

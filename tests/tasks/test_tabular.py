@@ -14,7 +14,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data import disk_cache
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels
+from orbit_runner.tasks.base import WeightedLabels
 from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
 from orbit_runner.tasks.tabular.preprocessing import (

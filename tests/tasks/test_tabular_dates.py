@@ -14,22 +14,19 @@ import pytest
 import tensorflow as tf
 from pyarrow import parquet
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.tables.build import build_columns
 from orbit_runner.data.tables.cell_texts import parse_date
 from orbit_runner.data.tables.columns import DATE, MISSING_DATE, Column, date_text
 from orbit_runner.data.tables.csv_file import CsvTable
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.tasks.tabular.inputs import make_arrays
 from orbit_runner.tasks.tabular.layers import EncodeDates, days_and_seconds
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, DateFit
 from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
-from orbit_runner.tasks.tabular.task import TabularTask
+from orbit_runner.tasks.tabular.task import TabularTask, make_arrays
 from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv
-from tests.support.toy import run
+from tests.support.toy import run_and_resume
 
 FEATURES: dict[str, Any] = {"numeric": ["size"], "date": ["when", "day"]}
 HOUR = 3600
@@ -328,24 +325,8 @@ def test_predictions_of_rows_read_dates_as_training_does(path: Path, tmp_path: P
     assert "probabilities" in last.data["y"]
 
 
-def test_columns_of_dates_are_in_the_fingerprint(path: Path) -> None:
-    without = table_config(path, task__features={**FEATURES, "date": []})
-    listed = table_config(path, task__features=FEATURES)
-    assert config_fingerprint(without) != config_fingerprint(listed)
-
-
 @pytest.mark.slow
-def test_a_run_keeps_what_it_fitted(path: Path, tmp_path: Path) -> None:
-    weights = []
-    for name in ("a", "b"):
-        directory = tmp_path / name
-        model, _ = run(
-            table_config(path, task__features=FEATURES, trainer__train_steps=4), directory
-        )
-        weights.append(weights_fingerprint(model))
-    assert weights[0] == weights[1]
-    content = json.loads((tmp_path / "a" / "assets" / PREPROCESSING_FILE).read_text())
+def test_stopped_and_resumed_run_gets_the_same_weights(path: Path, tmp_path: Path) -> None:
+    run_and_resume(table_config(path, task__features=FEATURES), tmp_path)
+    content = json.loads((tmp_path / "parts" / "assets" / PREPROCESSING_FILE).read_text())
     assert content["dates"]["day"]["has_missing"] is True
-    without = table_config(path, task__features={"numeric": ["size"]}, trainer__train_steps=1)
-    run(without, tmp_path / "c")
-    assert "dates" not in json.loads((tmp_path / "c" / "assets" / PREPROCESSING_FILE).read_text())

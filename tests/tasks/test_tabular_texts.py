@@ -12,14 +12,12 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
-from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
+from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE, fit_text
 from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
-from orbit_runner.tasks.tabular.texts import fit_text
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import run_and_resume
 
@@ -85,13 +83,6 @@ def test_contradictory_text_columns_are_rejected(features: dict[str, Any], expec
     with pytest.raises(ConfigError) as caught:
         table_config("a.csv", task__features={"categorical": ["color"], **features})
     assert expected in str(caught.value)
-
-
-def test_empty_list_of_text_columns_does_not_change_the_fingerprint() -> None:
-    before = table_config("a.csv")
-    empty = table_config("a.csv", task__features__text=[], task__train_data__files=None)
-    other = table_config("a.csv", task__features__text=["note"])
-    assert config_fingerprint(before) == config_fingerprint(empty) != config_fingerprint(other)
 
 
 def test_batches_have_the_tokens_of_all_text_columns(path: Path) -> None:

@@ -13,7 +13,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.translation.sources import load_vocabulary
+from orbit_runner.tasks.translation.data import load_vocabulary
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.support.problems import pairs, raises
 from tests.support.translations import translation_config, write_set

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from orbit_runner.cli.flags.values import (
@@ -19,6 +20,7 @@ from orbit_runner.cli.flags.values import (
 )
 from orbit_runner.errors import RunnerError, nearest_name_hint, shorten
 from orbit_runner.tf_internals import declared_arguments
+from orbit_runner.utils.streams import use_utf8
 
 SECTIONS = ("task", "trainer", "runtime")
 _SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[\w.\[\]]+")
@@ -55,6 +57,7 @@ class Parser(argparse.ArgumentParser):
     # Dotted paths that `--SECTION.NAME=VALUE` may set, with all below them.
     settings: tuple[str, ...] = ()
     settings_rule: str = ""  # why other settings are rejected, for messages
+    mixes: bool = False  # whether there may be words on both sides of a flag
 
     def __init__(self, command: str, help: str = "", examples: Sequence[str] = ()) -> None:
         super().__init__(
@@ -88,7 +91,8 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     unknown, lacks its value or is not accepted by the command.
     """
     flags = argparse.Namespace(overrides=[])
-    _, rest = parser.parse_known_args([*_known_words(parser, arguments)], flags)
+    parse = parser.parse_known_intermixed_args if parser.mixes else parser.parse_known_args
+    _, rest = parse([*_known_words(parser, arguments)], flags)
     if rest:
         raise RunnerError(
             f"{_unknown_message(rest[0], parser)}\nsee `{parser.prog} --help`",
@@ -102,7 +106,8 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 def _known_words(parser: Parser, arguments: Sequence[str]) -> Iterator[str]:
     """Yields the arguments, with each `--SECTION.NAME=VALUE` as a flag that argparse knows."""
-    rest = [*map(with_underscores, arguments)]
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    rest = [*map(with_underscores, arguments[:at])]
     while rest:
         word = rest.pop(0)
         name, equals, text = word.removeprefix("--").partition("=")
@@ -113,6 +118,7 @@ def _known_words(parser: Parser, arguments: Sequence[str]) -> Iterator[str]:
         if not equals and (not rest or rest[0].startswith("--")):
             raise RunnerError("expected a value", path=f"--{name}", code="not-set")
         yield f"{SETTING_FLAG}={name}={text if equals else rest.pop(0)}"
+    yield from arguments[at:]
 
 
 def _check_setting(parser: Parser, path: str) -> None:
@@ -136,23 +142,15 @@ def _check_setting(parser: Parser, path: str) -> None:
 def _check_accepted(parser: Parser, path: str) -> None:
     if any(path == taken or path.startswith(f"{taken}.") for taken in parser.settings):
         return
-    if parser.settings:
-        allowed = ", ".join(
-            f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in parser.settings
-        )
-        by_name = {taken.rpartition(".")[2]: taken for taken in parser.settings if "." in taken}
-        near = nearest_name_hint(path.rpartition(".")[2], by_name)
-        raise RunnerError(
-            f"`{parser.prog}` does not accept this setting{near}\n"
-            f"{parser.settings_rule}\nallowed: {allowed}\nsee `{parser.prog} --help`",
-            path=f"--{path}",
-            code="unknown-flag",
-        )
-    taken = ", ".join(name for action in parser.arguments if (name := _flag_name(action)))
+    taken = [f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in parser.settings]
+    by_name = {name.rpartition(".")[2]: name for name in parser.settings if "." in name}
+    near = nearest_name_hint(path.rpartition(".")[2], by_name)
+    what = f"this setting{near}" if taken else "settings"
     rule = f"{parser.settings_rule}\n" if parser.settings_rule else ""
+    allowed = ", ".join(taken or filter(None, map(_flag_name, parser.arguments)))
     raise RunnerError(
-        f"`{parser.prog}` does not accept settings\n"
-        f"{rule}allowed: {taken}\nsee `{parser.prog} --help`",
+        f"`{parser.prog}` does not accept {what}\n{rule}allowed: {allowed}\n"
+        f"see `{parser.prog} --help`",
         path=f"--{path}",
         code="unknown-flag",
     )
@@ -188,6 +186,15 @@ def _unknown_message(word: str, parser: Parser) -> str:
         return f"unknown flag {shorten(name)}{nearest_name_hint(name, known)}"
     hint = f"; did you mean --experiment={shorten(name)}?" if "--experiment" in known else ""
     return f"unknown argument {shorten(name)}{hint}"
+
+
+def emit(flags: argparse.Namespace, values: object, lines: Iterable[str]) -> None:
+    """Prints the result of a command: `values` as JSON with `--json`, otherwise lines of text."""
+    if flags.json:
+        use_utf8()
+        print(json.dumps(values, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(lines))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,7 +57,7 @@ GROUPS = {
     "Set up": {
         "init": "write a project with a task of your own: package, experiment, data, test",
         "data": "list, download, verify and unpack public datasets",
-        "clean": "delete checkpoints and runs that are no longer needed, after showing them",
+        "clean": "delete checkpoints that are no longer needed, after showing them",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
@@ -107,11 +107,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _dispatch(arguments)
     except RunnerError as error:
         return _print_error(error, as_json)
-    except FileNotFoundError:
-        if _has_current_directory():
-            raise
-        message = "the current directory was removed\nchange to another one: cd DIR"
-        return _print_error(RunnerError(message, code="missing-file"), as_json)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -135,14 +130,6 @@ def _has_launcher() -> bool:
     from orbit_runner.launch import LAUNCHED
 
     return LAUNCHED in os.environ
-
-
-def _has_current_directory() -> bool:
-    try:
-        os.getcwd()
-    except OSError:
-        return False
-    return True
 
 
 def _print_error(error: RunnerError, as_json: bool = False) -> int:

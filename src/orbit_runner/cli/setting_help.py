@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     SETTINGS_OF_FLAG,
     add_config_flags,
@@ -40,10 +40,8 @@ def main(flags: argparse.Namespace) -> int:
     known = describe_settings(resolved.config if resolved is not None else ExperimentConfig())
     settings = [setting for name in flags.setting for setting in _find_settings(name, known)]
     use_utf8()
-    if flags.json:
-        print(json.dumps([_as_dict(setting, resolved) for setting in settings], indent=2))
-        return 0
-    print("\n\n".join("\n".join(_setting_lines(setting, known, resolved)) for setting in settings))
+    texts = ("\n".join(_setting_lines(setting, known, resolved)) for setting in settings)
+    emit(flags, [_as_dict(setting, resolved) for setting in settings], ["\n\n".join(texts)])
     return 0
 
 

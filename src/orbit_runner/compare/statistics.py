@@ -1,9 +1,6 @@
-"""Means over seeds, their confidence intervals, and tests whether a difference could be chance.
+"""Means over seeds, their confidence intervals, and a test whether a difference could be chance.
 
-Sources: the interval of a mean and the paired t-test are those of Student ("The probable error of a
-mean", Biometrika 6, 1908). The permutation test flips the signs of the differences, after Fisher
-("The design of experiments", 1935). Dror et al. ("The hitchhiker's guide to testing statistical
-significance in natural language processing", ACL 2018) describe when to use which.
+Both are those of Student ("The probable error of a mean", Biometrika 6, 1908).
 
 SciPy is imported where a number of it is needed, because most commands need none. `scipy.special`
 is imported three times as fast as `scipy.stats`.
@@ -18,10 +15,6 @@ from collections.abc import Sequence
 
 # A difference is "more than chance" if its p-value is at most this. Intervals cover the rest.
 SIGNIFICANCE = 0.05
-# The permutation test tries 2 ** n signs.
-_MOST_PERMUTED = 12
-# Sums that are equal but for rounding count as equal.
-_ROUNDING = 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,8 +52,6 @@ class PairedTest:
         t: Student's t of the differences; infinite if all differences are equal and not zero.
         p: The two-sided p-value of the paired t-test, which assumes that differences are
             distributed normally.
-        permutation_p: The two-sided p-value of the exact sign-flip permutation test, which does not
-            assume it; None for more than 12 pairs.
         effect_size: The mean difference in standard deviations of the differences; None if all
             differences are equal.
     """
@@ -68,7 +59,6 @@ class PairedTest:
     difference: Estimate
     t: float
     p: float
-    permutation_p: float | None
     effect_size: float | None
 
     @property
@@ -99,18 +89,8 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
         difference=difference,
         t=t,
         p=2 * float(stdtr(difference.count - 1, -abs(t))),
-        permutation_p=permutation_p(differences) if difference.count <= _MOST_PERMUTED else None,
         effect_size=difference.mean / difference.deviation if difference.deviation else None,
     )
-
-
-def permutation_p(differences: Sequence[float]) -> float:
-    """Returns the share of all signs of the differences whose sum is at least as far from zero."""
-    sums = [0.0]
-    for value in differences:
-        sums = [total + signed for total in sums for signed in (value, -value)]
-    least = abs(math.fsum(differences)) - _ROUNDING * math.fsum(map(abs, differences))
-    return sum(abs(total) >= least for total in sums) / len(sums)
 
 
 def verdict(test: PairedTest) -> str:
@@ -124,21 +104,6 @@ def verdict(test: PairedTest) -> str:
         return f"{count} seeds: no difference for any seed"
     chance = "more than chance" if test.is_significant else "could be chance"
     return f"{count} seeds: {difference_text(difference)}, {p_text(test.p)}: {chance} at 5 %"
-
-
-def permutation_text(test: PairedTest) -> str:
-    """Returns what the permutation test adds to the verdict; "" for more than 12 seeds."""
-    p = test.permutation_p
-    count = test.difference.count
-    if p is None:
-        return ""
-    text = f"permutation test {p_text(p)}"
-    least = 2.0 ** (1 - count)
-    if least > SIGNIFICANCE:
-        return f"{text}, and {count} seeds cannot give less than {least:.2g}"
-    if (p <= SIGNIFICANCE) != test.is_significant:
-        return f"{text}, which does not agree: train more seeds"
-    return text
 
 
 def difference_text(difference: Estimate) -> str:

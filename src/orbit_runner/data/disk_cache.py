@@ -22,7 +22,7 @@ from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_directory, write_shared_file
 
 # Increase this if a change makes the stored values of any kind mean something else.
-_VERSION = 1
+_VERSION = 2
 # What was computed faster is not worth a file.
 KEPT_SECONDS = 0.2
 _ALIGNED = 64

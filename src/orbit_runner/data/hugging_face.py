@@ -18,7 +18,6 @@ import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.dataset import Place, Reader
-from orbit_runner.data.example_ids import find_row
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import (
@@ -26,21 +25,17 @@ from orbit_runner.data.images.dataset import (
     Headers,
     ImageUse,
     joined_fields,
-    spread_numbers,
 )
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
 from orbit_runner.data.tables.dataset import (
     Block,
-    TableDataset,
     TableOptions,
-    TableUse,
     usual_splits,
 )
-from orbit_runner.data.tables.parquet import BLOCK_ROWS, ArrowTypedFiles, check_utf8
-from orbit_runner.data.tfrecord.example import image_shape
+from orbit_runner.data.tables.parquet import BLOCK_ROWS, ArrowTypedFiles, check_array
 from orbit_runner.errors import DataError, first_line, format_choices, unknown_name_message
 
 if TYPE_CHECKING:
@@ -48,7 +43,6 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from orbit_runner.config.schema.data import DataConfig
 
 _NAME = "hugging_face"
 _HINT = (
@@ -57,8 +51,6 @@ _HINT = (
 )
 # The first bytes of Arrow's file format; the stream format begins with the others.
 _FILE_FORMAT = b"ARROW1"
-# Where images are resized, the config sets the channels, and these many show the rest.
-_SAMPLED_IMAGES = 256
 _EMBED = (
     "the images must be inside of the Arrow files: save the dataset again with a current version "
     "of `datasets`, where their files are"
@@ -85,6 +77,7 @@ class HuggingFaceTable(ArrowTypedFiles):
     """
 
     name = _NAME
+    has_parts = True
     file_start = (_FILE_FORMAT, b"\xff\xff\xff\xff")
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
@@ -127,12 +120,12 @@ class HuggingFaceTable(ArrowTypedFiles):
         if isinstance(saved, dict):
             defaults = self.options.default_splits or ("train",)
             part = split or next((name for name in defaults if name in saved), "")
-            if part not in saved:
+            if split and part not in saved:
+                raise _split_error(unknown_name_message("part", split, [*saved]))
+            if not part:
                 raise _split_error(
-                    unknown_name_message("part", split, [*saved])
-                    if split
-                    else f"{directory} has no part {format_choices(defaults)}; set it to one of "
-                    + ", ".join(saved)
+                    f"{directory} has no part {format_choices(defaults)}; set it to one of "
+                    f"{', '.join(saved)}"
                 )
             saved, directory = saved[part], directory / part
         elif split:
@@ -143,13 +136,6 @@ class HuggingFaceTable(ArrowTypedFiles):
         self.features = saved.features
         self.descriptions = (directory / "dataset_info.json",)
         return [Path(file["filename"]) for file in saved.cache_files]
-
-    @classmethod
-    def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
-        """Returns the table of a section, by default of the part that it usually reads."""
-        splits = usual_splits(data, is_split=use.is_split)
-        options = dataclasses.replace(options, default_splits=splits)
-        return super().of_section(data, options, use)
 
     def read_schema(self, path: Path) -> pyarrow.Schema:
         """Returns the names and the types of the columns of a file."""
@@ -167,12 +153,10 @@ class HuggingFaceTable(ArrowTypedFiles):
             columns = {}
             for name in names:
                 array = batch.column(name)
-                _check_array(path, name, array)
+                check_array(path, first, name, array)
                 if name in self.classes:
-                    columns[name] = _to_classes(path, first, name, array, self.classes[name])
-                else:
-                    check_utf8(path, first, name, array)
-                    columns[name] = array
+                    array = _to_classes(path, first, name, array, self.classes[name])
+                columns[name] = array
             yield Block(columns, str(path), first)
             first += batch.num_rows
 
@@ -228,24 +212,6 @@ def _map_file(path: Path) -> pyarrow.Table:
     return table
 
 
-def _check_array(path: Path, name: str, array: pyarrow.Array) -> None:
-    """Raises `DataError` if the values of a column are not inside of the file."""
-    import pyarrow
-    from pyarrow import types
-
-    kind = array.type
-    try:
-        # Texts as bytes, because those that are not UTF-8 have an error of their own.
-        if types.is_string(kind) or types.is_large_string(kind):
-            large = types.is_large_string(kind)
-            array = array.view(pyarrow.large_binary() if large else pyarrow.binary())
-        array.validate(full=not types.is_string_view(kind))
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
-        raise DataError(
-            f"{path}: column {name!r} is damaged: {error}", field="input_path", code="damaged-file"
-        ) from None
-
-
 def _to_classes(
     path: Path, first: int, name: str, array: pyarrow.Array, classes: Sequence[str]
 ) -> pyarrow.Array:
@@ -293,9 +259,6 @@ class HuggingFaceImages(EncodedImages):
     files: tuple[Path, ...] = ()
     descriptions: tuple[Path, ...] = ()
     labels: tuple[str, ...] | None = None
-    # These map pixel values of 0 to 255 to -1 to 1.
-    mean: tuple[float, ...] = (127.5,)
-    std: tuple[float, ...] = (127.5,)
     # The dataset of a mixture that each image comes from, integers [n]; None if there is only one.
     origins: np.ndarray | None = None
     survey: ImageSurvey | None = None
@@ -336,8 +299,7 @@ class HuggingFaceImages(EncodedImages):
 
     def find(self, text: str) -> Iterator[int]:
         """Yields the image that a file and a row name."""
-        parts = self.listed.source.parts
-        yield find_row(text, parts, self.listed.rows, first=1, id_help=self.id_help)
+        yield from self.listed.find(text)
 
     def encoded_images(self) -> Iterator[bytes]:
         """Yields all images."""
@@ -360,13 +322,13 @@ class HuggingFaceImages(EncodedImages):
         """Returns the number of classes."""
         return self.num_classes
 
-    def headers(self, *, sampled: bool) -> Headers:
+    def headers(self) -> Headers:
         """Returns how the headers of the images are read."""
         digest = hashlib.sha256(self.rows.tobytes()).hexdigest()
-        return Headers(self.files, ["survey", digest, str(sampled)], self._headers(sampled))
+        return Headers(self.files, ["survey", digest], self._headers())
 
-    def _headers(self, sampled: bool) -> Iterator[tuple[str, ImageHeader | None]]:
-        for number in spread_numbers(self.size, _SAMPLED_IMAGES if sampled else self.size):
+    def _headers(self) -> Iterator[tuple[str, ImageHeader | None]]:
+        for number in range(self.size):
             header = None
             with contextlib.suppress(ValueError):  # The pipeline will report it.
                 header = read_header(self.read([number])[0])
@@ -374,8 +336,7 @@ class HuggingFaceImages(EncodedImages):
 
     def select(self, rows: np.ndarray) -> HuggingFaceImages:
         """Returns some of the images, as if there were no others."""
-        listed = dataclasses.replace(self.listed, rows=self.rows[rows])
-        return dataclasses.replace(self, listed=listed, label=self.label[rows])
+        return dataclasses.replace(self, listed=self.listed.select(rows), label=self.label[rows])
 
     def split_column(self, name: str, kind: str) -> Column:
         """Returns a column of the images, to split them by."""
@@ -428,23 +389,20 @@ def load(
     """
     options = TableOptions(hugging_face_split=split, default_splits=tuple(default_splits))
     table = HuggingFaceTable(data_dir=data_dir, input_path=input_path, options=options)
-    names = next(iter(table.tables.values())).schema.names
-    candidates = [name for name in names if type(table.features.get(name)).__name__ == "Image"]
-    image = _choose_column(
-        table, "image_column", image_column, candidates or _columns_of_bytes(table), "one Image"
-    )
+    images = [n for n, feature in table.features.items() if type(feature).__name__ == "Image"]
+    image = _choose_column(table, "image_column", image_column, images, "one Image")
     label = _choose_column(
         table, "label_column", label_column, [*table.classes] or ["label"], "one ClassLabel"
     )
-    images = _images_of(table, image)
+    encoded = _images_of(table, image)
     listed = TablePart(read_table(table, {label: CATEGORY}))
     numbers, labels = _class_numbers(table, listed, label)
     shape = (0, 0, 0)
     with contextlib.suppress(ValueError):  # It is an error if images are not resized.
-        shape = image_shape(images[0].as_py())
+        shape = image_shape(encoded[0].as_py())
     return HuggingFaceImages(
         _NAME,
-        images,
+        encoded,
         table,
         listed,
         numbers,
@@ -471,18 +429,6 @@ def _choose_column(
     raise DataError(f"{path}: {problem}", field=setting, code="unknown-column")
 
 
-def _columns_of_bytes(table: HuggingFaceTable) -> list[str]:
-    return [
-        field.name for field in next(iter(table.tables.values())).schema if _has_bytes(field.type)
-    ]
-
-
-def _has_bytes(kind: pyarrow.DataType) -> bool:
-    from pyarrow import types
-
-    return types.is_struct(kind) and kind.get_field_index("bytes") >= 0
-
-
 def _images_of(table: HuggingFaceTable, column: str) -> pyarrow.ChunkedArray:
     """Returns the encoded images of all files."""
     import pyarrow
@@ -502,7 +448,8 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
     from pyarrow import types
 
     array.validate()
-    encoded = array.field("bytes") if _has_bytes(array.type) else array
+    is_struct = types.is_struct(array.type) and array.type.get_field_index("bytes") >= 0
+    encoded = array.field("bytes") if is_struct else array
     if not (types.is_binary(encoded.type) or types.is_large_binary(encoded.type)):
         raise DataError(
             f"{path}: column {column!r} is {array.type}, expected bytes of JPEG or PNG files\n"
@@ -510,7 +457,7 @@ def _bytes_of(path: Path, column: str, first: int, array: pyarrow.Array) -> pyar
             field="image_column",
             code="bad-record",
         )
-    _check_array(path, column, encoded)
+    check_array(path, first, column, encoded)
     missing = encoded.is_null().to_numpy(zero_copy_only=False)
     missing = missing | array.is_null().to_numpy(zero_copy_only=False)
     if missing.any():

@@ -26,7 +26,6 @@ from orbit_runner.data.tables.dataset import (
     Block,
     TableDataset,
     TableOptions,
-    TableUse,
     usual_splits,
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
@@ -35,7 +34,6 @@ from orbit_runner.data.tfrecord.source import RecordSource, first_shape
 from orbit_runner.errors import DataError, first_line, shorten
 
 if TYPE_CHECKING:
-    from orbit_runner.config.schema.data import DataConfig
     from orbit_runner.data.images.dataset import ImageUse
 
 _TFRECORD, _ARRAY_RECORD = "tfrecord", "array_record"
@@ -299,6 +297,7 @@ class TfdsTable(TableDataset):
     """
 
     name = "tfds"
+    has_parts = True
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
         if input_path:
@@ -326,13 +325,6 @@ class TfdsTable(TableDataset):
             split.check_records(sum(self._records.counts))
         else:
             split.check_records(sum(index.records for index in index_files(split.files)))
-
-    @classmethod
-    def of_section(cls, data: DataConfig, options: TableOptions, use: TableUse) -> TableDataset:
-        """Returns the table of a section, by default that of the split that it usually reads."""
-        splits = usual_splits(data, is_split=use.is_split)
-        options = dataclasses.replace(options, default_splits=splits)
-        return super().of_section(data, options, use)
 
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
         """Yields the rows of each file."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
 from orbit_runner.determinism.numerics_record import XLA_CACHE, XLA_FLAGS, read_words, version_of
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import SettingError
 from orbit_runner.utils.deferred_imports import defer_imports
 from orbit_runner.utils.streams import open_tolerant_stream
 
@@ -49,11 +49,7 @@ def _processor_digest() -> str:
 
 
 def prepare_environment(runtime: RuntimeConfig) -> None:
-    """Sets the environment variables. Must be called before TensorFlow is imported.
-
-    Raises `RunnerError` if Python runs without docstrings.
-    """
-    check_docstrings()
+    """Sets the environment variables. Must be called before TensorFlow is imported."""
     # The messages of TensorFlow's C++ code at startup bury the runner's own, even at the error
     # level: on a CPU it reports that there is no CUDA driver. Errors in ops are raised as Python
     # exceptions in any case.
@@ -63,16 +59,6 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     defer_imports()
     os.environ.update(required_variables(runtime))
-
-
-def check_docstrings() -> None:
-    """Raises `RunnerError` if Python runs without docstrings, which TensorFlow needs."""
-    if sys.flags.optimize > 1:
-        raise RunnerError(
-            "TensorFlow cannot be imported without docstrings: Python runs with -OO or "
-            "PYTHONOPTIMIZE=2; unset it, or use -O or PYTHONOPTIMIZE=1",
-            code="not-supported",
-        )
 
 
 def redirect_native_output(path: Path | None) -> None:

@@ -96,6 +96,24 @@ def rerun(
     return done
 
 
+def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
+    """Returns a config without exports, traces, trackers and limits of time.
+
+    They do not affect the weights, but a repeated run must not continue the tracked run of the
+    original, and with limits of time, it would stop and save at other steps.
+    """
+    trainer = config.trainer.replace(
+        export_subdir="",
+        export_checkpoint=None,
+        export_weights=None,
+        export_formats=(),
+        profile_steps=(),
+        max_time=None,
+        checkpoint_time_interval=None,
+    )
+    return config.replace(trainer=trainer, trackers=())
+
+
 @dataclasses.dataclass(frozen=True)
 class _Stage:
     """A part of a run. It ends at `step`, or is stopped there if `stops_early`."""
@@ -113,24 +131,14 @@ class _Stage:
         callbacks: list[Callback],
     ) -> None:
         steps = self.step + 1 if self.stops_early else self.step
-        trainer = self.config.trainer.replace(
-            train_steps=steps,
-            train_epochs=0.0,
-            export_subdir="",
-            export_checkpoint=None,
-            export_weights=None,
-            export_formats=(),
-            # They depend on the time, so the repeated run would stop and save at other steps.
-            max_time=None,
-            checkpoint_time_interval=None,
-        )
+        config = without_side_effects(self.config)
+        trainer = config.trainer.replace(train_steps=steps, train_epochs=0.0)
         with contextlib.suppress(StoppedAtStep):
             train_lib.run_experiment(
                 strategy,
                 task,
                 mode,
-                # A repeated run must not continue the tracked run of the original.
-                self.config.replace(trainer=trainer, trackers=()),
+                config.replace(trainer=trainer),
                 str(directory),
                 enable_async_checkpointing=True,
                 callbacks=callbacks,

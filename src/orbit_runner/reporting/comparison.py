@@ -13,7 +13,6 @@ from orbit_runner.compare.statistics import (
     estimate_text,
     interval_text,
     p_text,
-    permutation_text,
     verdict,
 )
 from orbit_runner.reporting.document import Best, Chart, Section, Series, Table, Text
@@ -27,7 +26,7 @@ _MOST_PLACE = 14  # characters of the name of a group below a chart
 # The last lines of a comparison, and the reason for the note about many metrics.
 _METHODS = (
     "mean ± standard deviation over seeds [95 % confidence interval of the mean, Student 1908]",
-    "difference: paired t-test by seed (Student 1908); sign-flip permutation test (Fisher 1935)",
+    "difference: paired t-test by seed (Student 1908)",
 )
 
 
@@ -190,10 +189,9 @@ def _metric_rows(metric: PairedMetric) -> list[tuple[str, str]]:
         (letter, f"{estimate_text(spread)} {interval_text(spread)}".rstrip())
         for letter, spread in zip("AB", metric.estimates, strict=True)
     ]
-    effect = "" if test.effect_size is None else f"effect size {test.effect_size:.2g}"
-    details = "; ".join(filter(None, [effect, permutation_text(test)]))
+    effect = [] if test.effect_size is None else [("", f"effect size {test.effect_size:.2g}")]
     result = verdict(test).partition(": ")[2]  # The number of seeds is above.
-    return [("B - A", result), *([("", details)] if details else []), *rows]
+    return [("B - A", result), *effect, *rows]
 
 
 def _metric_chart(metric: PairedMetric, comparison: PairedComparison) -> Chart:

@@ -48,7 +48,7 @@ p{margin:6px 0;overflow-wrap:anywhere}
 .soft{color:var(--soft)}
 .bad{color:var(--bad)}
 .good{color:var(--good)}
-code,.mono{font:13px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
+code{font:13px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .table{width:fit-content;max-width:100%;border:1px solid var(--line);
 border-radius:8px}
 /* What scrolls sideways has a shadow where more of it is. */

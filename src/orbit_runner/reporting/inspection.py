@@ -30,7 +30,7 @@ from orbit_runner.reporting.numbers import (
 from orbit_runner.step.results import LayerRow, TensorSummary, forward_flops, totals
 
 if TYPE_CHECKING:
-    from orbit_runner.data.tables.summary import EqualRows, TableSummary
+    from orbit_runner.data.tables.summary import TableSummary
     from orbit_runner.inspection.experiment import Batch, Inspection
     from orbit_runner.inspection.scale import Scale
     from orbit_runner.inspection.schedule import Schedule
@@ -206,16 +206,6 @@ def _table_sections(summary: TableSummary) -> Iterator[Section]:
         title = f"table of {name}: {summary.rows[name]:,} rows"
         yield Section(title, [Table(rows, head=_COLUMN_HEAD, fits=True)])
     yield Section("what is not used", [Text(line) for line in summary.left_out])
-    first, second = summary.rows
-    equal = {f"repeated in {name}": rows for name, rows in summary.repeated.items()}
-    equal[f"of {second} also in {first}"] = summary.leaked
-    pairs = [(name, _equal_rows(rows)) for name, rows in equal.items()]
-    yield Section("rows with equal features", [Table(pairs)])
-
-
-def _equal_rows(equal: EqualRows) -> str:
-    examples = "; ".join(f"{left} = {right}" for left, right in equal.examples)
-    return f"{equal.rows:,}: {examples}" if examples else "0"
 
 
 def _batch(batch: Batch) -> Iterator[Part]:

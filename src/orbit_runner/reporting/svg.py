@@ -160,16 +160,15 @@ def value_axis(title: str, values: Sequence[float], height: float = HEIGHT) -> A
     return Axis(low, high, height, 0, log=log)
 
 
-def value_grid(axis: Axis) -> Iterator[str]:
+def _value_grid(axis: Axis) -> Iterator[str]:
     """Yields the lines and labels of the vertical axis, and the line below the chart."""
     for y, label in axis.ticks():
-        yield horizontal(y, "grid")
+        yield _horizontal(y, "grid")
         yield f'<text x="-6" y="{y + 4:.1f}" class="end">{label}</text>'
-    yield horizontal(HEIGHT, "axis")
+    yield _horizontal(HEIGHT, "axis")
 
 
-def horizontal(y: float, kind: str) -> str:
-    """Returns a horizontal line over the whole chart."""
+def _horizontal(y: float, kind: str) -> str:
     return f'<line class="{kind}" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
@@ -178,27 +177,17 @@ def _number_labels(axis: Axis, steps: Sequence[float]) -> Iterator[str]:
     are_whole = all(step == int(step) for step in steps)
     for x, label in axis.ticks(NARROW):
         if not are_whole or "." not in label or label[-1] in "kMG":
-            yield x_label(x, label)
+            yield _x_label(x, label)
 
 
-def x_label(x: float, text: str, hint: str = "") -> str:
-    """Returns the label of one place of the horizontal axis, within the chart.
-
-    `hint` is the whole text of a label that is cut.
-    """
+def _x_label(x: float, text: str) -> str:
+    """Returns the label of one place of the horizontal axis, within the chart."""
     fits = len(text) * LETTER / 2 <= (100 - x) / 100 * NARROW + RIGHT
     place = f'x="{x:.4g}%" class="mid"' if fits else f'x="100%" dx="{RIGHT}" class="end"'
-    title = f"<title>{escape(hint)}</title>" if hint and hint != text else ""
-    return f'<text {place} y="{HEIGHT + 16}">{escape(text)}{title}</text>'
+    return f'<text {place} y="{HEIGHT + 16}">{escape(text)}</text>'
 
 
-def x_title(text: str, hint: str = "") -> str:
-    """Returns the title of the horizontal axis. `hint` is the whole text of a title that is cut."""
-    title = f"<title>{escape(hint)}</title>" if hint and hint != text else ""
-    return f'<text x="50%" y="{HEIGHT + 32}" class="mid">{escape(text)}{title}</text>'
-
-
-def cross(x: float, y: float, hint: str) -> str:
+def _cross(x: float, y: float, hint: str) -> str:
     """Returns a mark for a value that is missing or not finite; `hint` says what it is."""
     return (
         f'<svg x="{x:.4g}%" y="{y:.1f}" overflow="visible">'
@@ -251,31 +240,13 @@ def line_chart(chart: Chart) -> str:
         return ""
     title, body, left = drawing
     keys = "".join(_key(line, chart) for line in _legend(chart))
-    return figure(title, chart.title, body, left, keys)
-
-
-def figure(title: str, label: str, body: str, left: float = LEFT, keys: str = "") -> str:
-    """Returns a chart with its title and its legend.
-
-    Args:
-        title: The title.
-        label: What the chart shows, for those who cannot see it.
-        body: The contents of the chart.
-        left: The width of the labels of the vertical axis, in pixels.
-        keys: The contents of the legend, as HTML.
-    """
     legend = f"<div class=legend>{keys}</div>" if keys else ""
     room = f' style="padding-left:{left:.0f}px"' if left > LEFT else ""
     return (
         f"<figure><figcaption>{escape(title)}</figcaption><div class=plot{room}>"
-        f'<svg height="{HEIGHT}" role="img" aria-label="{escape(label)}">{body}</svg></div>'
+        f'<svg height="{HEIGHT}" role="img" aria-label="{escape(chart.title)}">{body}</svg></div>'
         f"{legend}</figure>"
     )
-
-
-def left_room(axis: Axis) -> float:
-    """Returns the width of the labels of a vertical axis."""
-    return max(LEFT, 10 + LETTER * max((len(label) for _, label in axis.ticks()), default=0))
 
 
 def _key(line: Series, chart: Chart) -> str:
@@ -347,17 +318,22 @@ def _draw(chart: Chart) -> tuple[str, str, float] | None:
     margin = _PLACE_MARGIN if chart.places else _DOT_MARGIN if has_dots else 0
     x_axis = Axis(steps[0], steps[-1], margin, 100 - margin, log=chart.is_x_log)
     if chart.places:
-        labels = [x_label(x_axis.position(step), name) for step, name in enumerate(chart.places)]
+        labels = [_x_label(x_axis.position(step), name) for step, name in enumerate(chart.places)]
     else:
-        labels = [*_number_labels(x_axis, steps), x_title(chart.x_label)]
-    parts = [*value_grid(y_axis), *labels, *_hints(chart, x_axis, steps)]
+        labels = [
+            *_number_labels(x_axis, steps),
+            f'<text x="50%" y="{HEIGHT + 32}" class="mid">{escape(chart.x_label)}</text>',
+        ]
+    parts = [*_value_grid(y_axis), *labels, *_hints(chart, x_axis, steps)]
     for step, meaning in chart.marks.items():
         if steps[0] <= step <= steps[-1]:
             parts.append(_mark(step, meaning, x_axis))
     parts.append(stretched(path for line in series for path in _paths(line, x_axis, y_axis)))
     for line in series:
         parts += _points(line, x_axis, y_axis)
-    return f"{chart.title}{' (log)' if y_axis.log else ''}", "".join(parts), left_room(y_axis)
+    widest = max((len(label) for _, label in y_axis.ticks()), default=0)
+    title = f"{chart.title} (log)" if y_axis.log else chart.title
+    return title, "".join(parts), max(LEFT, 10 + LETTER * widest)
 
 
 def _legend(chart: Chart) -> list[Series]:
@@ -494,7 +470,7 @@ def _points(line: Series, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
     lost = [step for step, value in line.points.items() if not math.isfinite(value)]
     for step in lost[:20] if _is_dot(line) or not line.quiet else []:
         hint = line.name if line.quiet else f"{line.name}, step {step:,}: not a finite number"
-        yield cross(x_axis.position(step), HEIGHT - 4, hint)
+        yield _cross(x_axis.position(step), HEIGHT - 4, hint)
     if line.quiet:
         for x, y in places.values() if _is_dot(line) else ():
             yield f'<circle class="quiet" cx="{x:.4g}%" cy="{y:.1f}" r="2.5">'

@@ -1,4 +1,4 @@
-"""Runs whose directory is in an object store: training in a local copy, and commands that read."""
+"""Runs whose directory is in an object store: they train in a local copy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CHECKPOINT_FILE, save_listeners
-from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import (
     PathError,
-    is_remote,
     local_run_directory,
     redact,
-    strip_file_scheme,
 )
 from orbit_runner.utils.log import note
 
@@ -28,38 +25,8 @@ if TYPE_CHECKING:
 
 OWNER = ".owner"
 _WHAT = "--model_dir"
-_ATTEMPTS = 3
 # The runs that this process trains.
 _own_runs: set[str] = set()
-
-
-@contextlib.contextmanager
-def local_run_scope(text: str, what: str) -> Iterator[Path]:
-    """Yields the local directory of a run; first downloads a run that is in an object store.
-
-    Error messages name the URL instead of the copy. `what` is the name of the argument in messages.
-    """
-    if not is_remote(text):
-        yield Path(strip_file_scheme(text))
-        return
-    path = _fetch(text, what)
-    try:
-        yield path
-    except RunnerError as error:
-        error.args = (str(error).replace(str(path), text), *error.args[1:])
-        raise
-
-
-def _fetch(url: str, what: str, attempts: int = _ATTEMPTS) -> Path:
-    from orbit_runner.storage.staging import stage
-
-    try:
-        return stage(url, what)
-    except PathError as error:
-        # A run that is training may delete a checkpoint while it is downloaded.
-        if attempts > 1 and isinstance(error.__cause__, FileNotFoundError):
-            return _fetch(url, what, attempts - 1)
-        raise
 
 
 @contextlib.contextmanager
@@ -75,13 +42,13 @@ def training_scope(url: str) -> Iterator[Path]:
 
     store = ObjectStore(url, _WHAT)
     path = local_run_directory(url)
-    owner = _acquire(store, path.parent)
+    _acquire(store, path.parent)
     try:
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
         objects = {name: info for name, info in store.list().items() if name != OWNER}
         note(f"{store.url}: the local copy of this run is {copy_objects(store, objects, path)}")
-        upload = _Upload(store, path, owner)
+        upload = _Upload(store, path)
         save_listeners.append(upload.try_run)
         try:
             yield path
@@ -98,12 +65,11 @@ def training_scope(url: str) -> Iterator[Path]:
     finally:
         _own_runs.discard(store.url)
         with contextlib.suppress(PathError, StorageError):
-            if store.read(OWNER) == owner:
-                store.delete(OWNER)
+            store.delete(OWNER)
 
 
-def _acquire(store: ObjectStore, lock: Path) -> bytes:
-    """Writes the owner file, unless another process owns the run. Returns its content."""
+def _acquire(store: ObjectStore, lock: Path) -> None:
+    """Writes the owner file, unless another process owns the run."""
     from orbit_runner.run_directory.run_lock import describe_process, may_hold, refusal
     from orbit_runner.storage.staging import lock_scope
 
@@ -117,7 +83,6 @@ def _acquire(store: ObjectStore, lock: Path) -> bytes:
                 raise refusal(store.url, holder, f"{store.url}/{OWNER}")
             store.write(OWNER, content)
         _own_runs.add(store.url)
-    return content
 
 
 class _Upload:
@@ -128,13 +93,11 @@ class _Upload:
     objects of removed files. So a process that is killed leaves the previous checkpoint.
     """
 
-    def __init__(self, store: ObjectStore, path: Path, owner: bytes) -> None:
+    def __init__(self, store: ObjectStore, path: Path) -> None:
         self._store = store
         self._path = path
-        self._owner = owner
         self._sent = _list_files(path)
         self._guard = threading.Lock()
-        self._is_failing = False
 
     def try_run(self) -> None:
         """Uploads the changes; if that fails, training continues, and the next save tries again."""
@@ -142,22 +105,12 @@ class _Upload:
 
         try:
             self.run()
-            self._is_failing = False
         except StorageError as error:
-            if not self._is_failing:
-                note(f"warning: {error}\n  training continues; the next save uploads again")
-            self._is_failing = True
+            note(f"warning: {error}\n  training continues; the next save uploads again")
 
     def run(self) -> None:
-        """Uploads the changes. Raises `StorageError`, or `RunnerError` for another owner."""
+        """Uploads the changes. Raises `StorageError`."""
         with self._guard:
-            if self._store.read(OWNER) != self._owner:
-                raise RunnerError(
-                    f"another process has taken over {self._store.url}, and this one has stopped "
-                    "uploading",
-                    path=_WHAT,
-                    code="run-locked",
-                )
             # Checkpoints may change during a listing: the second one has all that the files of the
             # first one name.
             first = _list_files(self._path)

@@ -69,19 +69,12 @@ class ObjectStore:
 
     def list(self) -> dict[str, ObjectInfo]:
         """Returns all objects."""
+        root = f"{self.url.partition('://')[2]}/"
         with self._error_scope("list"):
-            try:
-                objects = self._fs.find(self.url, detail=True)
-            except FileNotFoundError:
-                if scheme_of(self.url) != "memory":
-                    raise  # The bucket does not exist.
-                objects = {}
-        strip_protocol = importlib.import_module("fsspec.core").strip_protocol
-        root = f"{strip_protocol(self.url).strip('/')}/"
-        keys = {key.lstrip("/"): info for key, info in sorted(objects.items())}
+            objects = self._fs.find(self.url, detail=True)
         return {
             key.removeprefix(root): _object_info(info)
-            for key, info in keys.items()
+            for key, info in sorted(objects.items())
             if key.startswith(root) and not key.endswith("/")
         }
 

@@ -78,7 +78,7 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
         before = dict(_flatten(_read(directory)["sweep"]))
     except (TypeError, LookupError, AttributeError) as error:
         raise _unreadable(directory.file, error) from None
-    now = dict(_flatten(_identity(file)))
+    now = dict(_flatten(file.values))
     lines = [
         f"{path}: {_format_entry(before, path)} → {_format_entry(now, path)}"
         for path in {**before, **now}
@@ -102,7 +102,7 @@ def write_file(directory: SweepDirectory, sweep: Sweep, base: ResolvedConfig) ->
 
 def _write(directory: SweepDirectory, sweep: Sweep) -> None:
     content = {
-        "sweep": _identity(sweep.file),
+        "sweep": sweep.file.values,
         "budgets": [*sweep.budgets],
         "seeds": [*sweep.seeds],
         "first_seeds": sweep.first_seeds,
@@ -125,39 +125,6 @@ def _unreadable(path: Path, error: Exception) -> RunnerError:
     if isinstance(error, (TypeError, LookupError, AttributeError)):
         reason = "`runner sweep` did not write it"
     return RunnerError(f"{path} cannot be read: {reason}", code="unreadable-file")
-
-
-def _identity(file: SweepFile) -> dict[str, object]:
-    """Returns the content of the file, with defaults, as plain values."""
-    search = file.search
-    halving = search.halving
-    return {
-        "experiment": file.experiment,
-        "config_file": [*file.config_files],
-        "overrides": dict(file.overrides),
-        "space": [
-            {"setting": path, **_distribution(distribution)}
-            for path, distribution in file.values["space"].items()
-        ],
-        "objective": {
-            "metric": file.metric,
-            "mode": file.mode,
-            **({"value": file.value} if file.value != "last" else {}),
-        },
-        "search": {
-            "type": search.type,
-            "trials": search.trials,
-            "seed": search.seed,
-            **({"batch": search.batch} if search.learns else {}),
-            **({"halving": {"rungs": [*halving.rungs], "keep": halving.keep}} if halving else {}),
-        },
-        "seeds": file.seeds if isinstance(file.seeds, int) else [*file.seeds],
-        "description": file.description,
-    }
-
-
-def _distribution(distribution: object) -> dict[str, object]:
-    return dict(distribution) if isinstance(distribution, Mapping) else {"choice": distribution}
 
 
 def _check_new(directory: SweepDirectory) -> None:
@@ -206,24 +173,17 @@ def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterat
 
 
 def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, object]]:
-    """Yields (dotted path, value); the settings of the space by their paths."""
+    """Yields (dotted path, value)."""
     for name, value in values.items():
         path = f"{above}{name}"
-        if path == "space":
-            yield from ((f"space.{entry['setting']}", entry) for entry in value)
-        elif isinstance(value, dict) and value:
+        if isinstance(value, dict) and value:
             yield from _flatten(value, f"{path}.")
         else:
             yield path, value
 
 
 def _format_entry(values: Mapping[str, object], path: str) -> str:
-    if path not in values:
-        return "not set"
-    value = values[path]
-    if isinstance(value, dict) and "setting" in value:
-        value = {name: parameter for name, parameter in value.items() if name != "setting"}
-    return inline_yaml(value)
+    return inline_yaml(values[path]) if path in values else "not set"
 
 
 def load_sweep(directory: SweepDirectory, sweep: Sweep) -> Sweep:

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 RESULTS_FILE = "sweep.json"
-# `stopped` trials were not kept by successive halving. `repeated` trials have the settings of an
-# earlier one, and are not trained. `pending` trials have not ended yet.
-TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "repeated", "pending")
+# `stopped` trials were not kept by successive halving. `pending` trials have not ended yet.
+TRIAL_STATUSES = ("finished", "stopped", "diverged", "failed", "pending")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,14 +50,12 @@ class TrialResult:
         settings: The value of each setting of the space, by dotted path.
         status: One of `TRIAL_STATUSES`: the worst of its seeds.
         runs: The result of each seed, in the order of the sweep's seeds.
-        same_as: The earlier trial that has the same settings; only of `repeated` trials.
     """
 
     number: int
     settings: Mapping[str, Any]
     status: str
     runs: Sequence[SeedResult]
-    same_as: int | None = None
 
     @property
     def step(self) -> int:
@@ -129,17 +126,6 @@ class SweepResults:
         values = dataclasses.asdict(self)
         for trial, written in zip(self.trials, values["trials"], strict=True):
             written["objective"] = trial.objective
-            _drop_empty(written, "same_as")
-            for run in written["runs"]:
-                _drop_empty(run, "objective_step")
-        if self.value == "last":
-            del values["value"]
         best = self.best
         values["best"] = None if best is None else best.number
         return json.dumps(values, indent=2) + "\n"
-
-
-def _drop_empty(values: dict[str, object], name: str) -> None:
-    """Removes a value that is None, so that files of sweeps without it stay as they were."""
-    if values[name] is None:
-        del values[name]

@@ -22,19 +22,6 @@ from orbit_runner.utils.files import read_json_object
 _DIVERGED = "Diverged"
 
 
-@dataclasses.dataclass(frozen=True)
-class CompletedStart:
-    """A start that trained to the end.
-
-    Attributes:
-        step: The last step, before `train_steps` if the run stopped early.
-        train_steps: The step at which it should have ended.
-    """
-
-    step: int
-    train_steps: int
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunState:
     """What the run directory of a trial and a seed records.
@@ -42,31 +29,20 @@ class RunState:
     Attributes:
         metrics: The validation metrics by step.
         weights: SHA-256 of the weights of each checkpoint ever saved, by step.
-        completed: The starts that trained to the end.
+        end: The step at which the run ended, also by early stopping; None if it has not.
         diverged: Whether training diverged.
         failure: Why the sweep gave up the run; "" if it did not.
     """
 
     metrics: Mapping[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
     weights: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    completed: tuple[CompletedStart, ...] = ()
+    end: int | None = None
     diverged: bool = False
     failure: str = ""
 
     def early_end(self, step: int) -> int | None:
         """Returns the step before `step` at which the run stopped early; None if it did not."""
-        steps = [
-            start.step for start in self.completed if start.step < min(step, start.train_steps)
-        ]
-        return min(steps, default=None)
-
-    def end(self, train_steps: int) -> int | None:
-        """Returns the step at which the run ended; None if it has not trained to `train_steps`.
-
-        `train_steps` is 0 if it follows from `train_epochs`.
-        """
-        starts = [start for start in self.completed if start.train_steps >= train_steps]
-        return min((start.step for start in starts), default=None)
+        return self.end if self.end is not None and self.end < step else None
 
     def has_reached(self, step: int) -> bool:
         """Returns whether the run was evaluated at a step, and saved there or later."""
@@ -130,20 +106,16 @@ def _read_state(directory: RunDirectory, failure: Path) -> RunState:
             if record["split"] == "validation"
         },
         weights={step: fingerprints.weights for step, fingerprints in history.fingerprints.items()},
-        completed=tuple(_completed_starts(attempts)),
+        end=min(_ends(attempts), default=None),
         diverged=str(last.get("outcome")).partition(":")[0] == _DIVERGED,
         failure=_read_failure(failure),
     )
 
 
-def _completed_starts(attempts: Sequence[Mapping[str, object]]) -> list[CompletedStart]:
-    starts = []
-    for attempt in attempts:
-        step = attempt.get("step")
-        target = attempt.get("train_steps")
-        if attempt.get("outcome") == "done" and isinstance(step, int) and isinstance(target, int):
-            starts.append(CompletedStart(step, target))
-    return starts
+def _ends(attempts: Sequence[Mapping[str, object]]) -> list[int]:
+    """Returns the steps of the starts that trained to the end."""
+    steps = [attempt.get("step") for attempt in attempts if attempt.get("outcome") == "done"]
+    return [step for step in steps if isinstance(step, int)]
 
 
 def _read_failure(path: Path) -> str:

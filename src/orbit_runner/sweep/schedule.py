@@ -6,7 +6,6 @@ Every process computes the same, so no coordinator is needed.
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,13 +31,11 @@ class TrialTask:
     Attributes:
         number: The trial.
         seed: The seed.
-        train_steps: The step at which the run ends; 0 if it follows from `train_epochs`.
         stop_at: The rung at which it stops; None to train to the end.
     """
 
     number: int
     seed: int
-    train_steps: int
     stop_at: int | None
 
     def is_done(self, state: RunState) -> bool:
@@ -46,7 +43,7 @@ class TrialTask:
         if state.failure or state.diverged:
             return True
         if self.stop_at is None:
-            return state.end(self.train_steps) is not None
+            return state.end is not None
         return state.has_reached(self.stop_at) or state.early_end(self.stop_at) is not None
 
 
@@ -79,14 +76,8 @@ class Schedule:
         self._grid = grid_settings(sweep.file.space) if search.type == "grid" else []
         self._learner: OptunaSearch | None = None
         if search.learns:
-            self._learner = OptunaSearch(
-                search.type, sweep.file.space, search.seed, sweep.file.mode
-            )
+            self._learner = OptunaSearch(sweep.file.space, search.seed, sweep.file.mode)
         self._reported_batches = 0
-        self._outcomes: dict[int, TrialOutcome] = {}  # of the reported batches
-        # Trials of equal settings and seeds have equal weights, so only the first one is trained.
-        self._first_by_settings: dict[str, int] = {}
-        self._first_by_number: dict[int, int] = {}
 
     def progress(self, states: States) -> SweepProgress:
         """Returns the next tasks and the results so far, given the state of each run."""
@@ -99,25 +90,17 @@ class Schedule:
                 continue
             chosen = {number: self._settings(number) for number in bracket}
             settings += chosen.values()
-            first = {number: self._first_trial(number, chosen[number]) for number in bracket}
-            distinct = [number for number in bracket if first[number] == number]
-            bracket_progress = _Bracket(self._sweep, distinct, states)
+            bracket_progress = _Bracket(self._sweep, bracket, states)
             bracket_progress.decide()
             tasks += bracket_progress.tasks
-            trials += [
-                bracket_progress.result(number, chosen[number])
-                if first[number] == number
-                else self._repeated_trial(number, first[number], chosen[number])
-                for number in bracket
-            ]
+            trials += [bracket_progress.result(number, chosen[number]) for number in bracket]
             if (
                 self._learner is not None
                 and index == self._reported_batches
                 and bracket_progress.has_all_outcomes
             ):
-                self._outcomes |= {number: bracket_progress.outcome(number) for number in distinct}
                 for number in bracket:
-                    self._learner.tell(number, self._outcomes[first[number]])
+                    self._learner.tell(number, bracket_progress.outcome(number))
                 self._reported_batches += 1
         return SweepProgress(tasks, settings, self._results(trials))
 
@@ -139,24 +122,6 @@ class Schedule:
         if search.type == "grid":
             return self._grid[number]
         return random_settings(space, search.seed, number)
-
-    def _first_trial(self, number: int, settings: Mapping[str, object]) -> int:
-        """Returns the first trial that has these settings, which may be this one."""
-        if number not in self._first_by_number:
-            key = json.dumps(plain_value(settings), sort_keys=True, default=str)
-            self._first_by_number[number] = self._first_by_settings.setdefault(key, number)
-        return self._first_by_number[number]
-
-    def _repeated_trial(
-        self, number: int, first: int, settings: Mapping[str, object]
-    ) -> TrialResult:
-        return TrialResult(
-            number=number,
-            settings=plain_value(settings),
-            status="repeated",
-            runs=[],
-            same_as=first,
-        )
 
     def _unknown_trial(self, number: int) -> TrialResult:
         return TrialResult(number=number, settings={}, status="pending", runs=[])
@@ -206,7 +171,7 @@ class _Bracket:
     def has_all_outcomes(self) -> bool:
         """Whether every trial has stopped at a rung or ended."""
         return all(
-            number in self.stopped or self._has_reached(number, None) for number in self._numbers
+            number in self.stopped or not self._open_tasks(number, None) for number in self._numbers
         )
 
     def outcome(self, number: int) -> TrialOutcome:
@@ -214,7 +179,7 @@ class _Bracket:
         rung = self.stopped.get(number)
         if rung is not None:
             return TrialOutcome(self._objective(number, rung), rung)
-        steps = [self._state(number, s).end(self._sweep.train_steps) for s in self._seeds]
+        steps = [self._state(number, seed).end for seed in self._seeds]
         return TrialOutcome(self._mean(number, steps))
 
     def result(self, number: int, settings: Mapping[str, object]) -> TrialResult:
@@ -253,20 +218,15 @@ class _Bracket:
         if rung is not None:
             early = state.early_end(rung)
             return "stopped", rung if early is None else early
-        end = state.end(self._sweep.train_steps)
-        has_all_rungs = all(self._has_reached(number, rung) for rung in self._sweep.rungs)
-        return ("pending", last) if end is None or not has_all_rungs else ("finished", end)
+        return ("pending", last) if state.end is None else ("finished", state.end)
 
     def _add_tasks(self, numbers: Sequence[int], rung: int | None) -> None:
         """Adds the runs that have not reached a rung, or their end if it is None."""
         self.tasks += [task for number in numbers for task in self._open_tasks(number, rung)]
 
     def _open_tasks(self, number: int, rung: int | None) -> list[TrialTask]:
-        tasks = [TrialTask(number, s, self._sweep.train_steps, rung) for s in self._seeds]
+        tasks = [TrialTask(number, s, rung) for s in self._seeds]
         return [task for task in tasks if not task.is_done(self._state(number, task.seed))]
-
-    def _has_reached(self, number: int, rung: int | None) -> bool:
-        return not self._open_tasks(number, rung)
 
     def _objective(self, number: int, rung: int) -> float | None:
         """Returns the mean objective at a rung, or at the end of a run that stopped early."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ from orbit_runner.sweep.search import (
 MODES = ("max", "min")
 # The value of the metric that is the objective of a run: of its last evaluation, or the best one.
 VALUES = ("last", "best")
-SEARCHES = ("random", "grid", "tpe", "cma_es")
+SEARCHES = ("random", "grid", "tpe")
 # Searches that learn from results, in batches.
-LEARNING = ("tpe", "cma_es")
+LEARNING = ("tpe",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,11 +169,7 @@ class _Parser(_Problems):
 
     def sweep(self) -> SweepFile:
         self._check_keys(self._root, "")
-        pairs = [*_entries(self._section("space"))]
-        entries = dict(pairs)
-        for path, node in pairs:
-            if node is not entries[path]:
-                self._problem("set-twice", f"space.{path}", "is set twice", node)
+        entries = self._section("space").children
         space = self._space(entries)
         sweep = SweepFile(
             label=self._label,
@@ -382,8 +378,8 @@ class _SettingParser(_Problems):
         path = self._path
         section = path.partition(".")[0]
         if section not in _SECTIONS or "." not in path:
-            near = nearest_name_hint(section, _SECTIONS)
-            message = f"expected a setting of {', '.join(_SECTIONS)}{near}"
+            near = nearest_name_hint(section, _SECTIONS) if section not in _SECTIONS else ""
+            message = f"expected a setting of {', '.join(_SECTIONS)} by its dotted path{near}"
             self._wrong("unknown-setting", message)
         if path == "runtime.seed":
             self._wrong("not-allowed", "cannot vary; use the key `seeds`")
@@ -506,17 +502,6 @@ class _SettingParser(_Problems):
 
     def _wrong(self, code: str, message: str, node: Leaf | Section | None = None) -> None:
         self._problem(code, f"space.{self._path}", message, node or self._setting)
-
-
-def _entries(section: Section, above: str = "") -> Iterator[tuple[str, Leaf | Section]]:
-    """Yields (dotted path, node) of each setting; its path may be dotted or nested."""
-    for name, node in section.children.items():
-        path = f"{above}{name}"
-        # A misspelled distribution is recognized only below a dotted path.
-        if isinstance(node, Leaf) or "." in name or {*node.children} & {*_KINDS, "when"}:
-            yield path, node
-        else:
-            yield from _entries(node, f"{path}.")
 
 
 def values_of(node: Leaf | Section) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orbit_runner.config.schedule_length import describe_early_end
@@ -10,7 +10,6 @@ from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.data.shared_examples import SharedExamples
-from orbit_runner.data.tables.cell_texts import describe_equal_but_case, equal_but_case
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.run_directory.metric_records import better_values
 from orbit_runner.train.schedule import Plan
@@ -57,12 +56,6 @@ def _with_seeds(config: ExperimentConfig) -> Config:
         for name in ("train_data", "validation_data")
     }
     return config.task.replace(**sections)
-
-
-def class_warnings(names: Sequence[str]) -> list[str]:
-    """Returns the warnings about the names of a task's classes."""
-    same = equal_but_case(names)
-    return [f"the classes have {describe_equal_but_case(same)}"] if same else []
 
 
 def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:

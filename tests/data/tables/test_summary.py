@@ -1,11 +1,11 @@
-"""The first look: columns in numbers, and equal rows."""
+"""The first look: columns in numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from orbit_runner.data.tables.columns import Column, TableSource
-from orbit_runner.data.tables.summary import TablePart, summarize, summarize_column
+from orbit_runner.data.tables.summary import summarize_column
 
 
 def _source() -> TableSource:
@@ -28,21 +28,3 @@ def test_columns_are_summarized() -> None:
     assert category.top == [("x", 4), ("y", 1)]
     empty = summarize_column(Column("e", "number", np.full(2, np.nan, np.float32)), "feature")
     assert (empty.missing, empty.distinct, empty.low) == (2, 0, None)
-
-
-def test_equal_rows_within_and_between_parts_are_found() -> None:
-    source = _source()
-    parts = {
-        "train": TablePart(source, np.array([0, 1, 2, 3])),
-        "test": TablePart(source, np.array([4, 5, 6])),
-    }
-
-    found = summarize(parts, {"n": "feature", "c": "feature"}, ["n", "c"])
-
-    assert found.rows == {"train": 4, "test": 3}
-    assert found.repeated["train"].examples == [("a.csv, row 1", "a.csv, row 3")]
-    assert (found.repeated["train"].rows, found.repeated["test"].rows) == (1, 0)
-    assert found.leaked.rows == 2
-    assert found.leaked.examples == [
-        ("a.csv, row 1", "b.csv, row 2"), ("a.csv, row 4", "b.csv, row 3"),
-    ]  # fmt: skip

@@ -19,15 +19,15 @@ _TRIALS = [
 
 
 def test_line_is_printed_when_a_trial_ends(capfd: pytest.CaptureFixture[str]) -> None:
-    table = TrialProgress("plain")
-    with table.shown_scope():
-        table.update(make_results([_TRIALS[0], *_TRIALS[2:]]), {2: ""})
+    shown = TrialProgress("plain")
+    with shown.shown_scope():
+        shown.update(make_results([_TRIALS[0], *_TRIALS[2:]]), {2: ""})
         assert capfd.readouterr().err.splitlines() == [
             "training 3 trials of digits_mlp …",
             "already ended: 1 finished, 2 pending",
         ]
-        table.update(make_results(_TRIALS), {2: ""})
-        table.update(make_results(_TRIALS), {2: ""})
+        shown.update(make_results(_TRIALS), {2: ""})
+        shown.update(make_results(_TRIALS), {2: ""})
     printed = capfd.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines()[0].startswith(
@@ -38,22 +38,22 @@ def test_line_is_printed_when_a_trial_ends(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_json_has_an_event_for_each_trial(capfd: pytest.CaptureFixture[str]) -> None:
-    table = TrialProgress("json")
-    with table.shown_scope():
-        table.update(make_results([]), {})
+    shown = TrialProgress("json")
+    with shown.shown_scope():
+        shown.update(make_results([]), {})
         diverged = make_trial(2, {RATE: 9.0}, [float("nan")], status="diverged", step=8)
-        table.update(make_results([*_TRIALS[:2], diverged]), {})
+        shown.update(make_results([*_TRIALS[:2], diverged]), {})
     events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     found = [event for event in events if event["event"] == "trial"]
     assert [(one["trial"], one["objective"], one["best"]) for one in found] == [
         (0, 0.9, False), (1, 0.95, True), (2, None, False),
     ]  # fmt: skip
     assert found[2]["settings"] == {RATE: 9.0}
-    assert found[2]["ended"] == "3 of 3"
+    assert (found[2]["ended"], found[2]["trials"]) == (3, 3)
 
 
 def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    table = TrialProgress("none")
-    with table.shown_scope():
-        table.update(make_results(_TRIALS), {})
+    shown = TrialProgress("none")
+    with shown.shown_scope():
+        shown.update(make_results(_TRIALS), {})
     assert capfd.readouterr() == ("", "")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.sweep.results import SweepResults, TrialResult
-from orbit_runner.sweep.view.ranking import best_so_far, rank_trials
+from orbit_runner.sweep.results import SweepResults
+from orbit_runner.sweep.view.ranking import rank_trials
 from orbit_runner.sweep.view.tables import print_summary, summary_lines
 from tests.support.sweep_results import RATE, UNITS, learning_rate_sweep, make_results, make_trial
 
@@ -27,7 +27,6 @@ def test_best_trials_come_first_and_others_last() -> None:
     ]
     assert [one.number for one in rank_trials(make_results(trials))] == [3, 6, 1, 4, 2, 5, 0]
     assert [one.number for one in rank_trials(make_results(trials, mode="min"))][:3] == [1, 3, 6]
-    assert best_so_far(make_results(trials)) == [(1, 0.5), (3, 0.9)]
 
 
 def test_summary_has_the_ten_best_trials_and_the_command_of_the_winner() -> None:
@@ -53,18 +52,6 @@ def test_summary_with_seeds_says_whether_the_lead_is_chance() -> None:
     assert "0.962 ± 0.013" in text
     assert "trial 1 against trial 0, the next best: 3 seeds: +0.0517 [" in text
     assert "more than chance at 5 %" in text
-
-
-def test_summary_says_which_trials_have_the_settings_of_earlier_ones() -> None:
-    repeated = TrialResult(number=2, settings={RATE: 0.2}, status="repeated", runs=[], same_as=1)
-    trials = [make_trial(0, {RATE: 0.1}, [0.9]), make_trial(1, {RATE: 0.2}, [0.8]), repeated]
-    lines = list(summary_lines(_DIRECTORY, make_results(trials), 120))
-
-    assert lines[0] == "digits_mlp: 3 trials: 2 finished, 1 repeated"
-    assert lines[1] == (
-        "trials with the settings of earlier ones, which are not trained again: 1 (2 = 1)"
-    )
-    assert make_results(trials).best is trials[0]
 
 
 @pytest.mark.parametrize("results", [make_results([]), make_results([make_trial(0, {}, [None])])])

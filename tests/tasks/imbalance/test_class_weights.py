@@ -12,14 +12,13 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.inspection.experiment import inspect_experiment
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
+from orbit_runner.tasks.base import WeightedLabels, training_labels
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights, classes_of_labels
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
 from orbit_runner.tasks.keras.task import KerasTask
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
@@ -131,12 +130,6 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     plain, _ = run(config.replace(task=config.task.replace(class_weights="")), tmp_path / "plain")
 
     assert weights_fingerprint(runs.model) != weights_fingerprint(plain)
-
-
-def test_fingerprint_has_the_weights_only_if_they_are_set(shared_path: Path) -> None:
-    plain, again = table_config(shared_path), table_config(shared_path, task__class_weights="''")
-    weighted = table_config(shared_path, task__class_weights="balanced")
-    assert config_fingerprint(plain) == config_fingerprint(again) != config_fingerprint(weighted)
 
 
 @pytest.mark.parametrize(

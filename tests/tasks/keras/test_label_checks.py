@@ -10,7 +10,7 @@ import tf_keras
 
 from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
 from orbit_runner.tasks.keras.outputs import Output
-from orbit_runner.tasks.keras.trained_arrays import Labels
+from orbit_runner.tasks.keras.sources import Labels
 from tests.support.problems import raises
 
 _PACKAGES = {"2": tf_keras, "3": keras}

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import config_fingerprint
 from tests.support.problems import pairs
 from tests.support.tables import write_csv
 from tests.support.texts import TRANSFORMER, text_config, write_texts
@@ -113,16 +112,3 @@ def test_class_that_training_does_not_have_is_reported(folder: Path) -> None:
     found = _problems(folder, **changes)
     assert list(found) == ["label_column"]
     assert f"the class 'Dutch' in {folder / 'val.de'}, row 1 and 8 other" in found["label_column"]
-
-
-def test_tokens_and_files_are_part_of_the_fingerprint() -> None:
-    changes: list[dict[str, Any]] = [
-        {},
-        {"task__text__max_length": 5},
-        {"task__text__vocab_size": 9},
-        {"task__text__tokenizer": "subwords"},
-        {"task__train_data__files__german": "other.de"},
-        {"task__label_column": "language"},
-    ]
-    found = {config_fingerprint(text_config("data", **one)) for one in changes}
-    assert len(found) == len(changes)

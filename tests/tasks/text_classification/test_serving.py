@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.tasks.text_classification.serving import TextPredictor
-from orbit_runner.tasks.text_classification.task import TextClassificationTask
+from orbit_runner.tasks.text_classification.task import TextClassificationTask, TextPredictor
 from tests.support.problems import raises
 from tests.support.tables import write_csv, write_jsonl
 from tests.support.texts import text_config, write_texts

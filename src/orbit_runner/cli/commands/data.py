@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
 from orbit_runner.datasets.download import DownloadError, address_of, download_dataset
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.log import note
-from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _DESCRIPTION = """\
@@ -36,19 +35,18 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _list(flags: argparse.Namespace) -> int:
-    if flags.json:
-        descriptions = {name: _describe(data) for name, data in SETS.items()}
-        use_utf8()
-        print(json.dumps(descriptions, indent=2, ensure_ascii=False))
-        return 0
+    emit(flags, {name: _describe(data) for name, data in SETS.items()}, _list_lines())
+    return 0
+
+
+def _list_lines() -> Iterator[str]:
     width = max(map(len, SETS))
     for data in SETS.values():
         uses = ", ".join(data.experiments) or "none"
         start = f"{data.name:<{width}}  {format_bytes(data.size):>7}"
         for text in (data.help, f"experiments: {uses}", f"terms: {data.terms}"):
-            print(*described_lines({start: text}, terminal_width(), width + 9, ""), sep="\n")
+            yield from described_lines({start: text}, terminal_width(), width + 9, "")
             start = ""
-    return 0
 
 
 def _describe(data: PublicDataset) -> dict[str, object]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import math
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.cli.model_selection import (
@@ -36,8 +34,6 @@ from orbit_runner.reporting.evaluation import evaluation_sections
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.evaluations import evaluated_data, write_evaluation
-from orbit_runner.run_directory.remote_runs import local_run_scope
-from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.log import note
 from orbit_runner.utils.text_table import table_lines
@@ -69,21 +65,15 @@ _SETTINGS = (
 
 def main(flags: argparse.Namespace) -> int:
     """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
+    run = Path(flags.run)
+    with messages_scope(flags):
         selected = _select(run, flags)
         selected = dataclasses.replace(selected, resolved=_convert(selected))
         check_evaluation(selected.resolved, run)
         data = evaluated_data(run, selected.resolved.config)
         values = _describe(selected, data) | _evaluate(selected, flags)
-        values["file"] = _write(flags.run, selected, values)
-    if flags.json:
-        print(json.dumps(to_jsonable(values), indent=2, allow_nan=False))
-    else:
-        print("\n".join(_lines(values)))
-        if values["details"]:
-            sections = evaluation_sections(parse_evaluation(values["details"]))
-            lines = [*section_lines(sections, shutil.get_terminal_size((120, 24)).columns)]
-            print("\n".join(["", *lines] if lines else []))
+        values["file"] = str(write_evaluation(run, selected.choice.place.step, values))
+    emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
     return 0 if is_finite else exit_codes.DIVERGED
 
@@ -190,20 +180,6 @@ def _details(evaluation: CheckpointEvaluation) -> JsonObject | None:
     return None if details is None else evaluation_values(details)
 
 
-def _write(place: str, selected: SelectedModel, values: JsonObject) -> str:
-    """Writes the file of the evaluation, also to a run in an object store. Returns its path."""
-    step = selected.choice.place.step
-    if not is_remote(place):
-        return str(write_evaluation(Path(strip_file_scheme(place)), step, values))
-    from orbit_runner.storage.objects import ObjectStore
-
-    with tempfile.TemporaryDirectory() as directory:
-        path = write_evaluation(Path(directory), step, values)
-        name = path.relative_to(directory).as_posix()
-        ObjectStore(place, "RUN").upload(path, name)
-    return f"{place.rstrip('/')}/{name}"
-
-
 def _lines(values: JsonObject) -> Iterator[str]:
     rows = [("checkpoint", f"{values['checkpoint']}, {values['weights']} weights")]
     data = values["data"]
@@ -216,6 +192,9 @@ def _lines(values: JsonObject) -> Iterator[str]:
         rows.append((name, f"{text}{mark}"))
     rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
     yield from table_lines(rows)
+    if values["details"]:
+        sections = evaluation_sections(parse_evaluation(values["details"]))
+        yield from ["", *section_lines(sections, shutil.get_terminal_size((120, 24)).columns)]
 
 
 COMMAND = Command("evaluate", _DESCRIPTION, _add_flags, ["runs/a --split=test"], main)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.values import DATASET, DIRECTORY
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.new_project import package_name, write_project
@@ -43,7 +42,7 @@ def main(flags: argparse.Namespace) -> int:
     files = write_project(directory, name)
     commands = [f"cd {shlex.quote(flags.project)}", "make test", "make run"]
     summary = {"directory": flags.project, "name": name, "files": files, "next": commands}
-    _print(flags, summary, files.items(), commands)
+    emit(flags, summary, _lines(files.items(), commands))
     return 0
 
 
@@ -63,22 +62,14 @@ def _write_experiment(flags: argparse.Namespace) -> int:
         "problems": written.problems,
         "next": commands,
     }
-    _print(flags, summary, [*written.facts, *files.items()], commands)
+    emit(flags, summary, _lines([*written.facts, *files.items()], commands))
     if written.problems:
         print(f"warning: a run would report {written.problems}", file=sys.stderr)
     return 0
 
 
-def _print(
-    flags: argparse.Namespace,
-    summary: dict[str, object],
-    rows: Iterable[tuple[str, str]],
-    commands: Sequence[str],
-) -> None:
-    if flags.json:
-        print(json.dumps(summary, indent=2))
-        return
-    print("\n".join([*table_lines(rows), "", "next:", *(f"  {line}" for line in commands)]))
+def _lines(rows: Iterable[tuple[str, str]], commands: Sequence[str]) -> list[str]:
+    return [*table_lines(rows), "", "next:", *(f"  {line}" for line in commands)]
 
 
 def _add_flags(parser: Parser) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
@@ -82,10 +82,7 @@ def main(flags: argparse.Namespace) -> int:
         title = f"{inspection.name or 'experiment'}: inspection"
         write_flag_output("--html", flags.html, page(title, sections))
     use_utf8()
-    if flags.json:
-        print(json.dumps(inspection.as_dict(), indent=2))
-    else:
-        print("\n".join(section_lines(sections, terminal_width())))
+    emit(flags, inspection.as_dict(), section_lines(sections, terminal_width()))
     return 0
 
 

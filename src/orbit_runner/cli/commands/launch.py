@@ -11,7 +11,7 @@ from pathlib import Path
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.commands.run import add_flags, choose_model_dir
-from orbit_runner.cli.flags.config_flags import build_request, refuse_streams
+from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.cli.flags.values import MODEL_DIR, OUTPUT_DIRECTORY, SHARED, Count
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
@@ -62,7 +62,6 @@ def make_plan(flags: argparse.Namespace) -> LaunchPlan:
     parser = Parser("run")
     add_flags(parser, dataclasses.replace(MODEL_DIR, use=SHARED))
     run_flags = parse_flags(parser, flags.run_arguments)
-    refuse_streams(run_flags, "each member reads it")
     resolved = resolve(build_request(run_flags))
     model_dir = choose_model_dir(run_flags, resolved)
     run_arguments = list(flags.run_arguments)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_import_flag
 from orbit_runner.config.errors import Origin
 from orbit_runner.config.parsing.bases import load_description
@@ -33,7 +33,6 @@ from orbit_runner.registry import (
     TEXT_MODELS,
     TEXT_SOURCES,
 )
-from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _ALL_MODES = (*MODES, FINE_TUNING)
@@ -47,11 +46,7 @@ def main(flags: argparse.Namespace) -> int:
         prepare_environment(RuntimeConfig())  # The imported modules may import TensorFlow.
     import_modules(flags.imports or (), Origin("--import"))
     entries = _official_experiments() if flags.official else _all_entries()
-    if flags.json:
-        use_utf8()
-        print(json.dumps(entries, indent=2, ensure_ascii=False))
-    else:
-        print(_format_entries(entries))
+    emit(flags, entries, _lines(entries))
     return 0
 
 
@@ -90,12 +85,10 @@ def _describe_entries(registry: Registry) -> dict[str, str]:
     return {entry.name: entry.help for entry in registry.entries()}
 
 
-def _format_entries(entries: dict[str, dict[str, str]]) -> str:
-    blocks = [
-        "\n".join([f"{kind}:", *described_lines(names, terminal_width())])
-        for kind, names in entries.items()
-    ]
-    return "\n\n".join(blocks)
+def _lines(entries: dict[str, dict[str, str]]) -> Iterator[str]:
+    for number, (kind, names) in enumerate(entries.items()):
+        yield from [""] * bool(number)
+        yield from (f"{kind}:", *described_lines(names, terminal_width()))
 
 
 def _read_description(path: Path) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
     add_progress_flags,
@@ -33,8 +33,6 @@ from orbit_runner.jobs.reproduce import (
     reproduce_run,
 )
 from orbit_runner.reporting.reproduction import Reproduction, print_reproduction
-from orbit_runner.run_directory.remote_runs import local_run_scope
-from orbit_runner.storage.paths import is_remote
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
@@ -57,8 +55,8 @@ def main(flags: argparse.Namespace) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
     if names_published_run(flags.run):
         return _reproduce_published(flags)
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
-        result = _reproduce(flags, run)
+    with messages_scope(flags):
+        result = _reproduce(flags, Path(flags.run))
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
@@ -75,8 +73,6 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
-        if is_remote(flags.run):
-            result = dataclasses.replace(result, run=flags.run)
         if flags.json:
             print(json.dumps(result.as_dict(), indent=2, allow_nan=False))
         else:
@@ -104,10 +100,7 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
-        if flags.json:
-            print(json.dumps(result.as_dict(), indent=2))
-        else:
-            _print_published(result)
+        emit(flags, result.as_dict(), _published_lines(result))
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
@@ -160,13 +153,13 @@ def _require_new_directory(directory: Path, run: Path) -> Path:
     return directory
 
 
-def _print_published(result: PublishedReproduction) -> None:
-    """Prints the verdict and its details on standard output."""
+def _published_lines(result: PublishedReproduction) -> Iterator[str]:
+    """Yields the verdict and its details."""
     has = "has the published weights" if result.equal else "does not have the published weights"
     verdict = "equal" if result.equal else "differs"
-    print(f"{verdict}: `{result.experiment}` {has} at step {result.step}")
+    yield f"{verdict}: `{result.experiment}` {has} at step {result.step}"
     for name, value in _published_rows(result):
-        print(f"  {name:<12} {value}")
+        yield f"  {name:<12} {value}"
 
 
 def _published_rows(result: PublishedReproduction) -> Iterator[tuple[str, str]]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_count, format_list
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.run_directory.verification import (
     DataVerification,
     Verdict,
@@ -33,17 +31,15 @@ is 4 if anything differs or is not finite."""
 
 def main(flags: argparse.Namespace) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
-        verification, data = _verify(run, flags)
-    if flags.json:
-        print(json.dumps(_as_dict(verification, flags.run) | _data_as_dict(data), indent=2))
-    else:
-        lines = [
-            *format_verdicts(verification.verdicts),
-            *_summary_lines(verification, flags.run),
-            *_data_lines(data),
-        ]
-        print("\n".join(lines))
+    with messages_scope(flags):
+        verification, data = _verify(Path(flags.run), flags)
+    lines = [
+        *format_verdicts(verification.verdicts),
+        *filter(None, [verification.config_problem]),
+        _summary_line(verification, flags.run),
+        *_data_lines(data),
+    ]
+    emit(flags, _as_dict(verification, flags.run) | _data_as_dict(data), lines)
     return (
         0 if verification.is_intact and (data is None or data.is_intact) else exit_codes.DIFFERENT
     )
@@ -135,32 +131,19 @@ def describe_verdict(verdict: Verdict) -> str:
     return "intact" if verdict.recorded else "no fingerprint"
 
 
-def _summary_lines(verification: Verification, run: str) -> Iterator[str]:
-    if verification.config_problem:
-        yield verification.config_problem
-    yield _summary_line(verification, run)
-
-
 def _summary_line(verification: Verification, run: str) -> str:
     count = len(verification.verdicts)
     if verification.is_intact:
         bare = sum(not verdict.recorded for verdict in verification.verdicts)
         foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
         return f"{run}: intact, {format_count(count, 'checkpoint')} read{foreign}"
-    damaged = sum(bool(verdict.damage) for verdict in verification.verdicts)
-    with_other_config = sum(
-        verdict.other_config and not verdict.damage for verdict in verification.verdicts
-    )
-    parts = [f"{damaged} of {count} damaged"] if damaged else []
-    non_finite = sum(
-        bool(verdict.non_finite) and not verdict.damage for verdict in verification.verdicts
-    )
-    if non_finite:
-        parts.append(f"{non_finite} of {count} not finite")
-    if with_other_config:
-        parts.append(
-            f"{with_other_config} of {count} made with a different config than config.yaml"
-        )
+    intact = [verdict for verdict in verification.verdicts if not verdict.damage]
+    counts = {
+        "damaged": count - len(intact),
+        "not finite": sum(bool(verdict.non_finite) for verdict in intact),
+        "made with a different config than config.yaml": sum(v.other_config for v in intact),
+    }
+    parts = [f"{number} of {count} {what}" for what, number in counts.items() if number]
     if verification.config_problem:
         parts.append("config.yaml does not load")
     return f"{run}: {', '.join(parts)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
+from orbit_runner.storage.paths import COPY_RUN, is_remote, path_problem
 from orbit_runner.utils.files import (
     is_special,
     output_target,
@@ -37,14 +37,12 @@ class PathValue:
             which the command writes; or `any URL`.
         remote: Whether it may be the URL of an object store.
         use: What to use instead of such a URL, for messages.
-        name: Its name in messages; by default that of the flag, or the metavar of the argument.
     """
 
     metavar: str
     kind: str = "input"
     remote: bool = False
     use: str = "use a local path"
-    name: str = ""
 
     def __call__(self, text: str) -> str:
         """Returns the text. `resolve_paths` changes paths, because errors name the flag."""
@@ -56,10 +54,9 @@ class PathValue:
             return ""
         if problem := path_problem(text, remote=self.remote, use=self.use):
             return problem
-        path = strip_file_scheme(text)
         if self.kind == "directory":
-            return _directory_problem(path)
-        return _output_problem(path, self.kind) if self.kind.startswith("output") else ""
+            return _directory_problem(text)
+        return _output_problem(text, self.kind) if self.kind.startswith("output") else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,44 +91,35 @@ def check_counts(arguments: Iterable[argparse.Action], flags: argparse.Namespace
 
 
 def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
-    """Expands `~`, turns `file://` URLs into paths, and rejects paths that cannot be used.
+    """Expands `~`, and rejects paths that cannot be used.
 
     Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
     `RunnerError` if a URL is not supported, `~` names an unknown user, or an output file cannot be
     written: before the work begins whose result it is for.
     """
-    problems: list[tuple[str, str]] = []
     for action in arguments:
         value = action.type
         given = getattr(flags, action.dest, None)
         if not isinstance(value, PathValue):
             continue
-        name = value.name or next(iter(action.option_strings), str(action.metavar))
+        name = next(iter(action.option_strings), str(action.metavar))
         if given == "" and value.kind.startswith("output"):
-            problems.append((name, "is empty; specify a path, or omit it"))
+            raise RunnerError("is empty; specify a path, or omit it", path=name, code="bad-path")
         if not given:
             continue
         texts = [
-            _expand_user(text, name) for text in ([given] if isinstance(given, str) else given)
+            resolve_path(value, text, name)
+            for text in ([given] if isinstance(given, str) else given)
         ]
-        problems += [(name, problem) for problem in map(value.problem, texts) if problem]
-        if value.kind != "any URL":
-            texts = [strip_file_scheme(text) for text in texts]
         setattr(flags, action.dest, texts[0] if isinstance(given, str) else texts)
-    if len(problems) == 1:
-        ((name, problem),) = problems
-        raise RunnerError(problem, path=name, code="bad-path")
-    if problems:
-        lines = [f"{name}: {problem}" for name, problem in problems]
-        raise RunnerError("\n".join(lines), code="bad-path")
 
 
 def resolve_path(value: PathValue, text: str, name: str) -> str:
-    """Returns a path without `~` and `file://`. Raises `RunnerError` if it cannot be used."""
+    """Returns a path without `~`. Raises `RunnerError` if it cannot be used."""
     path = _expand_user(text, name)
     if problem := value.problem(path):
         raise RunnerError(problem, path=name, code="bad-path")
-    return strip_file_scheme(path)
+    return path
 
 
 # Stands for all flags of the form `--trainer.train_steps=5`, which argparse does not know.
@@ -213,8 +201,7 @@ def _directory_problem(text: str) -> str:
 
 
 # The paths of several commands. Others are declared by the command that has them.
-RUN = PathValue("RUN", remote=True)
-LOCAL_RUN = PathValue("RUN")
+RUN = PathValue("RUN", use=COPY_RUN)
 MODEL_DIR = PathValue("DIR", "directory")
 EXPERIMENT = PathValue("NAME", remote=True)
 LOCAL_EXPERIMENT = PathValue("RUN|EXPERIMENT")

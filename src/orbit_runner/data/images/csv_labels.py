@@ -5,9 +5,9 @@ Each row of the CSV file names an image and its class. The file is read and cach
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,10 @@ from orbit_runner.data.images.files import (
     format_others,
 )
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.cell_texts import equal_numbers
-from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, TablePart, TableSource
 from orbit_runner.data.tables.csv_file import CsvTable
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
-from orbit_runner.data.tables.split import RowSplit, part_of_table
+from orbit_runner.data.tables.split import part_of_table
 from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
 from orbit_runner.utils.log import Progress
 
@@ -41,20 +40,17 @@ _FIELDS = ("path_column", "label_column")
 
 def load(
     *,
-    part: str,
     data_dir: str = "",
     input_path: Sequence[str] = (),
     labels_file: str = "",
     classes_file: str = "",
     path_column: str = "",
     label_column: str = "",
-    row_split: RowSplit | None = None,
     split_columns: Sequence[tuple[str, str]] = (),
 ) -> FileSource:
     """Returns the images that a CSV file lists, in the order of its rows.
 
     Args:
-        part: The part of the rows, if they are split.
         data_dir: The directory of the images and of the CSV files.
         input_path: The directory of the images, relative to `data_dir`; by default `data_dir`.
         labels_file: The CSV file, relative to `data_dir`. Its first line names the columns.
@@ -63,7 +59,6 @@ def load(
         path_column: The column with the path of an image, relative to the directory of the images;
             by default the first column.
         label_column: The column with the name of the class; by default the second column.
-        row_split: How the rows are split; None for all rows. By default, by the hash of the path.
         split_columns: More columns to read, each with its kind, by which images can be split.
 
     Raises:
@@ -72,23 +67,14 @@ def load(
     root = os.path.normpath(_image_folder(data_dir, input_path))
     reader = _open_table(data_dir, labels_file, "labels_file")
     paths_in, labels_in = _choose_columns(reader, path_column, label_column)
-    table = _read_columns(reader, (paths_in, labels_in), row_split, dict(split_columns))
+    table = _read_columns(reader, (paths_in, labels_in), dict(split_columns))
     classes = table.columns[labels_in].vocabulary
     files = table.files
     if classes_file:
         other = _open_table(data_dir, classes_file, "classes_file")
         classes = _read_classes(other, labels_in)
         files = (*files, *other.files)
-    if same := equal_numbers(classes):
-        raise DataError(
-            f"{files[-1]}: column {labels_in!r} has the classes {same[0]!r} and {same[1]!r}, which "
-            "are the same number\nwrite it in one way",
-            field="classes_file" if classes_file else "labels_file",
-            code="bad-data",
-        )
-    if row_split is not None and not row_split.hash_of:
-        row_split = dataclasses.replace(row_split, hash_of=(paths_in,))
-    listed = part_of_table(table, row_split, part)
+    listed = part_of_table(table, None, "")
     paths = _image_paths(listed, paths_in, root)
     return FileSource(
         _NAME,
@@ -114,91 +100,78 @@ def _image_folder(data_dir: str, input_path: Sequence[str]) -> Path:
 
 
 def _open_table(data_dir: str, name: str, field: str) -> TableDataset:
-    try:
+    with _table_error_scope(field):
         return CsvTable(data_dir=data_dir, input_path=(name,), options=_OPTIONS)
-    except DataError as error:
-        raise _convert_error(error, field) from None
 
 
-def _convert_error(error: DataError, field: str) -> DataError:
+@contextlib.contextmanager
+def _table_error_scope(field: str) -> Iterator[None]:
     """Converts an error of a table to an error of this source."""
-    message = str(error)
-    if message.startswith("csv: "):
-        message = f"{_NAME}: {message.removeprefix('csv: ')}"
-    return DataError(message, field=field, code="bad-record")
+    try:
+        yield
+    except DataError as error:
+        message = str(error)
+        if message.startswith("csv: "):
+            message = f"{_NAME}: {message.removeprefix('csv: ')}"
+        raise DataError(message, field=field, code="bad-record") from None
 
 
 def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
     """Returns the columns with the paths and with the labels."""
     known = list(reader.kinds)
-    file = reader.files[0]
-    columns = []
-    for place, (field, name) in enumerate(zip(_FIELDS, given, strict=True)):
-        if name and name not in known:
-            raise DataError(
-                f"{file}: {unknown_name_message('column', name, known)}",
-                field=field,
-                code="unknown-column",
-            )
-        if not name and place >= len(known):
-            raise DataError(
-                f"{file}: got only the column {known[0]!r}, expected a column with paths and one "
-                "with labels",
-                field="labels_file",
-                code="unknown-column",
-            )
-        columns.append(name or known[place])
-    if columns[0] == columns[1]:
+    for field, name in zip(_FIELDS, given, strict=True):
+        if name:
+            _check_column(reader, name, field)
+    if len(known) < 2:
         raise DataError(
-            f"{file}: got column {columns[0]!r} for both the paths and the labels; "
+            f"{reader.files[0]}: got only the column {known[0]!r}, expected a column with paths "
+            "and one with labels",
+            field="labels_file",
+            code="unknown-column",
+        )
+    paths, labels = (name or known[place] for place, name in enumerate(given))
+    if paths == labels:
+        raise DataError(
+            f"{reader.files[0]}: got column {paths!r} for both the paths and the labels; "
             f"columns: {', '.join(known)}",
             field=_FIELDS[1 if given[1] else 0],
             code="conflict",
         )
-    return columns[0], columns[1]
+    return paths, labels
+
+
+def _check_column(reader: TableDataset, name: str, field: str, *more: str) -> None:
+    """Raises `DataError` if neither the file nor `more` has a column."""
+    known = [*reader.kinds, *more]
+    if name not in known:
+        problem = unknown_name_message("column", name, known)
+        raise DataError(f"{reader.files[0]}: {problem}", field=field, code="unknown-column")
 
 
 def _read_columns(
     reader: TableDataset,
     columns: tuple[str, str],
-    row_split: RowSplit | None,
     split_columns: Mapping[str, str],
 ) -> TableSource:
+    for name, kind in split_columns.items():
+        field = "split.column" if kind == CATEGORY else "split.hash_of"
+        _check_column(reader, name, field, DIRECTORY)
     # Image files have a column of their own.
-    kinds = {
-        name: kind
-        for name, kind in split_columns.items()
-        if name != DIRECTORY or name in reader.kinds
-    }
-    for name, kind in kinds.items():
-        if name not in reader.kinds:
-            problem = unknown_name_message("column", name, [*reader.kinds, DIRECTORY])
-            field = "split.column" if kind == CATEGORY else "split.hash_of"
-            raise DataError(f"{reader.files[0]}: {problem}", field=field, code="unknown-column")
+    kinds = {name: kind for name, kind in split_columns.items() if name in reader.kinds}
     kinds |= dict.fromkeys(columns, CATEGORY)
-    if row_split is not None:
-        kinds |= {row_split.column: CATEGORY} if row_split.column else {}
-        kinds = dict.fromkeys(row_split.hash_of, KEY) | kinds
-    try:
+    with _table_error_scope("labels_file"):
         return read_table(reader, kinds)
-    except DataError as error:
-        raise _convert_error(error, "labels_file") from None
 
 
 def _read_classes(reader: TableDataset, column: str) -> tuple[str, ...]:
-    if column not in reader.kinds:
-        problem = unknown_name_message("column", column, list(reader.kinds))
-        raise DataError(
-            f"{reader.files[0]}: {problem}", field="classes_file", code="unknown-column"
-        )
+    _check_column(reader, column, "classes_file")
     return read_table(reader, {column: CATEGORY}).columns[column].vocabulary
 
 
 def _image_paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:
-    """Returns the paths of the images of a part; checks that they exist and are listed once."""
+    """Returns the paths of the images of a part; checks that they exist."""
     column = listed.column(name)
     paths = [os.path.normpath(os.path.join(root, text)) for text in column.vocabulary]
-    _check_duplicates(listed.source, name, paths)
     _check_values(listed, name, column.is_missing(), "has no value, expected the path of an image")
     above = os.path.join(root, "") if root != "." else ""
     outside = [not p.startswith(above) or p.startswith("..") for p in paths]
@@ -206,27 +179,6 @@ def _image_paths(listed: TablePart, name: str, root: str) -> tuple[str, ...]:
     absent = _find_missing_files(paths, column.values)
     _check_values(listed, name, absent[column.values], f"is not a file in {root}")
     return tuple(paths[code] for code in column.values.tolist())
-
-
-def _check_duplicates(table: TableSource, name: str, paths: Sequence[str]) -> None:
-    column: Column = table.columns[name]
-    # `a.jpg` and `./a.jpg` are the same file.
-    numbers = {path: number for number, path in enumerate(paths)}
-    same = np.array([numbers[path] for path in paths], np.int64)
-    rows = np.flatnonzero(~column.is_missing())
-    files = same[column.values[rows]]
-    _, first = np.unique(files, return_index=True)
-    again = np.setdiff1d(np.arange(len(files)), first)
-    if not len(again):
-        return
-    row = int(rows[again[0]])
-    before = int(rows[np.argmax(files == files[again[0]])])
-    raise DataError(
-        f"{table.row_location(row)}: column {name!r}: {column.text(row)!r} is also in "
-        f"{table.row_location(before)}{format_others(len(again))}\nlist each image once",
-        field="labels_file",
-        code="conflict",
-    )
 
 
 def _find_missing_files(paths: Sequence[str], codes: np.ndarray) -> np.ndarray:
@@ -271,21 +223,12 @@ def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
     return {
         "data_dir": section.data_dir,
         "input_path": input_paths(section),
-        "part": section.part,
         "labels_file": section.labels_file,
         "classes_file": section.classes_file,
         "path_column": section.path_column,
         "label_column": section.label_column,
-        "row_split": _row_split(section.labels_split),
         "split_columns": use.split_columns,
     }
-
-
-def _row_split(split: Any) -> RowSplit | None:
-    if split is None:
-        return None
-    fractions = tuple((split.fractions or {}).items())
-    return RowSplit(split.column, fractions, tuple(split.hash_of), split.seed)
 
 
 IMAGES = Reader(load, _arguments)

@@ -98,15 +98,14 @@ class ImageDataset(Dataset):
         std: Standard deviation, likewise.
         image_shape: Height, width and channels of the first image; 0 if they are not known.
         survey: What the headers of all images tell; None if there are none.
-        left_out: What the directories contain besides the images, one line each.
     """
 
     labels: tuple[str, ...] | None
-    mean: tuple[float, ...] | None
-    std: tuple[float, ...] | None
+    # The true mean is unknown, so by default pixel values of 0 to 255 become -1 to 1.
+    mean: tuple[float, ...] | None = (127.5,)
+    std: tuple[float, ...] | None = (127.5,)
     image_shape: Shape
     survey: ImageSurvey | None = None
-    left_out: tuple[str, ...] = ()
 
     stored: ClassVar[str]  # Where the images are, for messages.
     is_in_memory: ClassVar[bool] = False
@@ -128,8 +127,8 @@ class ImageDataset(Dataset):
         """Returns the number of classes, or None if only reading all images would tell."""
         return None if self.labels is None else len(self.labels)
 
-    def headers(self, *, sampled: bool) -> Headers | None:
-        """Returns how the headers are read, of some images if `sampled`; None if there are none."""
+    def headers(self) -> Headers | None:
+        """Returns how the headers of the images are read; None if there are none."""
         return None
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
@@ -185,10 +184,6 @@ class ImageDataset(Dataset):
             code="unknown-column",
         )
 
-    def untrained_class(self, train: ImageDataset) -> str:
-        """Returns a message about images of a class that no training image has, or ""."""
-        return ""
-
     def check(self) -> None:
         """Raises `DataError` if labels are negative or no integers, or pixels are not finite.
 
@@ -219,12 +214,6 @@ class EncodedImages(ImageDataset):
         """Returns the index of the file of each image, and its number there, int64 [n]."""
 
 
-def spread_numbers(size: int, most: int) -> list[int]:
-    """Returns at most `most` numbers below `size`, evenly spread, the first among them."""
-    count = min(size, most)
-    return [number * size // count for number in range(count)]
-
-
 def shape_tuple(shape: Sequence[int]) -> Shape:
     """Returns height, width and channels as a tuple."""
     height, width, channels = shape
@@ -242,8 +231,6 @@ def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
     fields = {
         "name": join_names(datasets),
         "labels": first.labels,
-        "mean": first.mean,
-        "std": first.std,
         "origins": origins_of(datasets),
         "image_shape": first.image_shape,
     }
@@ -257,11 +244,10 @@ def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
 
 
 @cache_source(maxsize=4)
-def join_images(datasets: tuple[ImageDataset, ...], *, resized: bool) -> ImageDataset:
-    """Returns the images of all datasets, which must be stored in the same way.
+def join_images(datasets: tuple[ImageDataset, ...]) -> ImageDataset:
+    """Returns the images of all datasets.
 
-    `resized` is whether images may have different sizes. Raises `DataError` if datasets are not
-    stored in the same way, or if their images or classes differ.
+    Raises `DataError` if they are not stored in the same way, or if their classes differ.
     """
     first = datasets[0]
     for number, dataset in enumerate(datasets[1:], 1):
@@ -272,23 +258,7 @@ def join_images(datasets: tuple[ImageDataset, ...], *, resized: bool) -> ImageDa
                 field=f"mixture[{number}].source",
                 code="data-mismatch",
             )
-    if not (resized or first.is_in_memory):  # Arrays are compared when they are joined.
-        _check_sizes(datasets)
     return first.join(datasets)
-
-
-def _check_sizes(datasets: Sequence[ImageDataset]) -> None:
-    # A first image that is corrupt has the height 0.
-    first = datasets[0].image_shape
-    for number, dataset in enumerate(datasets[1:], 1):
-        shape = dataset.image_shape
-        if shape[0] and first[0] and shape[:2] != first[:2]:
-            raise DataError(
-                f"{dataset.name}: got images {list(shape)}, expected {list(first)} as in "
-                f"mixture[0], {datasets[0].name}; set model.input_size to resize them",
-                field=f"mixture[{number}]",
-                code="data-mismatch",
-            )
 
 
 @cache_source(maxsize=16)

@@ -63,6 +63,12 @@ def resize(image: tf.Tensor, size: tuple[int, int], method: str) -> tf.Tensor:
     return tf.cast(tf.image.resize(image, size, method=method), tf.float32)
 
 
+def interval_mask(first: tf.Tensor, size: tf.Tensor, length: int) -> tf.Tensor:
+    """Returns which pixels of a row are in an interval, bool [length], or of rows [b, length]."""
+    places = tf.range(length, dtype=tf.float32)
+    return (places >= first) & (places < first + size)
+
+
 def round_to_uint8(image: tf.Tensor) -> tf.Tensor:
     """Returns a float32 image (0 to 255, any shape) rounded to uint8.
 

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.dataset import Place, Reader
-from orbit_runner.data.example_ids import find_row, is_same_file, place_of
+from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import check_split, data_folder
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -28,14 +27,12 @@ from orbit_runner.data.images.dataset import (
     ImageDataset,
     joined_fields,
     place_arguments,
-    spread_numbers,
 )
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, read_header
+from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
-from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message
-from orbit_runner.utils.log import detail, note
+from orbit_runner.utils.log import Progress, note_once
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
@@ -43,15 +40,11 @@ _HINT = (
     "set data_dir to a directory with one directory per class, or with train/ and val/ that "
     "contain these"
 )
-_HEAD_BYTES = 2**16
-_HEADER_BYTES = (2**12, 2**18)  # Most headers are short, but some contain a large thumbnail.
 _THREADS = 8
-# Where images are resized, the config sets the channels, and these many show the rest.
-_SAMPLED_FILES = 10_000
-_PATIENCE_SECONDS = 2.0
 _HASHED_AT_ONCE = 2**16
 # The column of all image files: the directory that they are in.
 DIRECTORY = "directory"
+_OTHERS, _LINKS = f"files that are not {', '.join(SUFFIXES)}", "links to directories"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,9 +56,6 @@ class FileSource(ImageDataset):
     label: np.ndarray  # Class number of each file, int32 [n].
     labels: tuple[str, ...]  # Class names.
     image_shape: tuple[int, int, int]  # Height, width, channels of the first image; 0 if unknown.
-    # These map pixel values of 0 to 255 to -1 to 1.
-    mean: tuple[float, ...] = (127.5,)
-    std: tuple[float, ...] = (127.5,)
     root: str = ""  # The directory that the names of images start in.
     # Class directories and their numbers of images, in the order of `paths`.
     directories: tuple[tuple[str, int], ...] = ()
@@ -75,7 +65,6 @@ class FileSource(ImageDataset):
     # The source of a mixture that each image comes from, integers [n]; None if there is only one.
     origins: np.ndarray | None = None
     survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
-    left_out: tuple[str, ...] = ()  # What the directories contain besides, one line each.
 
     stored = "in separate files"
     graph_reader = "orbit_runner.data.images.readers:FileReader"
@@ -115,14 +104,7 @@ class FileSource(ImageDataset):
         numbers = self._numbers_by_name.get(text.rpartition("/")[2], ())
         yield from (number for number in numbers if is_same_file(self.paths[number], text))
         if self.listed is not None and place_of(text) is not None and not numbers:
-            parts = self.listed.source.parts
-            rows = self.listed.rows
-            yield find_row(text, parts, rows, first=1, id_help=self.id_help)
-
-    def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the ends of all paths, with as many directories as the text has."""
-        parts = text.count("/") + 1
-        return ("/".join(path.split("/")[-parts:]) for path in self.paths)
+            yield from self.listed.find(text)
 
     @functools.cached_property
     def _numbers_by_name(self) -> dict[str, list[int]]:
@@ -134,12 +116,10 @@ class FileSource(ImageDataset):
 
     def join(self, datasets: Sequence[FileSource]) -> FileSource:
         """Returns the image files of several datasets."""
-        left_out = dict.fromkeys(line for dataset in datasets for line in dataset.left_out)
         return FileSource(
             **joined_fields(datasets),
             paths=tuple(path for dataset in datasets for path in dataset.paths),
             label=np.concatenate([dataset.label for dataset in datasets]),
-            left_out=tuple(left_out),
             directories=tuple(pair for dataset in datasets for pair in dataset.directories),
             label_files=tuple(path for dataset in datasets for path in dataset.label_files),
         )
@@ -151,18 +131,13 @@ class FileSource(ImageDataset):
     def select(self, rows: np.ndarray) -> FileSource:
         """Returns some of the images, as if the other files did not exist."""
         paths = tuple(self.paths[number] for number in rows.tolist())
-        listed = self.listed
-        if listed is not None:
-            listed = dataclasses.replace(
-                listed, rows=rows if listed.rows is None else listed.rows[rows]
-            )
         return dataclasses.replace(
             self,
             paths=paths,
             label=self.label[rows],
             image_shape=first_image_shape(paths[0]),
             directories=_remaining_directories(self, rows),
-            listed=listed,
+            listed=None if self.listed is None else self.listed.select(rows),
         )
 
     def split_hashes(self) -> np.ndarray:
@@ -186,24 +161,9 @@ class FileSource(ImageDataset):
         """Where the names of images start in their paths, which do not begin with `./`."""
         return 0 if self.root == "." else len(os.path.join(self.root, ""))
 
-    def untrained_class(self, train: ImageDataset) -> str:
-        """Returns a message about images of a class that no training image has, or ""."""
-        if self.listed is None or not isinstance(train, FileSource) or train.listed is None:
-            return ""
-        new = ~np.isin(self.label, train.label)
-        if train.labels != self.labels or not new.any():
-            return ""
-        row = int(new.argmax())
-        return (
-            f"{self.listed.row_location(row)}: got the class {self.labels[self.label[row]]!r}, "
-            f"which no training image has{format_others(int(new.sum()))}"
-        )
-
-    def headers(self, *, sampled: bool) -> Headers:
+    def headers(self) -> Headers:
         """Returns how the headers of the images are read."""
-        numbers = spread_numbers(self.size, _SAMPLED_FILES if sampled else self.size)
-        paths = [self.paths[number] for number in numbers]
-        return Headers(paths, ["survey", str(self.size)], image_headers(paths))
+        return Headers(self.paths, ["survey"], image_headers(self.paths))
 
 
 def _hash_names(names: Iterable[str]) -> np.ndarray:
@@ -249,16 +209,17 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
             f"image_folder: no class directories in {root}; {_HINT}", code="missing-file"
         )
     _check_names(root, labels)
-    listing = _ImageLister()
+    skipped: dict[str, list[str]] = {}
     numbers = {name: number for number, name in enumerate(labels)}
-    class_images = [
-        (numbers[name], str(above / name), listing.images(above / name))
-        for above in chosen
-        for name in classes[above]
-    ]
-    left_out = (*listing.notes(chosen), *_unread_notes(root, every))
-    for line in (*_class_notes(classes, labels), *left_out):
-        _note(line)
+    progress = Progress("looking for images")
+    class_images = []
+    for above in chosen:
+        for name in classes[above]:
+            part = _list_images(above / name, skipped)
+            class_images.append((numbers[name], str(above / name), part))
+            progress(f"{len(class_images):,} directories")
+    for line in (*_class_notes(classes, labels), *_skipped_notes(chosen, skipped)):
+        note_once(f"note: image_folder: {line}")
     paths = tuple(path for *_, part in class_images for path in part)
     label = np.repeat(
         [number for number, *_ in class_images], [len(part) for *_, part in class_images]
@@ -271,7 +232,6 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         first_image_shape(paths[0]),
         root=str(chosen[0] if len(chosen) == 1 else root),
         directories=tuple((directory, len(part)) for _, directory, part in class_images),
-        left_out=left_out,
     )
 
 
@@ -293,18 +253,6 @@ def _split_folders(root: Path, split: str) -> tuple[list[Path], list[Path]]:
             code="missing-file",
         )
     return every, [path for path in wanted if path is not None]
-
-
-def _unread_notes(root: Path, every: Sequence[Path]) -> Iterator[str]:
-    """Yields a note on directories beside `train` and `val`, which no section reads."""
-    if list(every) == [root]:
-        return
-    beside = [str(path) for path in _subfolders(root) if path not in every]
-    if beside:
-        yield (
-            f"skipped directories beside {_format_some([p.name for p in every])}: "
-            + _format_some(beside)
-        )
 
 
 def _subfolders(directory: Path) -> Iterator[Path]:
@@ -343,80 +291,52 @@ def _class_notes(classes: Mapping[Path, Sequence[str]], labels: Sequence[str]) -
         absent = [name for name in labels if name not in set(names)]
         if absent:
             yield f"{above} lacks class directories of another split: {_format_some(absent)}"
-    spelled: dict[str, list[str]] = {}
-    for name in labels:
-        spelled.setdefault(name.casefold(), []).append(name)
-    for same in spelled.values():
-        if len(same) > 1:
-            yield f"the class directories {_format_some(same)} differ only in case"
 
 
-class _ImageLister:
-    """Lists the images of class directories, and records what it skips."""
+def _list_images(directory: Path, skipped: dict[str, list[str]]) -> list[str]:
+    """Returns the sorted images below a class directory, at any depth.
 
-    def __init__(self) -> None:
-        self._others: list[str] = []
-        self._links: list[str] = []
-        self._hidden: list[str] = []
-        self._folders = 0
-        self._reported = time.monotonic()
+    Adds what is skipped to `skipped`. Raises `DataError` if there is no image.
+    """
+    paths: list[str] = []
+    rest = [str(directory)]
+    while rest:
+        with _scan_scope(rest.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    # A link may point to one of its parent directories.
+                    links = skipped.setdefault(_LINKS, [])
+                    (links if entry.is_symlink() else rest).append(entry.path)
+                elif not entry.name.lower().endswith(SUFFIXES):
+                    skipped.setdefault(_OTHERS, []).append(entry.path)
+                elif entry.is_file():
+                    paths.append(entry.path)
+                else:
+                    kind = "a broken link" if entry.is_symlink() else "not a regular file"
+                    raise DataError(
+                        f"image_folder: {entry.path}: is {kind}", code="wrong-file-type"
+                    )
+    if not paths:
+        raise DataError(
+            f"image_folder: no {', '.join(SUFFIXES)} files in {directory}", code="empty-data"
+        )
+    return sorted(paths)
 
-    def images(self, directory: Path) -> list[str]:
-        """Returns the sorted images below a class directory, at any depth.
 
-        Raises `DataError` if it contains no image.
-        """
-        paths: list[str] = []
-        rest = [str(directory)]
-        while rest:
-            with _scan_scope(rest.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir():
-                        if entry.name.startswith("."):
-                            self._hidden.append(entry.path)
-                        else:
-                            # A link may point to one of its parent directories.
-                            (self._links if entry.is_symlink() else rest).append(entry.path)
-                    elif not entry.name.startswith("."):
-                        self._add_entry(entry, paths)
-                    elif entry.name.lower().endswith(SUFFIXES):
-                        self._hidden.append(entry.path)
-        self._report_progress()
-        if not paths:
-            raise DataError(
-                f"image_folder: no {', '.join(SUFFIXES)} files in {directory}", code="empty-data"
-            )
-        return sorted(paths)
-
-    def _add_entry(self, entry: os.DirEntry[str], paths: list[str]) -> None:
-        if not entry.name.lower().endswith(SUFFIXES):
-            self._others.append(entry.path)
-        elif entry.is_file():
-            paths.append(entry.path)
-        else:
-            kind = "a broken link" if entry.is_symlink() else "not a regular file"
-            raise DataError(f"image_folder: {entry.path}: is {kind}", code="wrong-file-type")
-
-    def _report_progress(self) -> None:
-        self._folders += 1
-        if time.monotonic() - self._reported > _PATIENCE_SECONDS:
-            self._reported = time.monotonic()
-            detail(f"looking for images: {self._folders:,} directories")
-
-    def notes(self, directories: Sequence[Path]) -> Iterator[str]:
-        """Yields notes on what was skipped, in the class directories and next to them."""
-        if self._others:
-            ends = ", ".join(SUFFIXES)
-            yield f"skipped files that are not {ends}: {_format_some(self._others)}"
-        if self._hidden:
-            yield f"skipped hidden files and directories: {_format_some(self._hidden)}"
-        if self._links:
-            yield f"skipped links to directories: {_format_some(self._links)}"
-        for directory in directories:
-            with _scan_scope(directory) as entries:
-                stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
-            if stray:
-                yield f"skipped images outside class directories: {_format_some(stray)}"
+def _skipped_notes(
+    directories: Sequence[Path], skipped: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yields notes on what was skipped, in the class directories and next to them."""
+    for what, names in skipped.items():
+        if names:
+            yield f"skipped {what}: {_format_some(names)}"
+    for directory in directories:
+        with _scan_scope(directory) as entries:
+            stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
+        if stray:
+            yield f"skipped images outside class directories: {_format_some(stray)}"
 
 
 def _format_some(names: Sequence[str]) -> str:
@@ -424,24 +344,11 @@ def _format_some(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:3]) + more
 
 
-@functools.lru_cache(maxsize=64)
-def _note(line: str) -> None:
-    """Logs a note once per process, because both sections may read the same directory."""
-    shown = line.encode(errors="backslashreplace").decode()
-    note(f"note: image_folder: {shown}")
-
-
 def first_image_shape(path: str) -> tuple[int, int, int]:
     """Returns height, width and channels in the header of an image file; 0, 0, 0 if unknown."""
     try:
-        with open(path, "rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error})", code="unreadable-file") from None
-    try:
-        return image_shape(head)
-    except ValueError:
-        # Corrupt, or with a large thumbnail in its header. Decoding will report an error.
+        return image_shape(path)
+    except ValueError:  # Decoding will report an error.
         return (0, 0, 0)
 
 
@@ -452,10 +359,8 @@ def image_headers(paths: Sequence[str]) -> Iterator[tuple[str, ImageHeader | Non
 
 
 def _file_header(path: str) -> ImageHeader | None:
-    with contextlib.suppress(OSError):
-        for size in _HEADER_BYTES:
-            with open(path, "rb") as file, contextlib.suppress(ValueError):
-                return read_header(file.read(size))
+    with contextlib.suppress(ValueError):
+        return read_header(path)
     return None
 
 

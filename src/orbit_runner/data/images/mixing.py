@@ -14,7 +14,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.images.decode import round_to_uint8
+from orbit_runner.data.images.decode import interval_mask, round_to_uint8
 from orbit_runner.data.order.keyed_random import COLUMN, CUT, MIXED, ROW, SHARE, random_bits
 from orbit_runner.data.stored_tensor import stored_tensor
 
@@ -117,9 +117,8 @@ def _swap_pairs(rows: tf.Tensor) -> tf.Tensor:
 def _interval_mask(center: tf.Tensor, side: tf.Tensor, length: int) -> tf.Tensor:
     """Returns which pixels of a row are in an interval around a point, bool [b, length]."""
     half = tf.floor(side * length / 2)
-    first = (tf.floor(center * length) - half)[:, tf.newaxis]
-    places = tf.range(length, dtype=tf.float32)
-    return (places >= first) & (places < first + 2 * half[:, tf.newaxis])
+    first = tf.floor(center * length) - half
+    return interval_mask(first[:, tf.newaxis], 2 * half[:, tf.newaxis], length)
 
 
 def _to_unit_interval(bits: tf.Tensor) -> tf.Tensor:

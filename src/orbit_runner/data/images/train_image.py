@@ -16,6 +16,7 @@ from orbit_runner.data.images.decode import (
     crop,
     decode_window,
     inception_window,
+    interval_mask,
     resize,
     round_to_uint8,
 )
@@ -92,18 +93,11 @@ class Erasing:
         top, left = (height - rows) * drawn[first, 2], (width - columns) * drawn[first, 3]
         chance = tf.random.stateless_uniform([], key + 1)
         erased = tf.reduce_any(fits) & (chance < self.probability)
-        inside = _interval_mask(height, top, rows)[:, tf.newaxis] & _interval_mask(
-            width, left, columns
-        )
+        inside_rows = interval_mask(tf.floor(top), rows, height)
+        inside = inside_rows[:, tf.newaxis] & interval_mask(tf.floor(left), columns, width)
         noise = tf.random.stateless_normal(image.shape, key + 2)
         fill = round_to_uint8(tf.constant(NATURAL_MEAN) + tf.constant(NATURAL_STD) * noise)
         return tf.where(erased & inside[..., tf.newaxis], fill, image)
-
-
-def _interval_mask(length: int, first: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    places = tf.range(length, dtype=tf.float32)
-    first = tf.floor(first)
-    return (places >= first) & (places < first + size)
 
 
 def rand_augment(

@@ -18,7 +18,6 @@ from orbit_runner.data.tables.dataset import (
     TableDataset,
     TableOptions,
     compare_columns,
-    skipped_files,
     table_files,
 )
 from orbit_runner.errors import DataError, first_line
@@ -37,7 +36,6 @@ class ArrayTable(TableDataset):
         files: The files that were read.
         options: The options that the values depend on.
         extra: The columns that only some files have, and the first such file.
-        skipped: Other files in the directory of the table.
     """
 
     def __init__(
@@ -46,13 +44,11 @@ class ArrayTable(TableDataset):
         files: Sequence[Path] = (),
         options: TableOptions = TableOptions(),
         extra: Mapping[str, str] = MappingProxyType({}),
-        skipped: tuple[str, ...] = (),
     ) -> None:
         self.tables = tables
         self.files = tuple(files)
         self.options = options
         self.extra = extra
-        self.skipped = skipped
         where, columns = tables[0]
         self.kinds = {name: _kind_of_array(where, name, array) for name, array in columns.items()}
 
@@ -75,8 +71,7 @@ class NpzTable(ArrayTable):
         files = table_files(self.name, data_dir, input_path, "*.npz")
         tables = [(str(path), flatten_columns(str(path), read_npz(path))) for path in files]
         extra = compare_columns(files, [columns for _, columns in tables])
-        skipped = skipped_files(data_dir, input_path, files)
-        super().__init__(tables, files, options, extra, skipped)
+        super().__init__(tables, files, options, extra)
 
 
 class FunctionTable(ArrayTable):

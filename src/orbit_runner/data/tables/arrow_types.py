@@ -51,19 +51,8 @@ def leading_zeros(array: pyarrow.Array) -> np.ndarray:
     """Returns which texts of an Arrow string array begin with 0 and another digit, bool [n]."""
     from pyarrow import compute
 
-    _, offsets, data = array.buffers()
-    if data is None:
-        return np.zeros(len(array), bool)
-    ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
-    starts, lengths = ends[:-1], np.diff(ends)
-    characters = np.frombuffer(data, np.uint8)
-    rows = np.flatnonzero(lengths > 1)
-    if (characters[starts[rows]] == ord(" ")).any():
-        return leading_zeros(compute.utf8_ltrim(array, " "))
-    rows = rows[characters[starts[rows]] == ord("0")]
-    second = characters[starts[rows] + 1]
-    result = np.zeros(len(array), bool)
-    result[rows[(second >= ord("0")) & (second <= ord("9"))]] = True
+    found = compute.match_substring_regex(array, "^ *0[0-9]").fill_null(False)
+    result: np.ndarray = found.to_numpy(zero_copy_only=False)
     return result
 
 

@@ -73,10 +73,11 @@ def build_columns(
     parts = Parts()
     total = 0
     for block in dataset.blocks(list(kinds)):
-        rows = len(next(iter(block.columns.values())))
+        columns = block.columns
+        rows = len(next(iter(columns.values())))
         problems = dict(block.bad) if skips else None
         for name, builder in builders.items():
-            builder.add(block.columns[name], block, problems)
+            builder.add(columns[name], block, problems)
         if block.first == 1:
             parts.append((block.file, 0))
         parts[-1] = (block.file, parts[-1][1] + rows)

@@ -139,6 +139,10 @@ class TablePart(Dataset):
         """The number of rows."""
         return self.source.size if self.rows is None else len(self.rows)
 
+    def select(self, rows: np.ndarray) -> TablePart:
+        """Returns some of these rows."""
+        return dataclasses.replace(self, rows=rows if self.rows is None else self.rows[rows])
+
     def column(self, name: str) -> Column:
         """Returns the values of a column in these rows."""
         column = self.source.columns[name]

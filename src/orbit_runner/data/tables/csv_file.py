@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from pyarrow.csv import CSVStreamingReader
 
 _BLOCK_BYTES = 2**22
-_FIRST_ROWS = 100
-# The kinds of a column without any value so far, and of a column whose texts may have spaces.
-_EMPTY, _TEXT = "", "text"
 
 
 class CsvTable(TableFiles):
@@ -33,7 +30,7 @@ class CsvTable(TableFiles):
 
     Files that end in `.gz` are decompressed. The kind of a column is that of the first 4 MiB of
     each file: numbers if all are numbers. A later cell that is not a number is an error when it is
-    read, and `cell_texts.find_misreading` judges all cells of a column of texts.
+    read, and `cell_texts.odd_among_numbers` judges all cells of a column of texts.
     """
 
     name = "csv"
@@ -50,18 +47,12 @@ class CsvTable(TableFiles):
         """Returns the kind of each column in the first block of a file."""
         with _csv_error_scope(path), _open_csv(path, self.options) as reader:
             schema = reader.schema
-            names = schema.names  # Decodes them.
-            check_different_names(path, names)
-            kinds = {field.name: _text_kind(field.type) for field in schema}
-            first = next(iter(reader), None) if _TEXT in kinds.values() else None
-        for name in (name for name, kind in kinds.items() if kind == _TEXT):
-            kinds[name] = (
-                CATEGORY if first is None else _kind_of_spaced(first.column(name), self.options)
-            )
-        unclear = [name for name, kind in kinds.items() if kind in (_EMPTY, INTEGER)]
+            check_different_names(path, schema.names)  # Decodes them.
+        kinds = {field.name: _kind_of_type(field.type) for field in schema}
+        unclear = [name for name, kind in kinds.items() if not kind]
         if unclear:
             with _csv_error_scope(path), _open_csv(path, self.options, unclear) as reader:
-                kinds |= _kinds_of_texts(reader, kinds, unclear)
+                kinds |= _kinds_of_texts(reader, unclear, self.options)
         return kinds
 
     def common_kind(self, name: str, kinds: Sequence[str]) -> str:
@@ -94,26 +85,36 @@ class CsvTable(TableFiles):
             )
 
 
+def _kind_of_type(kind: pyarrow.DataType) -> str:
+    """Returns the kind of a column of an inferred type; "" if only its texts tell."""
+    from pyarrow import types
+
+    is_unclear = types.is_null(kind) or types.is_string(kind) or types.is_integer(kind)
+    return "" if is_unclear else kind_of(kind, from_text=True)
+
+
 def _kinds_of_texts(
-    reader: CSVStreamingReader, kinds: Mapping[str, str], unclear: Sequence[str]
+    reader: CSVStreamingReader, names: Sequence[str], options: TableOptions
 ) -> dict[str, str]:
-    """Returns the kinds of columns of integers, or without a value in the first block."""
-    result: dict[str, str] = {}
+    """Returns the kinds of columns by the first block in which they have values."""
+    import pyarrow
+    from pyarrow import compute
+
+    missing = pyarrow.array([text.strip() for text in ("", *options.missing_values)])
+    kinds: dict[str, str] = {}
     for batch in reader:
-        for name in unclear:
-            array = batch.column(name)
-            if name in result or array.null_count == len(array):
-                continue
-            kind = kinds[name] or _inferred_kind(array)
-            # Arrow reads 007 as 7.
-            is_code = kind == INTEGER and leading_zeros(array).any()
-            result[name] = CATEGORY if is_code else kind
-        if len(result) == len(unclear):
+        for name in (name for name in names if name not in kinds):
+            # Arrow keeps some of the spaces around numbers.
+            texts = compute.utf8_trim_whitespace(batch.column(name)).drop_null()
+            values = texts.filter(compute.invert(compute.is_in(texts, missing)))
+            if len(values):
+                kinds[name] = _kind_of_values(values)
+        if len(kinds) == len(names):
             break
-    return result
+    return kinds
 
 
-def _inferred_kind(texts: pyarrow.Array) -> str:
+def _kind_of_values(texts: pyarrow.Array) -> str:
     import pyarrow
 
     for kind, result in ((pyarrow.int64(), INTEGER), (pyarrow.float64(), NUMBER)):
@@ -121,34 +122,9 @@ def _inferred_kind(texts: pyarrow.Array) -> str:
             texts.cast(kind)
         except pyarrow.ArrowInvalid:
             continue
-        return result
+        # Arrow reads 007 as 7.
+        return CATEGORY if result == INTEGER and leading_zeros(texts).any() else result
     return CATEGORY
-
-
-def _text_kind(kind: pyarrow.DataType) -> str:
-    from pyarrow import types
-
-    if types.is_null(kind):
-        return _EMPTY
-    if types.is_string(kind):
-        return _TEXT
-    return INTEGER if types.is_integer(kind) else kind_of(kind, from_text=True)
-
-
-def _kind_of_spaced(texts: pyarrow.Array, options: TableOptions) -> str:
-    """Returns the kind of texts without spaces at both ends, where Arrow keeps some of them."""
-    import pyarrow
-    from pyarrow import compute
-
-    # A text among the first rows shows quickly that most columns are categories.
-    for part in (texts[:_FIRST_ROWS], texts):
-        trimmed = compute.utf8_trim_whitespace(part)
-        missing = [text.strip() for text in ("", *options.missing_values)]
-        values = trimmed.filter(compute.invert(compute.is_in(trimmed, pyarrow.array(missing))))
-        kind = _inferred_kind(values.drop_null())
-        if kind == CATEGORY:
-            return CATEGORY
-    return CATEGORY if leading_zeros(values.drop_null()).any() and kind == INTEGER else NUMBER
 
 
 def _after_last_quote(path: Path) -> bytes:

@@ -110,7 +110,6 @@ class TableDataset(abc.ABC):
         integers: The columns of numbers that were inferred from texts of integers.
         classes: The categories whose texts the files declare, with these texts in their order.
         extra: The columns that only some files have, which cannot be used, and the first such file.
-        skipped: Other files in the directory of the table, which are not read.
     """
 
     name: ClassVar[str]  # The value of `source`.
@@ -118,6 +117,8 @@ class TableDataset(abc.ABC):
     file_start: ClassVar[bytes | tuple[bytes, ...]] = b""
     # Whether values have types. If not, the default of `missing_values` applies.
     is_typed: ClassVar[bool] = True
+    # Whether a section reads one of several stored parts.
+    has_parts: ClassVar[bool] = False
 
     kinds: Mapping[str, str]
     files: tuple[Path, ...] = ()
@@ -125,7 +126,6 @@ class TableDataset(abc.ABC):
     integers: frozenset[str] = frozenset()
     classes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     extra: Mapping[str, str] = MappingProxyType({})
-    skipped: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def blocks(self, names: Sequence[str]) -> Iterator[Block]:
@@ -137,6 +137,9 @@ class TableDataset(abc.ABC):
 
         `data` is the section. Raises `DataError` if the table is missing or damaged.
         """
+        if cls.has_parts:
+            splits = usual_splits(data, is_split=use.is_split)
+            options = dataclasses.replace(options, default_splits=splits)
         return _open(cls, data.data_dir, input_paths(data), options)
 
 
@@ -167,7 +170,6 @@ class TableFiles(TableDataset):
         self.options = options
         self.files = tuple(table_files(self.name, data_dir, input_path, self.pattern))
         self.kinds = self.read_kinds()
-        self.skipped = skipped_files(data_dir, input_path, self.files)
 
     def read_kinds(self) -> Mapping[str, str]:
         """Returns the kind of each column in all files."""
@@ -204,21 +206,6 @@ def table_files(
     if not data_dir and not input_path:
         raise DataError(f"{source}: no files are set; {_HINT}", code="not-set")
     return named_files(source, data_dir, input_path or (default_pattern,))
-
-
-def skipped_files(
-    data_dir: str, input_path: Sequence[str], files: Sequence[Path]
-) -> tuple[str, ...]:
-    """Returns the names of files in `data_dir` that are not read; none if `input_path` is set."""
-    if input_path or not data_dir:
-        return ()
-    listed = sorted(Path(data_dir).expanduser().iterdir())
-    read = {path.name for path in files}
-    return tuple(
-        path.name
-        for path in listed
-        if path.is_file() and path.name not in read and not path.name.startswith(".")
-    )
 
 
 def usual_splits(data: DataConfig, *, is_split: bool) -> tuple[str, ...]:

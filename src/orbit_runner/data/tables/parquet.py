@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_runner.data.tables.arrow_types import is_text, kind_of, read_error_scope
+from orbit_runner.data.tables.arrow_types import kind_of, read_error_scope
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.dataset import Block, TableFiles, check_different_names
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, first_line
 
 if TYPE_CHECKING:
     import pyarrow
@@ -74,36 +74,24 @@ class ParquetTable(ArrowTypedFiles):
         with read_error_scope(path, "Parquet"), parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(BLOCK_ROWS, columns=list(names)):
                 for name in names:
-                    check_utf8(path, first, name, batch.column(name))
+                    check_array(path, first, name, batch.column(name))
                 yield Block({name: batch.column(name) for name in names}, str(path), first)
                 first += batch.num_rows
 
 
-def check_utf8(path: Path, first: int, name: str, array: pyarrow.Array) -> None:
-    """Raises `DataError` with row and column if a text is not UTF-8. `first` is the first row."""
-    import pyarrow
-    from pyarrow.types import is_dictionary
+def check_array(path: Path, first: int, name: str, array: pyarrow.Array) -> None:
+    """Raises `DataError` if values are not inside of the file, or if a text is not UTF-8.
 
-    texts = array.dictionary if is_dictionary(array.type) else array
-    if not is_text(texts.type):
-        return
+    `first` is the number of the first row.
+    """
+    import pyarrow
+
     try:
-        texts.validate(full=True)
-    except pyarrow.ArrowInvalid:
-        binary = array.cast(texts.type).cast(pyarrow.large_binary()).to_pylist()
-        bad = [i for i, text in enumerate(binary) if text is not None and not _is_utf8(text)]
-        if not bad:
-            return  # Only rows of other blocks, or none, have that text of the dictionary.
+        array.validate(full=True)
+    except pyarrow.ArrowInvalid as error:
         raise DataError(
-            f"{path}, row {first + bad[0]}: column {name!r} is not valid UTF-8",
+            f"{path}, rows {first} to {first + len(array) - 1}: column {name!r}: "
+            f"{first_line(error)}",
             field="input_path",
             code="bad-record",
         ) from None
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""Summarizes a table: its columns, and rows that are equal within or between its parts."""
+"""Summarizes the columns of a table."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from orbit_runner.data.tables.columns import CATEGORY, DATE, Column, TablePart, date_text
-from orbit_runner.data.tables.hashing import hash_rows
 
 _TOP = 10
-_EXAMPLES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,54 +42,28 @@ class ColumnSummary:
 
 
 @dataclasses.dataclass(frozen=True)
-class EqualRows:
-    """Rows whose features are equal.
-
-    Attributes:
-        rows: The number of rows with the same features as an earlier row.
-        examples: Pairs of equal rows, each with its file and number.
-    """
-
-    rows: int
-    examples: Sequence[tuple[str, str]] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class TableSummary:
     """A summary of the parts of a table.
 
     Attributes:
         rows: The number of rows of each part.
         columns: The columns of each part.
-        repeated: Equal rows within each part.
-        leaked: Rows of the second part that are equal to a row of the first.
         left_out: What of the tables is not used, and columns that tell little, one line each.
     """
 
     rows: Mapping[str, int]
     columns: Mapping[str, Sequence[ColumnSummary]]
-    repeated: Mapping[str, EqualRows]
-    leaked: EqualRows
     left_out: Sequence[str] = ()
 
 
-def summarize(
-    parts: Mapping[str, TablePart], roles: Mapping[str, str], features: Sequence[str]
-) -> TableSummary:
-    """Returns a summary of two parts.
-
-    `roles` maps each column to summarize to its role. Rows with the same `features` are equal.
-    """
-    hashes = {name: row_hashes(part, features) for name, part in parts.items()}
-    (first, left), (second, right) = parts.items()
+def summarize(parts: Mapping[str, TablePart], roles: Mapping[str, str]) -> TableSummary:
+    """Returns a summary of parts; `roles` maps each column to summarize to its role."""
     return TableSummary(
         rows={name: part.size for name, part in parts.items()},
         columns={
             name: [summarize_column(part.column(column), role) for column, role in roles.items()]
             for name, part in parts.items()
         },
-        repeated={name: _repeated_rows(part, hashes[name]) for name, part in parts.items()},
-        leaked=leaked_rows(left, right, hashes[first], hashes[second]),
     )
 
 
@@ -120,33 +92,3 @@ def summarize_column(column: Column, role: str) -> ColumnSummary:
         float(values.max()),
         float(values.mean(dtype=np.float64)),
     )
-
-
-def row_hashes(part: TablePart, features: Sequence[str]) -> np.ndarray:
-    """Returns a hash of the features of each row of a part, uint64 [n]."""
-    return hash_rows(part.column(name) for name in features)
-
-
-def leaked_rows(
-    train: TablePart, validation: TablePart, left: np.ndarray, right: np.ndarray
-) -> EqualRows:
-    """Returns the rows of `validation` whose features are those of a row of `train`.
-
-    `left` and `right` are their hashes from `row_hashes`.
-    """
-    leaked = np.flatnonzero(np.isin(right, left))
-    examples = [
-        (train.row_location(int((left == right[row]).argmax())), validation.row_location(int(row)))
-        for row in leaked[:_EXAMPLES]
-    ]
-    return EqualRows(len(leaked), examples)
-
-
-def _repeated_rows(part: TablePart, hashes: np.ndarray) -> EqualRows:
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse] != np.arange(len(hashes)))
-    examples = [
-        (part.row_location(int(first[inverse[row]])), part.row_location(int(row)))
-        for row in again[:_EXAMPLES]
-    ]
-    return EqualRows(len(again), examples)

@@ -1,4 +1,4 @@
-"""Reads a tf.Example and the size of its image without TensorFlow, to check a file early."""
+"""Reads a tf.Example without TensorFlow, to check a file early."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.data.images.headers import JPEG, PNG, read_header
-
-# TensorFlow does not decode larger images.
-_MOST_BYTES = 2**29
 _KINDS = ("bytes", "float", "int64")
 
 
@@ -117,18 +113,3 @@ def value_of(feature: Any) -> bytes | float | int:
         raise ValueError(f"got {len(values)} values")
     value: bytes | float | int = values[0]
     return value
-
-
-def image_shape(encoded: bytes) -> tuple[int, int, int]:
-    """Returns the height, width and channels in the header of a PNG or JPEG image.
-
-    Raises ValueError if the image is of another format, or if its size is not supported.
-    """
-    if not encoded.startswith((PNG, JPEG)):
-        raise ValueError(f"bytes that start with 0x{encoded[:4].hex()}")
-    header = read_header(encoded)
-    if not 0 < header.height * header.width * header.channels < _MOST_BYTES:
-        raise ValueError(
-            f"an image of {header.width} × {header.height} pixels, which cannot be decoded"
-        )
-    return header.height, header.width, header.channels

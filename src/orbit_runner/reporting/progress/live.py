@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from orbit_runner.errors import Interrupted
-from orbit_runner.reporting.numbers import format_duration, format_number, short_number, sparkline
+from orbit_runner.reporting.numbers import format_duration, short_number, sparkline
 from orbit_runner.reporting.progress.history import (
     LEARNING_RATE,
     TRAINING_LOSS,
@@ -26,7 +26,7 @@ from orbit_runner.reporting.progress.history import (
     epoch_text,
     evaluation_line,
     format_metric,
-    other_metrics,
+    format_metrics,
     speed_texts,
     step_text,
     time_left_text,
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 TRAINING = "training"
 _GAP = 2
 _LEAST_BAR = 6
-_NARROW, _WIDE = 100, 120  # columns
-_SHORT_CURVE, _LONG_CURVE = 10, 30
+_CURVE = 20  # values
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _TURNS_PER_SECOND = 5
 _DELAY_SECONDS = 0.4
@@ -209,51 +208,42 @@ class View:
     end: str = ""  # how the run ended
 
 
-@dataclasses.dataclass(frozen=True)
-class _Item:
-    """A part of a line. Items with a higher rank are left out first."""
-
-    rank: int
-    text: Text
-
-
 def lines(view: View, width: int, now: float) -> list[Text]:
     """Returns the lines, none longer than `width`. `now` is the time on the monotonic clock."""
     history = view.history
-    texts = [_header(view, width), _phase_line(view, width, now)]
+    texts = [
+        _joined([Text(view.title, style="bold"), Text(view.place, style="dim")]),
+        _joined(_phase_texts(view, width, now)),
+    ]
     if history.started is not None:
-        texts.append(_line(_metric_items(history, width), width))
-        texts.append(_line(_speed_items(view, now), width))
+        texts += [_joined(_metric_texts(history)), _joined(_speed_texts(view, now))]
     if history.evaluations:
-        texts.append(_line(_evaluation_items(history, width), width))
-    return [line for line in texts if line.cell_len]
+        texts.append(_joined(_evaluation_texts(history)))
+    for text in texts:  # What matters most comes first in each line.
+        text.truncate(width, overflow="ellipsis")
+    return [text for text in texts if text.cell_len]
 
 
-def _header(view: View, width: int) -> Text:
-    title = Text(view.title, style="bold")
-    title.truncate(width, overflow="ellipsis")
-    room = width - title.cell_len - _GAP
-    place = view.place
-    if len(place) > room:
-        # The end of a path tells more than its beginning.
-        place = f"…{place[len(place) - room + 1 :]}" if room > _SHORT_CURVE else ""
-    if not title or not place:
-        return title
-    return Text.assemble(title, " " * (width - title.cell_len - len(place)), (place, "dim"))
+def _joined(texts: Iterable[Text]) -> Text:
+    return Text(" " * _GAP).join(text for text in texts if text.cell_len)
 
 
-def _phase_line(view: View, width: int, now: float) -> Text:
-    """Returns the phase, a bar that fills the line, and the position."""
-    items = _fit_items([_Item(0, _phase_text(view, now)), *_position_items(view)], width)
-    fraction = _fraction(view)
+def _phase_texts(view: View, width: int, now: float) -> Iterator[Text]:
+    """Yields the phase, a bar, and the position."""
+    history = view.history
+    yield _phase_text(view, now)
+    fraction = view.fraction
+    detail = "" if view.end else view.detail
+    if not detail and history.started is not None and history.target:
+        fraction = history.last_step / history.target
     if fraction is not None:
-        with_bar = _fit_items(items, width - _LEAST_BAR - _GAP)
-        if len(with_bar) > 1:
-            items = with_bar
-        room = width - _width(items) - _GAP
-        if room >= _LEAST_BAR:
-            items.insert(1, _Item(0, _bar(fraction, room)))
-    return _join_items(items)
+        yield _bar(fraction, max(_LEAST_BAR, width // 4))
+    if detail:
+        yield Text(detail)
+    elif history.started is not None:
+        yield Text(step_text(history))
+        yield Text("" if fraction is None else f"{fraction:.0%}")
+        yield Text(epoch_text(history))
 
 
 def _phase_text(view: View, now: float) -> Text:
@@ -269,101 +259,39 @@ def _phase_text(view: View, now: float) -> Text:
     )
 
 
-def _position_items(view: View) -> Iterator[_Item]:
-    history = view.history
-    if view.detail and not view.end:
-        yield _Item(1, Text(view.detail))
-    elif history.started is not None:
-        yield _Item(1, Text(step_text(history)))
-        yield _Item(3, Text(epoch_text(history)))
-        if history.target:
-            yield _Item(2, Text(f"{history.last_step / history.target:.0%}"))
-
-
-def _fraction(view: View) -> float | None:
-    history = view.history
-    if view.detail and not view.end:
-        return view.fraction
-    if history.started is None or not history.target:
-        return None
-    return history.last_step / history.target
-
-
 def _bar(fraction: float, width: int) -> Text:
     halves = round(min(1.0, max(0.0, fraction)) * width * 2)
     done = "━" * (halves // 2) + "╸" * (halves % 2)
     return Text.assemble((done, "cyan"), ("─" * (width - len(done)), "bright_black"))
 
 
-def _metric_items(history: History, width: int) -> Iterator[_Item]:
+def _metric_texts(history: History) -> Iterator[Text]:
     numbers = history.metrics
-    if TRAINING_LOSS in numbers:
-        yield _Item(0, Text(format_metric("loss", numbers[TRAINING_LOSS])))
-        length = _LONG_CURVE if width >= _WIDE else _SHORT_CURVE
-        yield _Item(3, Text(sparkline([*history.losses][-length:]), style="cyan"))
-    yield from _named_items(other_metrics(numbers), first=1, rest=4)
+    yield Text(format_metrics(numbers, loss=TRAINING_LOSS))
+    yield Text(sparkline([*history.losses][-_CURVE:]), style="cyan")
     if LEARNING_RATE in numbers:
-        yield _Item(2, Text(f"learning rate {short_number(numbers[LEARNING_RATE])}"))
+        yield Text(f"learning rate {short_number(numbers[LEARNING_RATE])}")
 
 
-def _named_items(numbers: dict[str, float], *, first: int, rest: int) -> Iterator[_Item]:
-    for index, (name, value) in enumerate(numbers.items()):
-        yield _Item(rest + index if index else first, Text(format_metric(name, value)))
-
-
-def _speed_items(view: View, now: float) -> Iterator[_Item]:
+def _speed_texts(view: View, now: float) -> Iterator[Text]:
     history = view.history
-    for rank, text in zip((0, 3), speed_texts(history), strict=False):
-        yield _Item(rank, Text(text))
+    steps, *examples = [*speed_texts(history), ""]
+    yield Text(steps)
     assert history.started is not None
-    yield _Item(2, Text(f"{format_duration(now - history.started)} elapsed"))
-    if not view.end:
-        yield _Item(1, Text(time_left_text(history)))
+    yield Text("" if view.end else time_left_text(history))
+    yield Text(f"{format_duration(now - history.started)} elapsed")
+    yield Text("".join(examples))
     if "tflops_per_second" in history.work:
         flops = history.work["tflops_per_second"] * 1e12
-        yield _Item(4, Text(f"{format_si(flops)}FLOP/s"))
+        yield Text(f"{format_si(flops)}FLOP/s")
     if "mfu" in history.work:
-        yield _Item(5, Text(f"{history.work['mfu']:.1%} of the peak"))
+        yield Text(f"{history.work['mfu']:.1%} of the peak")
 
 
-def _evaluation_items(history: History, width: int) -> Iterator[_Item]:
+def _evaluation_texts(history: History) -> Iterator[Text]:
     step, numbers = history.evaluations[-1]
-    yield _Item(0, Text("evaluation", style="bold"))
-    yield _Item(1, Text(f"step {step:,}"))
-    metrics = other_metrics(numbers)
-    best = history.best
-    if best is not None and best[0] in metrics:
-        metrics = {best[0]: metrics[best[0]], **metrics}
-    yield from _named_items(metrics, first=2, rest=5)
-    if VALIDATION_LOSS in numbers:
-        yield _Item(4, Text(format_metric("loss", numbers[VALIDATION_LOSS])))
-    if best is not None:
-        name, value, best_step = best
-        what = (
-            f"best {format_number(value)}"
-            if width < _NARROW
-            else f"best {format_metric(name, value)}"
-        )
-        yield _Item(3, Text(f"{what} at step {best_step:,}", style="green"))
-
-
-def _line(items: Iterable[_Item], width: int) -> Text:
-    return _join_items(_fit_items(items, width))
-
-
-def _fit_items(items: Iterable[_Item], width: int) -> list[_Item]:
-    """Returns the items that fit, in their order; shortens the most important one if it must."""
-    kept = [item for item in items if item.text.cell_len]
-    while len(kept) > 1 and _width(kept) > width:
-        kept.remove(max(kept, key=lambda item: item.rank))
-    if kept and _width(kept) > width:
-        kept[0].text.truncate(max(0, width), overflow="ellipsis")
-    return kept
-
-
-def _width(items: list[_Item]) -> int:
-    return sum(item.text.cell_len for item in items) + _GAP * (len(items) - 1)
-
-
-def _join_items(items: list[_Item]) -> Text:
-    return Text(" " * _GAP).join(item.text for item in items)
+    yield Text.assemble(("evaluation", "bold"), f" at step {step:,}")
+    if history.best is not None:
+        name, value, best_step = history.best
+        yield Text(f"best {format_metric(name, value)} at step {best_step:,}", style="green")
+    yield Text(format_metrics(numbers, loss=VALIDATION_LOSS))

@@ -26,7 +26,6 @@ from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_estimate,
     rank_trials,
-    repeats_text,
     status_counts,
     trial_table,
 )
@@ -99,14 +98,13 @@ def _headline(results: SweepResults) -> list[Part]:
     search = f", {escape(kind)} search" if kind else ""
     seeds = f", {len(results.seeds)} seeds per trial" if len(results.seeds) > 1 else ""
     counts = status_counts(results)
-    repeats = repeats_text(results)
     count = len(results.trials)
     lines = (
         f"<p class=soft>{'Smallest' if results.mode == 'min' else 'Largest'} "
         f"<b>{escape(results.metric)}</b> {escape(_when(results))}{search}{seeds}</p>"
         f"<p>{format_count(count, 'trial')}{f': {counts}' if counts else ''}</p>"
     )
-    return [Html(lines), *([explanation(repeats)] if repeats else [])]
+    return [Html(lines)]
 
 
 def _when(results: SweepResults) -> str:

@@ -11,7 +11,6 @@ from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
     objective_of,
     objective_text,
-    repeats_text,
     settings_text,
     status_counts,
 )
@@ -42,29 +41,22 @@ class TrialProgress:
 
         `running` is what each trial that is being trained does, by its number.
         """
-        ended = {
-            trial.number: trial
-            for trial in results.trials
-            if trial.status not in ("pending", "repeated")
-        }
-        trained = sum(trial.status != "repeated" for trial in results.trials)
+        ended = {trial.number: trial for trial in results.trials if trial.status != "pending"}
+        trials = len(results.trials)
         if self._ended is None:
             self._ended = set(ended)
-            count = format_count(len(results.trials), "trial")
+            count = format_count(trials, "trial")
             self._progress.phase(f"training {count} of {results.experiment}")
-            repeats = repeats_text(results)
-            if repeats:
-                self._progress.note(repeats)
             if ended:
                 self._progress.note(f"already ended: {status_counts(results)}")
         for number in sorted(set(ended) - self._ended):
             self._ended.add(number)
-            self._report_trial(results, ended[number], f"{len(self._ended)} of {trained}")
-        trials = "; ".join(f"trial {number}: {text}" for number, text in running.items())
-        fraction = len(ended) / trained if trained else 0.0
-        self._progress.detail(f"{len(ended)} of {trained} ended; {trials}".rstrip("; "), fraction)
+            self._report_trial(results, ended[number], len(self._ended))
+        active = "; ".join(f"trial {number}: {text}" for number, text in running.items())
+        fraction = len(ended) / trials if trials else 0.0
+        self._progress.detail(f"{len(ended)} of {trials} ended; {active}".rstrip("; "), fraction)
 
-    def _report_trial(self, results: SweepResults, trial: TrialResult, count: str) -> None:
+    def _report_trial(self, results: SweepResults, trial: TrialResult, ended: int) -> None:
         best = results.best
         is_best = best is not None and best.number == trial.number
         if isinstance(self._progress, JsonProgress):
@@ -76,11 +68,13 @@ class TrialProgress:
                 objective=objective_of(trial),
                 settings=dict(trial.settings),
                 best=is_best,
-                ended=count,
+                ended=ended,
+                trials=len(results.trials),
             )
             return
         values = settings_text(trial.settings, setting_names(results))
         self._progress.note(
             f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.objective_name} "
-            f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}  ({count})"
+            f"{objective_text(trial)}{', best so far' if is_best else ''}  {values}  "
+            f"({ended} of {len(results.trials)})"
         )

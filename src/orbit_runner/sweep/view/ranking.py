@@ -18,7 +18,6 @@ from orbit_runner.reporting.document import Table
 from orbit_runner.sweep.results import TRIAL_STATUSES, SweepResults, TrialResult
 from orbit_runner.sweep.view.setting_axis import setting_names, value_text
 
-_MOST_REPEATS = 4
 _LAST = tuple(status for status in TRIAL_STATUSES if status not in ("finished", "stopped"))
 
 
@@ -56,19 +55,6 @@ def status_counts(results: SweepResults) -> str:
     return ", ".join(f"{counts[status]} {status}" for status in TRIAL_STATUSES if counts[status])
 
 
-def repeats_text(results: SweepResults) -> str:
-    """Returns a sentence about the trials that have the settings of earlier ones; "" if none."""
-    repeated = [trial for trial in results.trials if trial.status == "repeated"]
-    if not repeated:
-        return ""
-    shown = ", ".join(f"{trial.number} = {trial.same_as}" for trial in repeated[:_MOST_REPEATS])
-    more = len(repeated) - _MOST_REPEATS
-    return (
-        f"trials with the settings of earlier ones, which are not trained again: {len(repeated)} "
-        f"({shown}{f' and {more} more' if more > 0 else ''})"
-    )
-
-
 def objective_estimate(trial: TrialResult) -> Estimate | None:
     """Returns the objective over the seeds; None if it is missing or not finite for a seed."""
     return None if objective_of(trial) is None else estimate(trial.objectives)
@@ -97,7 +83,7 @@ def trial_table(results: SweepResults, trials: Sequence[TrialResult]) -> Table:
     rows = [
         (
             str(trial.number),
-            trial.status if trial.same_as is None else f"same as trial {trial.same_as}",
+            trial.status,
             objective_text(trial),
             *(value_text(trial.settings[p]) if p in trial.settings else "-" for p in names),
             f"{trial.step:,}",
@@ -142,17 +128,3 @@ def lead_text(results: SweepResults) -> str:
 
 def _objectives_by_seed(trial: TrialResult) -> dict[int, float]:
     return {run.seed: run.objective for run in trial.runs if run.objective is not None}
-
-
-def best_so_far(results: SweepResults) -> Sequence[tuple[int, float]]:
-    """Returns (trial number, objective) of each finished trial that was better than all before."""
-    improvements: list[tuple[int, float]] = []
-    for trial in results.trials:
-        value = objective_of(trial)
-        if trial.status != "finished" or value is None:
-            continue
-        if not improvements or (
-            value < improvements[-1][1] if results.mode == "min" else value > improvements[-1][1]
-        ):
-            improvements.append((trial.number, value))
-    return improvements

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.config.serialize import inline_yaml
+from orbit_runner.config.serialize import inline_yaml, short_setting_names
 from orbit_runner.errors import format_count
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.terminal import section_lines
@@ -22,7 +22,6 @@ from orbit_runner.sweep.view.ranking import (
     lead_text,
     objective_of,
     rank_trials,
-    repeats_text,
     status_counts,
     trial_table,
 )
@@ -47,7 +46,6 @@ def summary_lines(directory: Path, results: SweepResults, width: int) -> Iterato
     counts = status_counts(results)
     trials = format_count(len(results.trials), "trial")
     yield f"{results.experiment}: {trials}{f': {counts}' if counts else ''}"
-    yield from filter(None, [repeats_text(results)])
     shown = [trial for trial in rank_trials(results) if objective_of(trial) is not None][
         :_MOST_SUMMARY_TRIALS
     ]
@@ -74,26 +72,18 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     sweep = new_sweep(file, base)
     progress = Schedule(sweep).progress(lambda number, seed: RunState())
     paths = [dimension.path for dimension in file.space]
-    names = [path.rpartition(".")[2] for path in paths]
-    rows = [
-        ["trial", *(n if names.count(n) == 1 else p for n, p in zip(names, paths, strict=True)), ""]
-    ]
-    trials = progress.results.trials
+    rows = [["trial", *short_setting_names(paths).values()]]
     for number, settings in enumerate(progress.settings[:_MOST_PLANNED_TRIALS]):
         cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
-        first = trials[number].same_as
-        rows.append([str(number), *cells, "" if first is None else f"same as trial {first}"])
+        rows.append([str(number), *cells])
     more = sweep.trials - len(rows) + 1
-    repeats = repeats_text(progress.results)
-    trained = sum(trial.same_as is None for trial in trials)
-    runs = trained * len(sweep.seeds)
+    runs = sweep.trials * len(sweep.seeds)
     steps = f" of {sweep.train_steps} steps" if sweep.train_steps else ""
     search = file.search
     halving = search.halving
     return [
         *table_lines(rows),
         *([f"… and {more} more"] if more else []),
-        *(["", repeats] if repeats else []),
         "",
         f"{sweep.name}: {sweep.trials} trials ({search.type}), {runs} runs{steps}; "
         f"seeds {', '.join(map(str, sweep.seeds))}",

@@ -22,7 +22,7 @@ Points = Mapping[int, float]
 
 def objective_curves(directory: Path, results: SweepResults) -> Chart:
     """Returns a chart of the objective by step with a line for each trial."""
-    order = [trial for trial in rank_trials(results) if trial.status != "repeated"]
+    order = rank_trials(results)
     colors = {
         trial.number: color
         for trial, color in zip(order, _COLORS, strict=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -19,13 +20,14 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_notes, survey_rows
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_note, survey_rows
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.split import RowSplit
-from orbit_runner.errors import DataError, first_line
+from orbit_runner.errors import DataError, SettingError, first_line, shorten
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import (
@@ -37,6 +39,9 @@ from orbit_runner.tasks.imbalance.config import setting_of_source
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
+
+# The asset of a run.
+IMAGES_FILE = "images.json"
 
 
 @cache_source(maxsize=8)
@@ -63,7 +68,7 @@ def load_source(
             _load_mixed(number, part, input_size, num_classes, split)
             for number, part in enumerate(config.sources)
         ]
-        return join_images(tuple(parts), resized=input_size is not None)
+        return join_images(tuple(parts))
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}",
@@ -110,12 +115,13 @@ def _load(
     dataset = _load_cached(reader.load, **reader.arguments(config, use))
     if split is not None:
         dataset = part_of_images(dataset, split, config.part)
-    return _survey(dataset, input_size is not None)
+    # If images are resized, the config sets their channels, and they may have any size.
+    return _survey(dataset) if input_size is None else dataset
 
 
 @cache_source(maxsize=16)
-def _survey(dataset: ImageDataset, resized: bool) -> ImageDataset:
-    return add_survey(dataset, resized=resized)
+def _survey(dataset: ImageDataset) -> ImageDataset:
+    return add_survey(dataset)
 
 
 def is_ready(
@@ -176,8 +182,6 @@ def mismatch_problems(
                 code="data-mismatch",
             )
     yield from label_problems(sources)
-    if sources:
-        yield from _untrained_class_problems(sources)
 
 
 def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
@@ -195,38 +199,32 @@ def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
             return
 
 
-def image_notes(
-    sources: Mapping[str, ImageDataset], input_size: Size = None
-) -> dict[str, list[str]]:
-    """Returns by section what may surprise in the images, one line each.
+def image_notes(sources: Mapping[str, ImageDataset]) -> dict[str, str]:
+    """Returns by section which images are converted to other channels, if they are not resized.
 
     The training images come first in `sources`, and decide on the channels.
     """
-    notes: dict[str, list[str]] = {}
+    notes: dict[str, str] = {}
     channels = 0
     for section, source in sources.items():
-        shape, _ = source.spec(input_size)
-        channels = channels or shape[2]
         if source.survey is not None:
-            lines = survey_notes(
-                source.survey, (*shape[:2], channels), resized=input_size is not None
-            )
-            notes[section] = [*lines]
-    return notes
+            shape, _ = source.spec()
+            channels = channels or shape[2]
+            notes[section] = survey_note(source.survey, (*shape[:2], channels))
+    return {section: note for section, note in notes.items() if note}
 
 
-def image_rows(
-    sources: Mapping[str, ImageDataset], input_size: Size = None
-) -> dict[str, list[tuple[str, str]]]:
-    """Returns by section what the headers of the images tell, and what is left out."""
-    notes = image_notes(sources, input_size)
-    rows = {}
-    for section, source in sources.items():
-        if source.survey is None:
-            continue
-        rows[section] = [*survey_rows(source.survey), *(("note", line) for line in notes[section])]
-        rows[section] += [("not used", line) for line in source.left_out]
-    return rows
+def image_rows(sources: Mapping[str, ImageDataset]) -> dict[str, list[tuple[str, str]]]:
+    """Returns by section what the headers of the images tell."""
+    notes = image_notes(sources)
+    return {
+        section: [
+            *survey_rows(source.survey),
+            *([("note", notes[section])] if section in notes else []),
+        ]
+        for section, source in sources.items()
+        if source.survey is not None
+    }
 
 
 def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
@@ -243,13 +241,6 @@ def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
                 f"{class_difference(labels, expected, first)}{hint}",
                 code="unknown-class",
             )
-
-
-def _untrained_class_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
-    (_, train), *others = sources.items()
-    for section, source in others:
-        if problem := source.untrained_class(train):
-            yield Problem(f"{section}.labels_file", problem, code="unknown-class")
 
 
 def training_classes(dataset: ImageDataset, num_classes: int | None = None) -> Classes:
@@ -334,3 +325,101 @@ class ImageExamples(DatasetExamples):
         if names is not None and isinstance(label, int) and 0 <= label < len(names):
             described["class"] = str(names[label])
         return described
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedImages:
+    """The images that a network is trained on.
+
+    Attributes:
+        shape: Height, width and channels of the images that the network gets.
+        dtype: The type of their pixels.
+        mean: The mean that the network subtracts, of each channel or of all; None for 0.
+        std: The standard deviation that it divides by, likewise; None for 1.
+        num_classes: The number of classes.
+        labels: The names of the classes in their order; None if the dataset has none.
+        is_in_memory: Whether the dataset is in memory, so that images are not cropped.
+    """
+
+    shape: tuple[int, int, int]
+    dtype: str
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    num_classes: int
+    labels: Sequence[str] | None
+    is_in_memory: bool
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, or their numbers."""
+        return [str(name) for name in self.labels or range(self.num_classes)]
+
+    def check(self, source: ImageDataset, section: str, input_size: Sequence[int] | None) -> None:
+        """Raises `SettingError` if the images of a section do not fit those of the run."""
+        problem = ""
+        if None not in (source.labels, self.labels) and source.labels != self.labels:
+            problem = (
+                f"got the classes {_format_names(source.labels)}, but the run was trained on "
+                f"{_format_names(self.labels)}"
+            )
+        shape, dtype = source.with_channels(self.shape[2]).spec(input_size)
+        if (shape, dtype) != (self.shape, self.dtype):
+            problem = (
+                f"got images {list(shape)} of {dtype}, but the run was trained on "
+                f"{list(self.shape)} of {self.dtype}"
+            )
+        if problem:
+            raise SettingError(
+                f"task.{section}.source",
+                f"{problem}\nuse data like those of the training, or another --model_dir",
+                code="data-mismatch",
+            )
+
+
+def trained_images(config: ImageClassificationConfig, assets: Assets) -> TrainedImages:
+    """Returns what a run found out about its training images; of a new run, finds it out.
+
+    Raises `SettingError` if the dataset cannot be read.
+    """
+    content = assets.get_json(IMAGES_FILE, lambda: dataclasses.asdict(_describe(config)))
+    try:
+        return _decode(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise assets.damaged(IMAGES_FILE, error) from None
+
+
+def _describe(config: ImageClassificationConfig) -> TrainedImages:
+    model = config.model
+    try:
+        source = section_source(config, config.train_data)
+        shape, dtype = source.spec(model.input_size)
+    except DataError as error:
+        setting = setting_of_error("train_data", error)
+        raise SettingError(f"task.{setting}", str(error), code=error.code) from error
+    classes = model.num_classes or source.known_classes()
+    if classes is None:
+        raise SettingError("task.model.num_classes", "is not set", code="not-set")
+    mean, std = pixel_statistics(source, model.input_size)
+    return TrainedImages(
+        shape=shape,
+        dtype=dtype,
+        mean=mean,
+        std=std,
+        num_classes=classes,
+        labels=source.labels,
+        is_in_memory=source.is_in_memory,
+    )
+
+
+def _decode(content: Any) -> TrainedImages:
+    height, width, channels = content["shape"]
+    lists = ("mean", "std", "labels")
+    values = {
+        name: tuple(value) if name in lists and value is not None else value
+        for name, value in content.items()
+    }
+    return TrainedImages(**values | {"shape": (height, width, channels)})
+
+
+def _format_names(names: Sequence[str] | None) -> str:
+    return shorten(", ".join(map(str, names or ())), 200)

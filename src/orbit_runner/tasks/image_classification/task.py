@@ -15,7 +15,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.models.catalog import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
-from orbit_runner.tasks.base import Task, section_of
+from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
@@ -35,13 +35,12 @@ from orbit_runner.tasks.image_classification.serving import (
     image_serving,
 )
 from orbit_runner.tasks.image_classification.sources import (
+    TrainedImages,
     classes_of,
     load_source,
     section_source,
 )
-from orbit_runner.tasks.image_classification.trained_images import TrainedImages
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import split_labels, training_labels
 from orbit_runner.tasks.initial_weights import (
     LoadedWeights,
     load_application_weights,

@@ -27,6 +27,11 @@ EXPECTED = (
 )
 
 
+def unusable(name: str, problem: str, code: str = "bad-data") -> DataError:
+    """Returns the error for what the function `name` of a user returned."""
+    return DataError(f"{name}: {problem}", field="function", code=code)
+
+
 def object_source(value: Any, name: str) -> ArraySource:
     """Returns the examples of an object that returns an item for each index."""
     has_batches = _returns_batches(value)
@@ -91,9 +96,7 @@ def _example_of(item: object, name: str, *, has_lists: bool = False) -> dict[str
         }
     if not isinstance(item, Mapping) or Y not in item or len(item) < 2:
         got = f"keys {', '.join(map(str, item))}" if isinstance(item, Mapping) else type(item)
-        raise DataError(
-            f"{name}: got an item of {got}, {EXPECTED}", field="function", code="bad-record"
-        )
+        raise unusable(name, f"got an item of {got}, {EXPECTED}", "bad-record")
     rest = {key: value for key, value in item.items() if key not in (Y, W)}
     tree = {X: rest[X] if X in rest and len(rest) == 1 else rest, Y: item[Y]}
     if has_lists:
@@ -110,22 +113,17 @@ def _example_array(value: object, path: str, name: str) -> np.ndarray:
     if array.dtype.kind in "SU":
         return array.astype(object)
     if array.dtype.kind not in "iufb" or array.dtype == object:
-        raise DataError(
-            f"{name}: got {path} {array.dtype}, expected numbers or strings",
-            field="function",
-            code="bad-record",
-        )
+        raise unusable(name, f"got {path} {array.dtype}, expected numbers or strings", "bad-record")
     return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def require_unmasked(value: object, path: str, name: str) -> None:
     """Raises `DataError` for an array with a mask, which no array of TensorFlow has."""
     if isinstance(value, np.ma.MaskedArray):
-        raise DataError(
-            f"{name}: got {path} with a mask, which would be ignored\nreplace the masked values, "
+        raise unusable(
+            name,
+            f"got {path} with a mask, which would be ignored\nreplace the masked values, "
             "for example with filled(0), or omit these examples",
-            field="function",
-            code="bad-data",
         )
 
 

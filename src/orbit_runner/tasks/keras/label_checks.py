@@ -8,7 +8,7 @@ from typing import Any
 
 from orbit_runner.errors import SettingError, nearest_name_hint
 from orbit_runner.tasks.keras.outputs import Output
-from orbit_runner.tasks.keras.trained_arrays import Labels
+from orbit_runner.tasks.keras.sources import Labels
 from orbit_runner.tasks.keras_items import CLASS_NAME, CONFIG, Item
 from orbit_runner.tf_internals import function_arguments
 from orbit_runner.utils.log import note

@@ -37,10 +37,11 @@ from orbit_runner.data.source_cache import cache_source
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.registry import ARRAY_SOURCES
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.sources import load_source as load_images
 from orbit_runner.tasks.image_classification.sources import training_classes
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
-from orbit_runner.tasks.keras.config import EXAMPLES, IMAGES, TABLE
+from orbit_runner.tasks.keras.config import EXAMPLES, IMAGES, SECTIONS, TABLE, KerasConfig
 from orbit_runner.tasks.keras.indexed_source import (
     EXPECTED,
     example_count,
@@ -50,11 +51,21 @@ from orbit_runner.tasks.keras.indexed_source import (
     number_arrays,
     object_source,
     require_unmasked,
+    unusable,
 )
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import load_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
-from orbit_runner.tasks.keras.table_source import ClassNames, W, X, Y, section_files, table_source
+from orbit_runner.tasks.keras.table_source import (
+    ClassNames,
+    W,
+    X,
+    Y,
+    class_names,
+    section_files,
+    table_source,
+)
+from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
@@ -63,6 +74,7 @@ Specs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
 Examples: TypeAlias = "ArraySource | ImageDataset | StreamSource"
 _KINDS = "iufbSU"
 _KEY = np.uint64(0x6A09E667F3BCC908)
+ARRAYS_FILE = "arrays.json"  # An asset of the run.
 
 
 def section_source(
@@ -234,7 +246,7 @@ def arrays_of(returned: object, name: str) -> ArraySource:
             if isinstance(returned, Mapping)
             else type(returned)
         )
-        raise DataError(f"{name}: got {got}, {EXPECTED}", field="function", code="bad-data")
+        raise unusable(name, f"got {got}, {EXPECTED}")
     rest = {key: value for key, value in returned.items() if key not in (Y, W)}
     features = rest[X] if X in rest and len(rest) == 1 else rest
     labels, weights = returned.get(Y), returned.get(W)
@@ -268,22 +280,23 @@ def _arrays(value: object, path: str, name: str) -> np.ndarray | dict[str, np.nd
     if not isinstance(value, Mapping):
         return _array(value, path, name)
     if not value:
-        raise DataError(f"{name}: got no {path}, {EXPECTED}", field="function", code="bad-data")
+        raise unusable(name, f"got no {path}, {EXPECTED}")
     return {str(key): _array(array, f"{path}.{key}", name) for key, array in value.items()}
 
 
 def mismatch_problems(train: Specs, validation: Specs) -> Iterator[Problem]:
     """Yields (field, message) if the arrays of validation differ in shape or type."""
-    for path in sorted({*train, *validation}):
-        if path.partition(".")[0] == W:
-            continue
-        if train.get(path) != validation.get(path):
-            yield Problem(
-                "validation_data.source",
-                f"got {path} {_format_spec(validation.get(path))}, expected "
-                f"{_format_spec(train.get(path))} as in train_data",
-                code="data-mismatch",
-            )
+    for got, expected in spec_differences(validation, train):
+        message = f"got {got}, expected {expected} as in train_data"
+        yield Problem("validation_data.source", message, code="data-mismatch")
+
+
+def spec_differences(specs: Specs, expected: Specs) -> Iterator[tuple[str, str]]:
+    """Yields inputs and labels of other shape or type than is expected, and what is expected."""
+    for path in sorted({*specs, *expected}):
+        got, wanted = specs.get(path), expected.get(path)
+        if path.partition(".")[0] != W and got != wanted:
+            yield f"{path} {_format_spec(got)}", _format_spec(wanted)
 
 
 def specs_of(source: Examples, size: Size = None) -> Specs:
@@ -351,20 +364,15 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise DataError(
-            f"{name}: {path} is not an array: {first_line(error)}",
-            field="function",
-            code="bad-data",
-        ) from None
+        raise unusable(name, f"{path} is not an array: {first_line(error)}") from None
     require_unmasked(value, path, name)
     if array.dtype == object and all(isinstance(item, (str, bytes)) for item in array.flat):
         array = array.astype(str if all(isinstance(item, str) for item in array.flat) else bytes)
     if array.ndim < 1 or array.dtype.kind not in _KINDS:
-        raise DataError(
-            f"{name}: got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
+        raise unusable(
+            name,
+            f"got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
             f"or strings whose first axis is the examples{_array_advice(value)}",
-            field="function",
-            code="bad-data",
         )
     if array.dtype == np.float64:  # As in Keras, whose weights are float32.
         array = array.astype(np.float32)
@@ -396,36 +404,27 @@ def _require_finite(array: np.ndarray, path: str, name: str) -> None:
         return
     finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
     if not finite.all():
-        raise DataError(
-            f"{name}: got {path} that is not finite in example {finite.argmin()}",
-            field="function",
-            code="bad-data",
-        )
+        raise unusable(name, f"got {path} that is not finite in example {finite.argmin()}")
 
 
 def _labels(array: np.ndarray, path: str, name: str) -> np.ndarray:
     if array.dtype.kind in "SU":
-        raise DataError(
-            f"{name}: got {path} of strings, such as "
+        raise unusable(
+            name,
+            f"got {path} of strings, such as "
             f"{str(array.flat[0]) if array.size else ''!r:.40}, expected numbers\n"
             "number the classes: classes, y = np.unique(y, return_inverse=True)",
-            field="function",
-            code="bad-data",
         )
     return array.astype(np.int32) if array.dtype == np.bool_ else array
 
 
 def _weights(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype.kind not in "iuf" or (array < 0).any():
-        raise DataError(
-            f"{name}: got w {array.dtype} {list(array.shape)}, expected numbers of at least 0",
-            field="function",
-            code="bad-data",
+        raise unusable(
+            name, f"got w {array.dtype} {list(array.shape)}, expected numbers of at least 0"
         )
     if not array.any():
-        raise DataError(
-            f"{name}: got w of zeros, by which no example counts", field="function", code="bad-data"
-        )
+        raise unusable(name, "got w of zeros, by which no example counts")
     return array.astype(np.float32)
 
 
@@ -497,3 +496,155 @@ def _call_arguments(data: KerasDataConfig) -> dict[str, object]:
 FUNCTION = Reader(_call_function, _call_arguments)
 NPZ = Reader(_read_files, lambda data: {"paths": input_paths(data)})
 MEMORY = Reader(_find_passed_arrays, lambda data: {"digest": data.digest})
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The labels of a dataset.
+
+    Attributes:
+        shape: The shape of one label; () for a number.
+        dtype: The name of their type.
+        low: The smallest label; None if unknown.
+        high: The largest label; None if unknown.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether the labels are integers, such as class numbers."""
+        return np.dtype(self.dtype).kind in "iub"
+
+    def __str__(self) -> str:
+        text = f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
+        return text if self.low is None else f"{text} from {self.low:g} to {self.high:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedArrays:
+    """The arrays that a model is trained on.
+
+    Attributes:
+        specs: The shape of an example and the type of each array, by dotted path.
+        labels: The labels of all sections; by name, if an example has several.
+        classes: The names of the classes of labels that are texts, by the path of their array.
+        size: The number of training examples, if it had to be counted.
+    """
+
+    specs: Specs
+    labels: Labels | Mapping[str, Labels]
+    classes: ClassNames = dataclasses.field(default_factory=dict)
+    size: int | None = None
+
+    def check(self, specs: Specs, section: str) -> None:
+        """Raises `SettingError` if the arrays of a section do not fit those of the run."""
+        for got, expected in spec_differences(specs, self.specs):
+            raise SettingError(
+                f"task.{section}.source",
+                f"got {got}, but the run was trained on {expected}\n"
+                "use arrays like those of the training, or another --model_dir",
+                code="data-mismatch",
+            )
+
+
+def labels_of(arrays: Sequence[np.ndarray], ignored: Sequence[int] = ()) -> Labels:
+    """Returns the description of the labels of all sections, whose shape and type are equal.
+
+    `ignored` are class numbers that count as no label.
+    """
+    first = arrays[0]
+    if ignored:
+        arrays = [array[~np.isin(array, ignored)] for array in arrays]
+    counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
+    return Labels(
+        tuple(first.shape[1:]),
+        first.dtype.name,
+        min(float(array.min()) for array in arrays) if counted else None,
+        max(float(array.max()) for array in arrays) if counted else None,
+    )
+
+
+def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
+    """Returns what a run found out about its arrays; of a new run, finds it out.
+
+    Raises `DataError` if the arrays cannot be read.
+    """
+    content = assets.get_json(ARRAYS_FILE, lambda: dataclasses.asdict(_describe(config)))
+    try:
+        specs = {path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()}
+        labels: Any = content["labels"]
+        labels = (
+            _read_labels(labels)
+            if Y in specs
+            else {name: _read_labels(part) for name, part in labels.items()}
+        )
+        classes = {path: tuple(names) for path, names in content["classes"].items()}
+        return TrainedArrays(specs, labels, classes, content["size"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise assets.damaged(ARRAYS_FILE, error) from None
+
+
+def _describe(config: KerasConfig) -> TrainedArrays:
+    data = config.train_data
+    try:
+        sources = [section_source(config, section) for section in SECTIONS]
+    except DataError:
+        # Another process had the arrays, and recorded their shapes.
+        if not data.features:
+            raise
+        specs = {
+            path: (tuple(spec["shape"]), spec["dtype"]) for path, spec in data.features.items()
+        }
+        return TrainedArrays(specs, _labels_of_specs(specs))
+    train = sources[0]
+    if train is None:
+        raise DataError("is not set", field="source", code="not-set")
+    if isinstance(train, ImageDataset):
+        count = train.known_classes()
+        labels = Labels((), "int32", *(() if count is None else (0.0, count - 1.0)))
+        classes = {Y: tuple(map(str, train.labels))} if train.labels else {}
+        return TrainedArrays(specs_of(train, config.input_size), labels, classes)
+    if isinstance(train, StreamSource) or indexed_arrays(train):
+        size = train.count_examples() if isinstance(train, StreamSource) else None
+        read = specs_of(train)
+        return TrainedArrays(read, _labels_of_specs(read), size=size)
+    names: ClassNames = class_names(config) if config.kind == TABLE else {}
+    arrays = [labels_of_source(source) for source in sources if source is not None]
+    ignored = _ignored_classes(config.loss)
+    # Other sections with other arrays are an error when they are read.
+    are_named = isinstance(arrays[0], Mapping)
+    alike = [array for array in arrays if isinstance(array, Mapping) == are_named]
+    if not are_named:
+        labels = labels_of(alike, ignored)
+        return TrainedArrays(specs_of(train), labels, names)
+    described = {
+        name: labels_of([part[name] for part in alike if name in part], ignored)
+        for name in arrays[0]
+    }
+    return TrainedArrays(specs_of(train), described, names)
+
+
+def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
+    """Returns the labels of examples whose values are not known before they are read."""
+    if Y in specs:
+        return Labels(*specs[Y])
+    start = f"{Y}."
+    return {
+        path.removeprefix(start): Labels(*spec)
+        for path, spec in specs.items()
+        if path.startswith(start)
+    }
+
+
+def _read_labels(values: Mapping[str, Any]) -> Labels:
+    return Labels(**{**values, "shape": tuple(values["shape"])})
+
+
+def _ignored_classes(loss: object) -> list[int]:
+    """Returns the class numbers that the losses of a config ignore."""
+    configs = [split_item(item)[1] or {} for _, item in leaves_of(loss, "loss") if is_item(item)]
+    return [config["ignore_class"] for config in configs if config.get("ignore_class") is not None]

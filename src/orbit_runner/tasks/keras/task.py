@@ -19,11 +19,10 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.tasks.array_inputs import ArrayInputs
-from orbit_runner.tasks.base import EXAMPLES, Task, section_of
+from orbit_runner.tasks.base import EXAMPLES, Task, WeightedLabels, section_of, training_labels
 from orbit_runner.tasks.image_classification.inputs import chunks as image_chunks
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
 from orbit_runner.tasks.imbalance.classes import Classes
-from orbit_runner.tasks.imbalance.weighted_labels import WeightedLabels, training_labels
 from orbit_runner.tasks.keras.compiled import (
     Compiled,
     leading_rows,
@@ -44,6 +43,7 @@ from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
 from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
 from orbit_runner.tasks.keras.sources import (
     Examples,
+    TrainedArrays,
     W,
     X,
     Y,
@@ -53,7 +53,6 @@ from orbit_runner.tasks.keras.sources import (
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras.trained_arrays import TrainedArrays
 from orbit_runner.tasks.keras_items import build_item, build_items, require_known_names
 from orbit_runner.tasks.serving import Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer

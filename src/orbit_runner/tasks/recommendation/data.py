@@ -1,23 +1,281 @@
-"""What the recommendation task reads: the choices of users. Imports no TensorFlow."""
+"""What the recommendation task reads: choices of users, and which are in a step; no TensorFlow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.errors import DataError
+from orbit_runner.data.dataset import Reader
+from orbit_runner.data.example_ids import index_of, is_same_file, place_of, unknown_id_error
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.order.epochs import Rows, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
+from orbit_runner.data.order.steps import RowOrder
+from orbit_runner.data.ratings.interactions import Interactions, RatingSource, leave_one_out
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.errors import DataError, SettingError
+from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.recommendation.config import SECTIONS, RatingTrainData
-from orbit_runner.tasks.recommendation.examples import RatingExamples
-from orbit_runner.tasks.recommendation.sources import (
-    TrainedRatings,
-    load_source,
-    mismatch_problems,
-    source_files,
-    trained_ratings,
+from orbit_runner.tasks.examples import find_excluded
+from orbit_runner.tasks.recommendation.config import (
+    SECTIONS,
+    RatingTrainData,
+    RecommendationDataConfig,
 )
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
+
+# The asset of a run.
+RATINGS_FILE = "ratings.npz"
+
+
+def load_source(config: RecommendationDataConfig) -> RatingSource:
+    """Returns the choices of one section, with the latest of each user held out.
+
+    They are loaded once per process. Raises `DataError` if they are missing or invalid.
+    """
+    reader: Reader = RATING_SOURCES.get(config.source).load()
+    return _load(reader.load, config.min_interactions, **reader.arguments(config))
+
+
+def load_interactions(config: RecommendationDataConfig) -> Interactions:
+    """Returns all choices of one section in the order of its file, loaded once per process."""
+    reader: Reader = RATING_SOURCES.get(config.source).load()
+    return _load_interactions(reader.load, **reader.arguments(config))
+
+
+def source_files(config: RecommendationDataConfig) -> list[DataFile]:
+    """Returns descriptions of the files of one section."""
+    return describe_files(load_source(config).files, content_digest)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainedRatings:
+    """The users and items that a network is trained on, and the choices of each user.
+
+    Attributes:
+        user_ids: Published ids, int64 [users], ascending. A user's number is the place here.
+        item_ids: Published ids, int64 [items], ascending.
+        starts: The index of each user's first choice, then the total: int64 [users + 1].
+        items: The chosen items by number, int32 [choices].
+    """
+
+    user_ids: np.ndarray
+    item_ids: np.ndarray
+    starts: np.ndarray
+    items: np.ndarray
+
+    def check(self, source: RatingSource, section: str) -> None:
+        """Raises `SettingError` if a section has other users or items than the run."""
+        users = source.num_users
+        same_users = np.array_equal(self.user_ids[:users], source.user_ids)
+        if same_users and np.array_equal(self.item_ids, source.item_ids):
+            return
+        raise SettingError(
+            f"task.{section}.source",
+            f"got {_describe_source(source)}, but the run was trained on other ones: "
+            f"{len(self.user_ids):,} users and {len(self.item_ids):,} items\n"
+            "use the data of the training, or another --model_dir",
+            code="data-mismatch",
+        )
+
+
+def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> TrainedRatings:
+    """Returns the users, items and choices that a run was trained on; of a new run, reads them."""
+
+    def compute() -> bytes:
+        source = load_source(config)
+        content = io.BytesIO()
+        np.savez(
+            content,
+            user_ids=source.user_ids,
+            item_ids=source.item_ids,
+            starts=source.starts,
+            items=source.items,
+        )
+        return content.getvalue()
+
+    content = assets.get(RATINGS_FILE, compute)
+    try:
+        return TrainedRatings(**np.load(io.BytesIO(content), allow_pickle=False))
+    # NumPy and zipfile raise a dozen kinds of errors for damaged files.
+    except Exception as error:
+        raise assets.damaged(RATINGS_FILE, error) from None
+
+
+@cache_source(maxsize=4)
+def _load(
+    load: Callable[..., Interactions], min_interactions: int, **arguments: Any
+) -> RatingSource:
+    # Not from the cache below, because a run needs all choices only here.
+    return leave_one_out(load(**arguments), min_interactions)
+
+
+@cache_source(maxsize=1)
+def _load_interactions(load: Callable[..., Interactions], **arguments: Any) -> Interactions:
+    return load(**arguments)
+
+
+def mismatch_problems(
+    train: RatingSource, validation: RatingSource, num_negatives: int
+) -> Iterator[Problem]:
+    """Yields (field, message) for choices of training and validation that do not match.
+
+    `validation` must have the same items as `train`, and its users or the first of them. Each
+    held-out item is ranked among `num_negatives` others, or all of them if 0.
+    """
+    users = validation.num_users
+    same = np.array_equal(train.item_ids, validation.item_ids) and np.array_equal(
+        train.user_ids[:users], validation.user_ids
+    )
+    if not same:
+        yield Problem(
+            "validation_data.source",
+            f"got {_describe_source(validation)}, expected those of train_data: "
+            f"{_describe_source(train)}\n"
+            "both sections must read the same dataset: one choice per user is held out of training",
+            code="data-mismatch",
+        )
+    if num_negatives >= validation.num_items:
+        yield Problem(
+            "validation_data.num_eval_negatives",
+            f"got {num_negatives}, expected fewer than the {validation.num_items:,} items, or 0 "
+            "for all of them",
+            code="data-mismatch",
+        )
+
+
+def _describe_source(source: RatingSource) -> str:
+    return f"{source.num_users:,} users and {source.num_items:,} items of {source.name}"
+
+
+class RatingExamples:
+    """Example e belongs to choice e // k; it is the choice itself if k divides e.
+
+    k is 1 + `num_negatives`. The other examples have an item that is drawn again in each epoch.
+    """
+
+    id_help = "an index as `runner batch` prints it, FILE:LINE, or USER/ITEM"
+
+    def __init__(self, data: RatingTrainData) -> None:
+        self._data = data
+        self._ratings = load_source(data)
+        self._group_size = 1 + data.num_negatives
+        self._seed = data.seed or 0
+        self._size = self._ratings.size * self._group_size
+        self.excluded = find_excluded(data, self._size, self.find)
+        sequence = ShuffledOrder(self._size, self._seed, data.shuffle_buffer_size > 1)
+        self.source = self._ratings.name
+        self.order = RowOrder(exclude_examples(sequence, self.excluded), data.global_batch_size)
+
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
+        """Returns user, item, label and the line of the choice of each chosen row."""
+        del text
+        ids = rows.examples[chosen]
+        epochs = rows.epochs[chosen]
+        ratings = self._ratings
+        choices = ids // self._group_size
+        users, items = ratings.users[choices], ratings.items[choices]
+        is_choice = ids % self._group_size == 0
+        drawn = self._negatives(ids, epochs, users)
+        lines = self._lines(users, items)
+        return [
+            {
+                "user": int(ratings.user_ids[user]),
+                "item": int(ratings.item_ids[item if positive else negative]),
+                "label": int(positive),
+                **({"file": line[0], "line": line[1]} if line else {}),
+                **({} if positive else {"negative_for": int(ratings.item_ids[item])}),
+            }
+            for user, item, positive, negative, line in zip(
+                users, items, is_choice, drawn, lines, strict=True
+            )
+        ]
+
+    def find(self, text: str) -> int:
+        """Returns the index of the example that is a choice itself."""
+        index = index_of(text, self._size)
+        if index is not None:
+            return index
+        user, slash, item = text.partition("/")
+        if slash and user.isdecimal() and item.isdecimal():
+            return self._index(text, int(user), int(item))
+        place = place_of(text)
+        interactions = load_interactions(self._data)
+        if (
+            place is None
+            or not interactions.first_line
+            or not is_same_file(str(interactions.files[0]), place[0])
+        ):
+            raise unknown_id_error(text, self.id_help)
+        row = place[1] - interactions.first_line
+        if not 0 <= row < len(interactions.users):
+            raise unknown_id_error(text, self.id_help, "is not a line with a rating")
+        return self._index(text, int(interactions.users[row]), int(interactions.items[row]))
+
+    def _index(self, text: str, user: int, item: int) -> int:
+        ratings: RatingSource = self._ratings
+        known = [np.flatnonzero(ratings.user_ids == user), np.flatnonzero(ratings.item_ids == item)]
+        for name, matches in zip(("user", "item"), known, strict=True):
+            if not len(matches):
+                raise unknown_id_error(text, self.id_help, f"names a {name} that is not trained on")
+        row, column = (int(matches[0]) for matches in known)
+        start, stop = ratings.starts[row : row + 2]
+        choice = start + int(np.searchsorted(ratings.items[start:stop], column))
+        if choice == stop or ratings.items[choice] != column:
+            held_out = ratings.held_out[row] == column
+            reason = "is held out of training" if held_out else "is not a rating"
+            raise unknown_id_error(text, self.id_help, reason)
+        return int(choice) * self._group_size
+
+    def _negatives(self, ids: np.ndarray, epochs: np.ndarray, users: np.ndarray) -> np.ndarray:
+        """Returns the items that `TrainingPairs` draws, int64 [b]."""
+        ratings = self._ratings
+        starts = ratings.starts[users]
+        counts = ratings.starts[users + 1] - starts
+        bits = random_bits(self._seed, ids, epochs, NEGATIVES)
+        free = (ratings.num_items - counts).astype(np.uint64)
+        ranks = scale(bits, free).astype(np.int64)
+        items = np.empty_like(ranks)
+        for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
+            # Below the k-th choice, there are that item minus k others.
+            others = ratings.items[start : start + count] - np.arange(count)
+            items[row] = ranks[row] + np.searchsorted(others, ranks[row], side="right")
+        return items
+
+    def _lines(self, users: np.ndarray, items: np.ndarray) -> list[tuple[str, int] | None]:
+        """Returns the file and the line of each choice; None if the source has no lines."""
+        interactions = load_interactions(self._data)
+        if not interactions.first_line:
+            return [None] * len(users)
+        pairs = self._ratings.user_ids[users], self._ratings.item_ids[items]
+        rows = latest_rows(interactions, *pairs)
+        first = interactions.first_line
+        return [(str(interactions.files[0]), int(row) + first) for row in rows]
+
+
+def latest_rows(interactions: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """Returns the latest interaction of each pair of published ids, which must exist: int64 [b]."""
+    among = np.flatnonzero(np.isin(interactions.users, users) & np.isin(interactions.items, items))
+    # The last of equal keys is the latest; the last in the file if the times are equal.
+    among = among[np.argsort(interactions.times[among], kind="stable")]
+    latest = dict(
+        zip(
+            zip(
+                interactions.users[among].tolist(), interactions.items[among].tolist(), strict=True
+            ),
+            among.tolist(),
+            strict=True,
+        )
+    )
+    return np.array([latest[pair] for pair in zip(users.tolist(), items.tolist(), strict=True)])
 
 
 class RecommendationData(TaskData):

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
 from orbit_runner.data.step_batches import Chunks, endless_dataset, one_pass_dataset
@@ -21,12 +19,12 @@ from orbit_runner.tasks.recommendation.config import (
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
-from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
-from orbit_runner.tasks.recommendation.sources import (
+from orbit_runner.tasks.recommendation.data import (
     TrainedRatings,
     load_source,
 )
+from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
+from orbit_runner.tasks.recommendation.serving import UserPredictor, make_serving
 from orbit_runner.tasks.serving import Predictor, Serving
 
 if TYPE_CHECKING:
@@ -59,17 +57,38 @@ class RecommendationTask(Task):
         """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
 
         For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
-        `({user, item}, mask, weight)`, each user once.
+        `({user, item}, mask, weight)`, each user once; see `Candidates` for the items of a user.
         """
-        self._check_ratings(params)
+        slices = replica_slices(params.global_batch_size, input_context)
+        batches = self.chunks(params, slices.replicas_in_sync)
+        options = PipelineOptions.from_config(params)
         if isinstance(params, RatingTrainData):
-            return train_inputs(params, input_context, start_step, self.excluded_examples(params))
-        return eval_inputs(params, input_context)
+            return endless_dataset(batches, slices, start_step, options)
+        return one_pass_dataset(batches, slices, options, cache=params.cache)
 
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
         """Returns the batches of a section by step."""
         self._check_ratings(params)
-        return chunks(params, replicas, self.excluded_examples(params))
+        source = load_source(params)
+        size, seed = params.global_batch_size, params.seed or 0
+        if isinstance(params, RatingTrainData):
+            return pair_chunks(
+                source,
+                num_negatives=params.num_negatives,
+                global_batch_size=size,
+                seed=seed,
+                replicas=replicas,
+                shuffle=params.shuffle_buffer_size > 1,
+                excluded=self.excluded_examples(params),
+            )
+        return user_chunks(
+            source,
+            num_negatives=params.num_eval_negatives,
+            global_batch_size=size,
+            seed=seed,
+            replicas=replicas,
+            drop_remainder=params.drop_remainder,
+        )
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
         """Returns the number of pairs for training, or of users for evaluation."""
@@ -136,58 +155,3 @@ class RecommendationTask(Task):
         `top_k` is the number of items per user; None for the task's `top_k`.
         """
         return UserPredictor(signatures["top_k"], top_k or self.task_config.top_k)
-
-
-def train_inputs(
-    params: RatingTrainData,
-    input_context: tf.distribute.InputContext | None,
-    start_step: int | tf.Tensor,
-    excluded: np.ndarray = NO_EXAMPLES,
-) -> tf.data.Dataset:
-    """Returns one worker's endless training batches of `({user, item}, label)`.
-
-    `start_step` is the step of the first batch. `excluded`, int64 [k], are the examples to leave
-    out.
-    """
-    slices = replica_slices(params.global_batch_size, input_context)
-    batches = chunks(params, slices.replicas_in_sync, excluded)
-    return endless_dataset(batches, slices, start_step, PipelineOptions.from_config(params))
-
-
-def chunks(
-    params: RatingTrainData | RatingEvalData, replicas: int, excluded: np.ndarray = NO_EXAMPLES
-) -> Chunks:
-    """Returns the batches of `train_inputs` or `eval_inputs` by step."""
-    source = load_source(params)
-    size, seed = params.global_batch_size, params.seed or 0
-    if isinstance(params, RatingTrainData):
-        return pair_chunks(
-            source,
-            num_negatives=params.num_negatives,
-            global_batch_size=size,
-            seed=seed,
-            replicas=replicas,
-            shuffle=params.shuffle_buffer_size > 1,
-            excluded=excluded,
-        )
-    return user_chunks(
-        source,
-        num_negatives=params.num_eval_negatives,
-        global_batch_size=size,
-        seed=seed,
-        replicas=replicas,
-        drop_remainder=params.drop_remainder,
-    )
-
-
-def eval_inputs(
-    params: RatingEvalData, input_context: tf.distribute.InputContext | None
-) -> tf.data.Dataset:
-    """Returns one worker's evaluation batches of `({user, item}, mask, weight)`, each user once.
-
-    See `Candidates` for the items of a user.
-    """
-    slices = replica_slices(params.global_batch_size, input_context)
-    batches = chunks(params, slices.replicas_in_sync)
-    options = PipelineOptions.from_config(params)
-    return one_pass_dataset(batches, slices, options, cache=params.cache)

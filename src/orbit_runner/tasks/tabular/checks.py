@@ -12,8 +12,9 @@ from orbit_runner.data.shared_examples import SharedExamples, compare_keys
 from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cell_texts import (
+    are_dates,
     equal_numbers,
-    find_misreading,
+    odd_among_numbers,
     parse_number,
 )
 from orbit_runner.data.tables.columns import (
@@ -25,11 +26,8 @@ from orbit_runner.data.tables.columns import (
     TablePart,
 )
 from orbit_runner.data.tables.dataset import TableDataset
-from orbit_runner.data.tables.summary import (
-    TableSummary,
-    row_hashes,
-    summarize,
-)
+from orbit_runner.data.tables.hashing import hash_rows
+from orbit_runner.data.tables.summary import TableSummary, summarize
 from orbit_runner.errors import DataError, format_count, nearest_name_hint, shorten
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.tabular.config import (
@@ -236,12 +234,14 @@ def _category_problem(part: TablePart, name: str) -> str:
     """Returns why the texts of a column are probably no categories, "" if they may be."""
     source = part.source
     column = source.columns[name]
-    misreading = find_misreading(column.text_counts())
-    if misreading is not None:
-        row = _row_of(column, misreading.odd[:1] or column.vocabulary)
+    counts = column.text_counts()
+    odd = odd_among_numbers(counts)
+    has_dates = are_dates(text for text in counts if text)
+    if has_dates or odd is not None:
+        row = _row_of(column, (odd or ())[:1] or column.vocabulary)
         return (
             f"{source.row_location(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
-            f"in a column of texts, most of which are {misreading.what}\n"
+            f"in a column of texts, most of which are {'dates' if has_dates else 'numbers'}\n"
             "if it is a missing value, list it in missing_values of both sections; list the column "
             "in features.numeric, date or categorical with all other features, or in "
             "features.exclude"
@@ -269,15 +269,8 @@ def _other_rows(rows: Sequence[int] | np.ndarray) -> str:
 
 
 def left_out(config: TabularConfig) -> list[str]:
-    """Returns what of the tables is not used: columns and files, one line each."""
-    lines = dict.fromkeys(line for section in SECTIONS for line in _unused_columns(config, section))
-    files = {
-        f"files of data_dir that are not read: {_format_names(dataset.skipped)}": None
-        for section in SECTIONS
-        for dataset in load_datasets(config, section)
-        if dataset.skipped
-    }
-    return [*lines, *files]
+    """Returns the columns of the tables that are not used, one line each."""
+    return [*dict.fromkeys(x for section in SECTIONS for x in _unused_columns(config, section))]
 
 
 def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
@@ -310,8 +303,8 @@ def shared_rows(
     parts = [load_part(config, section) for section in SECTIONS]
     train, validation = parts
     if train.size + validation.size <= _MOST_COMPARED_ROWS:
-        names = tuple(feature_kinds(config))
-        keys = [row_hashes(part, names) for part in parts]
+        names = [*feature_kinds(config)]
+        keys = [hash_rows(part.column(name) for name in names) for part in parts]
     elif train.source is validation.source:
         keys = [np.arange(part.size) if part.rows is None else part.rows for part in parts]
     else:
@@ -328,10 +321,9 @@ def shared_rows(
 
 def summarize_table(config: TabularConfig) -> TableSummary:
     """Returns a summary of both sections. Raises `DataError` if one cannot be read."""
-    features = feature_kinds(config)
     roles = _roles(config)
     parts = {section: load_part(config, section) for section in SECTIONS}
-    summary = summarize(parts, roles, tuple(features))
+    summary = summarize(parts, roles)
     return dataclasses.replace(summary, left_out=left_out(config))
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.utils.log import Progress
 
 if TYPE_CHECKING:
+    from orbit_runner.tasks.tabular.task import TabularTask
     from orbit_runner.utils.types import Tensors
 
 _MOST_ROWS = 10_000
@@ -34,92 +35,83 @@ _MOST_CHARACTERS = 400
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluatedTable:
-    """What a task knows of the validation data of a table.
-
-    Attributes:
-        targets: The columns to predict.
-        fitted: What was fitted on the training rows.
-        part: The validation rows.
-        split_counts: `TabularTask.split_counts`.
-        example_losses: `TabularTask.example_losses`.
-    """
-
-    targets: Sequence[TargetConfig]
-    fitted: Preprocessing
-    part: TablePart
-    split_counts: Callable[[Tensors], tuple[Tensors, tf.Tensor]]
-    example_losses: Callable[[Mapping[str, tf.Tensor], Mapping[str, tf.Tensor]], tf.Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
 class _Answers:
     """The labels and the outputs of some rows, by target, and the numbers of the rows."""
 
     labels: dict[str, np.ndarray]
     outputs: dict[str, np.ndarray]
     rows: np.ndarray
+    part: TablePart  # that they are in
 
 
 def table_examples(
-    table: EvaluatedTable, model: tf_keras.Model, batches: Iterable[Tensors]
+    task: TabularTask, model: tf_keras.Model, batches: Iterable[Tensors]
 ) -> ReportExamples | None:
     """Returns what is known of the predictions for the first 10,000 rows; None without rows."""
-    answers = _collect(table, model, batches)
+    answers = _collect(task, model, batches)
     if answers is None:
         return None
-    targets = [_target_examples(table, answers, target) for target in table.targets]
+    targets = [_target_examples(task, answers, target) for target in task.table_config.targets]
     if len(targets) == 1:
         return targets[0]
-    return ReportExamples(note=_note(answers, table.part), others=targets)
+    return ReportExamples(note=_note(answers), others=targets)
 
 
 def _collect(
-    table: EvaluatedTable, model: tf_keras.Model, batches: Iterable[Tensors]
+    task: TabularTask, model: tf_keras.Model, batches: Iterable[Tensors]
 ) -> _Answers | None:
     labels: list[dict[str, np.ndarray]] = []
     outputs: list[dict[str, np.ndarray]] = []
     rows: list[np.ndarray] = []
+    for features, targets, numbers in _read_rows(task, batches, _MOST_ROWS):
+        answers = model(features, training=False)
+        labels.append(targets)
+        outputs.append({name: value.numpy() for name, value in answers.items()})
+        rows.append(numbers)
+    if not rows:
+        return None
+    part = task.part(task.table_config.validation_data)
+    numbers = np.concatenate(rows)[:_MOST_ROWS]
+    return _Answers(_join(labels, _MOST_ROWS), _join(outputs, _MOST_ROWS), numbers, part)
+
+
+def _read_rows(
+    task: TabularTask, batches: Iterable[Tensors], most: int
+) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]]:
+    """Yields features, targets and numbers of the rows of each batch, until `most` are read."""
     first = 0
     for batch in batches:
-        inputs, counts = table.split_counts(batch)
-        features, targets = inputs[:2]
-        answers = model(features, training=False)
+        inputs, counts = task.split_counts(batch)
         kept = np.flatnonzero(counts.numpy())
-        labels.append({name: value.numpy()[kept] for name, value in targets.items()})
-        outputs.append({name: value.numpy()[kept] for name, value in answers.items()})
-        rows.append(first + kept)
+        features, targets = (
+            {name: value.numpy()[kept] for name, value in part.items()} for part in inputs[:2]
+        )
+        yield features, targets, first + kept
         first += len(counts)
-        if first >= _MOST_ROWS:
-            break
-    if not first:
-        return None
-    numbers = np.concatenate(rows)[:_MOST_ROWS]
-    return _Answers(_join(labels, _MOST_ROWS), _join(outputs, _MOST_ROWS), numbers)
+        if first >= most:
+            return
 
 
 def _join(parts: Sequence[dict[str, np.ndarray]], most: int) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts])[:most] for name in parts[0]}
 
 
-def _target_examples(
-    table: EvaluatedTable, answers: _Answers, target: TargetConfig
-) -> ReportExamples:
+def _target_examples(task: TabularTask, answers: _Answers, target: TargetConfig) -> ReportExamples:
     labels = answers.labels[target.column]
     outputs = answers.outputs[target.column]
     if target.type == CLASSIFICATION:
-        return _class_examples(table, answers, target.column, labels, outputs)
-    return _number_examples(table, answers, target.column, labels, outputs)
+        return _class_examples(task, answers, target.column, labels, outputs)
+    return _number_examples(task, answers, target.column, labels, outputs)
 
 
 def _class_examples(
-    table: EvaluatedTable,
+    task: TabularTask,
     answers: _Answers,
     name: str,
     labels: np.ndarray,
     outputs: np.ndarray,
 ) -> ReportExamples:
-    classes = table.fitted.classes[name]
+    classes = task.fitted.classes[name]
     shares = tf.nn.softmax(outputs.astype(np.float64)).numpy()
     predicted = shares.argmax(axis=-1)
     of_label = shares[np.arange(len(labels)), labels]
@@ -129,19 +121,19 @@ def _class_examples(
         losses = -np.log(of_label)
     return ReportExamples(
         title=name,
-        note=correct_note(confusion, table.part.size),
+        note=correct_note(confusion, answers.part.size),
         confusion=confusion,
         classes=classes,
         calibration=calibration_of([shares.max(axis=-1)], [predicted == labels]),
         head=("place", "label", "prediction", "probability", "loss", "values"),
         rows=[
             (
-                table.part.row_location(int(answers.rows[row])),
+                answers.part.row_location(int(answers.rows[row])),
                 classes[labels[row]],
                 classes[predicted[row]],
                 f"{shares[row].max():.4f}",
                 f"{losses[row]:.4f}",
-                _values(table, int(answers.rows[row])),
+                _values(task, answers.part, int(answers.rows[row])),
             )
             for row in worst.tolist()
         ],
@@ -149,7 +141,7 @@ def _class_examples(
 
 
 def _number_examples(
-    table: EvaluatedTable,
+    task: TabularTask,
     answers: _Answers,
     name: str,
     labels: np.ndarray,
@@ -161,7 +153,7 @@ def _number_examples(
     worst = np.argsort(-sizes, kind="stable")[:_WORST]
     return ReportExamples(
         title=name,
-        note=_note(answers, table.part),
+        note=_note(answers),
         facts=[
             ("mean error, prediction less label", f"{errors.mean():.6g}"),
             ("standard deviation of the errors", f"{errors.std():.6g}"),
@@ -173,34 +165,34 @@ def _number_examples(
         head=("place", "label", "prediction", "error", "values"),
         rows=[
             (
-                table.part.row_location(int(answers.rows[row])),
+                answers.part.row_location(int(answers.rows[row])),
                 f"{labels[row]:.6g}",
                 f"{outputs[row]:.6g}",
                 f"{errors[row]:.6g}",
-                _values(table, int(answers.rows[row])),
+                _values(task, answers.part, int(answers.rows[row])),
             )
             for row in worst.tolist()
         ],
     )
 
 
-def _note(answers: _Answers, part: TablePart) -> str:
-    count = len(answers.rows)
+def _note(answers: _Answers) -> str:
+    count, part = len(answers.rows), answers.part
     counted = f"all {count:,}" if count >= part.size else f"the first {count:,} of {part.size:,}"
     return f"predictions for {counted} rows of the validation data"
 
 
-def _values(table: EvaluatedTable, row: int) -> str:
+def _values(task: TabularTask, part: TablePart, row: int) -> str:
     """Returns the features of a row as text."""
-    fitted = table.fitted
+    fitted = task.fitted
     names = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
-    columns = {name: table.part.column(name) for name in names[:_MOST_COLUMNS]}
+    columns = {name: part.column(name) for name in names[:_MOST_COLUMNS]}
     texts = [f"{name} {column.text(row) or '-'}" for name, column in columns.items()]
     return shorten(", ".join(texts), _MOST_CHARACTERS)
 
 
 def permute_columns(
-    table: EvaluatedTable,
+    task: TabularTask,
     model: tf_keras.Model,
     batches: Iterable[Tensors],
     *,
@@ -213,15 +205,17 @@ def permute_columns(
     to five times, as long as there is time. None if there are no rows, or only one column.
     """
     end = time.monotonic() + seconds
-    features, labels = _first_rows(table, batches)
-    places = dict(_column_places(table.fitted))
-    if not labels or len(places) == 1:
+    parts = [*_read_rows(task, batches, _MOST_PERMUTED_ROWS)]
+    places = dict(_column_places(task.fitted))
+    if not parts or len(places) == 1:
         return None
+    features = _join([part for part, _, _ in parts], _MOST_PERMUTED_ROWS)
+    labels = _join([part for _, part, _ in parts], _MOST_PERMUTED_ROWS)
     rows = len(next(iter(labels.values())))
 
     @tf.function(autograph=False)
     def mean_loss(inputs: Tensors) -> tf.Tensor:
-        return tf.reduce_mean(table.example_losses(labels, model(inputs, training=False)))
+        return tf.reduce_mean(task.example_losses(labels, model(inputs, training=False)))
 
     loss = float(mean_loss(features))
     rises: dict[str, list[float]] = {name: [] for name in places}
@@ -248,26 +242,6 @@ def permute_columns(
         columns=sorted(columns, key=lambda column: -column[1]),
         unmeasured=len(rises) - len(measured),
     )
-
-
-def _first_rows(
-    table: EvaluatedTable, batches: Iterable[Tensors]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Returns the features and the targets of the first rows by name; {} if there are none."""
-    features: list[dict[str, np.ndarray]] = []
-    labels: list[dict[str, np.ndarray]] = []
-    count = 0
-    for batch in batches:
-        inputs, counts = table.split_counts(batch)
-        kept = np.flatnonzero(counts.numpy())
-        for parts, values in zip((features, labels), inputs[:2], strict=True):
-            parts.append({name: value.numpy()[kept] for name, value in values.items()})
-        count += len(kept)
-        if count >= _MOST_PERMUTED_ROWS:
-            break
-    if not count:
-        return {}, {}
-    return _join(features, _MOST_PERMUTED_ROWS), _join(labels, _MOST_PERMUTED_ROWS)
 
 
 def _column_places(fitted: Preprocessing) -> Iterator[tuple[str, tuple[str, slice]]]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.registry import TEXT_CLASSIFIERS
-from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.serving import Prediction, Predictor, Serving, is_file
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import TOKENS
+from orbit_runner.tasks.tabular.preprocessing import TextFit
+from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
+from orbit_runner.tasks.tabular.serving import texts_of
 from orbit_runner.tasks.tabular.task import TabularTask
-from orbit_runner.tasks.tabular.texts import TextFit
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
+from orbit_runner.tasks.translation.serving import FILE_PATTERN
+
+TEXT, NAMES = "text", "class_names"
+_TOP_K = 3
+_MAX_TEXT_WIDTH = 60
 
 
 class TextClassificationTask(TabularTask):
@@ -38,7 +48,7 @@ class TextClassificationTask(TabularTask):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `text`, which takes texts, and that of the class names."""
-        from orbit_runner.tasks.text_classification.serving import text_serving
+        from orbit_runner.tasks.text_classification.task import text_serving
 
         return text_serving(model, self.vocabulary, self.task_config.label_column, self.class_names)
 
@@ -46,7 +56,7 @@ class TextClassificationTask(TabularTask):
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> Predictor:
         """Returns the predictor that labels texts."""
-        from orbit_runner.tasks.text_classification.serving import TextPredictor
+        from orbit_runner.tasks.text_classification.task import TextPredictor
 
         config = self.task_config
         return TextPredictor(signatures, config.text.column, config.train_data, top_k)
@@ -60,3 +70,110 @@ class TextClassificationTask(TabularTask):
     def class_names(self) -> Sequence[str]:
         """The classes of the training texts."""
         return self.fitted.classes[self.task_config.label_column]
+
+
+def text_serving(
+    model: tf_keras.Model, fitted: TextFit, label: str, names: Sequence[str]
+) -> Serving:
+    """Returns the signatures `text` (the default) and `class_names`.
+
+    `text` maps `text`, string [batch], to `logits` and `probabilities`, float32 [batch, classes].
+    `class_names` takes nothing, and returns `names`, string [classes]. `label` is the column of
+    the classes, whose names are `names`.
+    """
+    tokenizer = fitted.make_tokenizer()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def text(text: tf.Tensor) -> dict[str, tf.Tensor]:
+        logits = model({TOKENS: fitted.encode(tokenizer, text)}, training=False)[label]
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    @tf.function(input_signature=[])
+    def class_names() -> dict[str, tf.Tensor]:
+        return {"names": tf.constant(list(names), tf.string)}
+
+    return Serving(
+        {TEXT: text, NAMES: class_names},
+        default=TEXT,
+        resources=[tokenizer],
+        labels={"class": list(names)},
+    )
+
+
+class TextPredictor:
+    """Labels texts with the signatures of a model in memory or of an exported one.
+
+    `column` is the column of texts in CSV files, which `data` describes, and in JSON lines. `top_k`
+    is the number of labels per text.
+    """
+
+    def __init__(
+        self,
+        signatures: Mapping[str, tf.types.experimental.Callable],
+        column: str,
+        data: TableDataConfig,
+        top_k: int | None = None,
+    ) -> None:
+        self._classify = signatures[TEXT]
+        self._names = texts_of(signatures[NAMES]()["names"])
+        self._column = column
+        self._data = data
+        self._top_k = min(top_k or _TOP_K, len(self._names))
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
+        """Yields texts, in order.
+
+        Arguments are sentences, tables as for `RowPredictor`, other files, whose lines are texts,
+        or `-` for standard input: JSON objects, one per line, or texts if the first line is not an
+        object. Raises `RunnerError` if an argument looks like a file that does not exist.
+        """
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                yield from text_rows("standard input", lines, self._data, text_column=self._column)
+            elif is_file(argument):
+                yield from file_rows(argument, self._data, text_column=self._column)
+            elif FILE_PATTERN.fullmatch(argument):
+                raise RunnerError(f"file not found: {argument}", code="missing-file")
+            else:
+                yield Row("", {self._column: argument})
+
+    def predict(self, items: Sequence[Row]) -> list[Prediction]:
+        """Returns each text's labels with probabilities, the most probable first, or its error."""
+        parsed = [self._parse_row(row) for row in items]
+        texts = [text for text, problem in parsed if not problem]
+        probabilities = (
+            self._classify(text=tf.constant(texts))["probabilities"].numpy() if texts else []
+        )
+        answers = iter(probabilities)
+        return [
+            row.error_prediction(problem) if problem else self._prediction(row, text, next(answers))
+            for row, (text, problem) in zip(items, parsed, strict=True)
+        ]
+
+    def _parse_row(self, row: Row) -> tuple[str, str]:
+        """Returns the text of a row, and what is wrong with it."""
+        if row.problem:
+            return "", row.problem
+        if self._column not in row.values:
+            return "", f"has no column {self._column!r}"
+        try:
+            return row.text(self._column), ""
+        except ValueError as error:
+            return "", str(error)
+
+    def _prediction(self, row: Row, text: str, probabilities: np.ndarray) -> Prediction:
+        if not np.isfinite(probabilities).all():
+            return row.error_prediction("the prediction is not finite")
+        best = sorted(range(len(probabilities)), key=lambda index: -probabilities[index])[
+            : self._top_k
+        ]
+        answers = [
+            {"label": self._names[k], "class": k, "probability": float(f"{probabilities[k]:.6g}")}
+            for k in best
+        ]
+        labels = "  ".join(f"{self._names[k]} {probabilities[k]:.4f}" for k in best)
+        place = {"row": row.where} if row.where else {}
+        return Prediction(
+            f"{labels}  {shorten(text, _MAX_TEXT_WIDTH)}".rstrip(),
+            place | {"text": text, "predictions": answers},
+        )

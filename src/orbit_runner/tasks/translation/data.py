@@ -1,33 +1,259 @@
-"""What the translation task reads: pairs of sentences, and a vocabulary. Imports no TensorFlow."""
+"""What the translation task reads: pairs of sentences, and which are in a step; no TensorFlow."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
-from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.data.shared_examples import SharedExamples
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
+from orbit_runner.data.arrays import bytes_keys
+from orbit_runner.data.example_ids import (
+    UnknownExample,
+    find_row,
+    index_of,
+    locate,
+    unknown_id_error,
+)
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
+from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows, ShuffledOrder, exclude_examples
+from orbit_runner.data.order.steps import RowOrder, StepOrder
+from orbit_runner.data.shared_examples import (
+    SharedExamples,
+    compare_keys,
+    shared_files,
+)
+from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
+from orbit_runner.data.text.dataset import FileLines, PairDataset
+from orbit_runner.data.text.lines import read_files
+from orbit_runner.data.text.order import BucketOrder
+from orbit_runner.data.text.source import PairSource
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, vocabulary_of_text
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
+from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.translation.config import TranslationDataConfig
-from orbit_runner.tasks.translation.examples import PairExamples
-from orbit_runner.tasks.translation.sources import (
-    check_files,
-    load_vocabulary,
-    needs_vocabulary,
-    shared_pairs,
-    text_files,
-)
+from orbit_runner.tasks.examples import find_excluded
+from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 
+if TYPE_CHECKING:
+    from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
+    from orbit_runner.utils.types import JsonObject
+
+# The asset of a run, which is then all that translation needs.
+VOCABULARY_FILE = "vocabulary.model"
+_SECTIONS = ("train_data", "validation_data")
+# Larger texts are compared by their files, because reading them would delay the start.
+_MOST_COMPARED_BYTES = 2**26
+_SIDES = ("inputs", "targets")
 # The settings that errors of datasets name, below `task`.
 _TASK_SETTINGS = {
     "vocabulary": "sentencepiece_model_path",
     "vocab_size": "vocab_size",
     "vocab_character_coverage": "vocab_character_coverage",
 }
+
+
+def open_pairs(section: TranslationDataConfig) -> PairDataset:
+    """Returns the pairs that a section names. Reads nothing."""
+    dataset: PairDataset = TEXT_SOURCES.get(section.source).load()(section)
+    return dataset
+
+
+def check_files(config: TranslationConfig, section: str) -> None:
+    """Raises `DataError` if a file of a section is missing, empty or unreadable.
+
+    Also raises it if the two languages have different numbers of lines.
+    """
+    if config.sentencepiece_model_path and needs_vocabulary(config):
+        _read_vocabulary(config.sentencepiece_model_path)
+    open_pairs(getattr(config, section)).check()
+
+
+def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
+    """Returns descriptions of the files of both sections and of the vocabulary.
+
+    `check_files` must have been called before.
+    """
+    datasets = {section: open_pairs(getattr(config, section)) for section in _SECTIONS}
+    files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.is_text}
+    if config.sentencepiece_model_path and needs_vocabulary(config):
+        path = Path(config.sentencepiece_model_path).expanduser()
+        files["sentencepiece_model_path"] = describe_files([path], content_digest)
+    return files
+
+
+def load_vocabulary(config: TranslationConfig, assets: Assets) -> Vocabulary | None:
+    """Returns the vocabulary of a run; of a new run, reads it or builds it from the training text.
+
+    None if all data are ids. Raises `DataError` if the vocabulary cannot be read or built.
+    """
+    if not (needs_vocabulary(config) or assets.has(VOCABULARY_FILE)):
+        return None
+    return _parse_vocabulary(assets.get(VOCABULARY_FILE, lambda: _make_vocabulary(config).model))
+
+
+@functools.lru_cache(maxsize=4)
+def _parse_vocabulary(model: bytes) -> Vocabulary:
+    return Vocabulary(model, VOCABULARY_FILE)
+
+
+def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
+    if config.sentencepiece_model_path:
+        return _read_vocabulary(config.sentencepiece_model_path)
+    dataset = open_pairs(config.train_data)
+    sources, targets = dataset.text_files()
+    return vocabulary_of_text(
+        [*sources, *targets],
+        size=config.vocab_size,
+        character_coverage=config.vocab_character_coverage,
+    )
+
+
+def shared_pairs(
+    config: TranslationConfig, excluded_rows: np.ndarray | None
+) -> SharedExamples | None:
+    """Returns the validation pairs that are also training pairs, or None.
+
+    `excluded_rows` are the rows in the training files that are left out, or None.
+    """
+    datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
+    advice = "name other files in validation_data"
+    if not all(dataset.is_text for dataset in datasets):
+        return None
+    sides = [dataset.text_files() for dataset in datasets]
+    paths = [path for pair in sides for side in pair for path in side]
+    if sum(path.stat().st_size for path in paths) > _MOST_COMPARED_BYTES:
+        files = [[str(path) for path in pair[0]] for pair in sides]
+        return shared_files(files[0], files[1], advice)
+    train, validation = (bytes_keys(_pair_bytes(*pair)) for pair in sides)
+    if excluded_rows is not None:
+        train = np.delete(train, excluded_rows)
+    where = f"line {{}} of {_format_paths(sides[1][0])}"
+    places = (lambda row: "", lambda row: where.format(row + 1))
+    return compare_keys(train, validation, "pairs", places, advice)
+
+
+def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
+    """Yields each sentence with its translation; both are lines."""
+    pairs = zip(read_files(sources), read_files(targets), strict=True)
+    return (f"{source}\n{target}".encode() for source, target in pairs)
+
+
+def needs_vocabulary(config: TranslationConfig) -> bool:
+    """Returns whether a run needs the vocabulary: unless all data are ids."""
+    return any(open_pairs(getattr(config, section)).is_text for section in _SECTIONS)
+
+
+def _format_paths(paths: list[Path]) -> str:
+    return ", ".join(map(str, paths[:3])) + (" …" if paths[3:] else "")
+
+
+@cache_source(maxsize=4)
+def _read_vocabulary(path: str) -> Vocabulary:
+    return Vocabulary.load(path)
+
+
+class PairExamples:
+    """Pairs of sentences, numbered without those that exceed the limits of training."""
+
+    def __init__(
+        self, config: TranslationConfig, data: TranslationDataConfig, model_dir: str | None
+    ) -> None:
+        self._data = data
+        self._vocabulary = load_vocabulary(config, Assets(model_dir))
+        vocab_size = self._vocabulary.size if self._vocabulary else config.vocab_size
+        dataset = open_pairs(data)
+        self._pairs = dataset.read(vocab_size, self._vocabulary)
+        self._places = dataset.places()
+        self.id_help = "an index as `runner batch` prints it" + (
+            ", or FILE:LINE" if self._places else ""
+        )
+        self.excluded = find_excluded(data, self._pairs.size, self.find)
+        self.source = self._pairs.name
+        self.order = make_order(self._pairs, data, self.excluded)
+
+    def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
+        """Returns files, lines, numbers of tokens and perhaps the sentences of each chosen row."""
+        return [self._describe(int(pair), text) for pair in rows.examples[chosen]]
+
+    def find(self, text: str) -> int:
+        """Returns the index of the pair with a line, in a file of either language."""
+        index = index_of(text, self._pairs.size)
+        if index is not None:
+            return index
+        rows = [row for files in self._places if (row := _find_row(files, text)) is not None]
+        if not rows:
+            raise unknown_id_error(text, self.id_help)
+        kept = self._pairs.kept
+        if kept is not None and not kept[rows[0]]:
+            limit = self._data.max_seq_length
+            reason = f"is not trained on: a side is empty or has more than {limit} tokens"
+            raise unknown_id_error(text, self.id_help, reason)
+        return int(np.searchsorted(self._rows, rows[0]))
+
+    def _describe(self, pair: int, text: bool) -> JsonObject:
+        if pair < 0:
+            return {"padding": True}
+        description: JsonObject = {}
+        sides = (self._pairs.sources, self._pairs.targets)
+        for name, files in zip(_SIDES, self._places, strict=False):
+            path, row = locate(_parts(files), int(self._rows[pair])) or ("", 0)
+            description[name] = f"{path}:{row + 1}"
+        description["tokens"] = [int(side.lengths[pair]) for side in sides]
+        if text:
+            texts = [self._text(side.row(pair).tolist()) for side in sides]
+            description["text"] = dict(zip(_SIDES, texts, strict=True))
+        return description
+
+    @property
+    def excluded_rows(self) -> np.ndarray:
+        """The rows in the files of the pairs that `exclude` leaves out, int64 [pairs]."""
+        return self._rows[self.excluded]
+
+    @functools.cached_property
+    def _rows(self) -> np.ndarray:
+        """The row of each pair in the files, int64 [pairs]."""
+        kept = self._pairs.kept
+        return np.arange(self._pairs.size) if kept is None else np.flatnonzero(kept)
+
+    def _text(self, ids: list[int]) -> str:
+        return self._vocabulary.decode([ids])[0] if self._vocabulary else " ".join(map(str, ids))
+
+
+def make_order(
+    pairs: PairSource, data: TranslationDataConfig, excluded: np.ndarray = NO_EXAMPLES
+) -> StepOrder:
+    """Returns the order of `train_pairs` with these settings, without the excluded pairs."""
+    shuffle = data.shuffle_buffer_size > 1
+    seed = data.seed or 0
+    multiple = data.batch_rows_multiple
+    tokens = data.batch_tokens
+    if tokens and not data.static_batch:
+        plan = plan_batches(pairs, batch_tokens=tokens, rows_multiple=multiple)
+        return BucketOrder(plan.exclude(excluded), seed, shuffle=shuffle)
+    rows = data.global_batch_size
+    if tokens:
+        length = data.max_seq_length
+        rows = count_batch_rows(batch_tokens=tokens, max_length=length, rows_multiple=multiple)
+    return RowOrder(exclude_examples(ShuffledOrder(pairs.size, seed, shuffle), excluded), rows)
+
+
+def _parts(files: Sequence[FileLines]) -> list[tuple[str, int]]:
+    return [(str(path), count) for path, count in files]
+
+
+def _find_row(files: Sequence[FileLines], text: str) -> int | None:
+    """Returns the row that `FILE:NUMBER` names, counted over all files; None if there is none."""
+    with contextlib.suppress(UnknownExample):
+        return find_row(text, _parts(files), None, first=1, id_help="")
+    return None
 
 
 class TranslationData(TaskData):

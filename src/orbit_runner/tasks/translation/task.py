@@ -12,6 +12,9 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.text.buckets import steps_per_epoch
+from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
@@ -25,11 +28,8 @@ from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
 )
-from orbit_runner.tasks.translation.inputs import (
-    batches_per_epoch,
-    eval_inputs,
-    make_train_batch_function,
-    train_inputs,
+from orbit_runner.tasks.translation.data import (
+    open_pairs,
 )
 from orbit_runner.tasks.translation.metrics import (
     CorpusBleu,
@@ -38,15 +38,18 @@ from orbit_runner.tasks.translation.metrics import (
     smoothed_cross_entropy,
     token_mask,
 )
-from orbit_runner.tasks.translation.sources import (
-    open_pairs,
-)
 from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
+
+
+_Batch = dict[str, tf.Tensor]
+OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
+_NOT_SELECTED = -1
+_SENTENCES = 10
 
 
 class TranslationTask(Task):
@@ -72,15 +75,47 @@ class TranslationTask(Task):
         input_context: tf.distribute.InputContext | None = None,
         start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
-        """Returns the pipeline of one section, from `train_inputs` or `eval_inputs`."""
-        if not params.is_training:
-            return eval_inputs(params, self.pairs(params), input_context)
-        excluded = self.excluded_examples(params)
-        return train_inputs(params, self.pairs(params), input_context, start_step, excluded)
+        """Returns one worker's pipeline of a section. Training starts at the batch of `start_step`.
+
+        For training, it yields features and labels endlessly. Features are `inputs` and `targets`,
+        int32 [batch, length]. Labels are `targets` and `share`, float32 [batch], the factor of the
+        cross entropy of a row's tokens: the number of rows divided by the number of tokens in the
+        global batch. For evaluation, it yields features, labels and weights, float32 [batch], each
+        pair once; labels are then `targets` and `id`, int64 [batch], the numbers of the pairs.
+        """
+        options = PipelineOptions.from_config(params)
+        if params.is_training:
+            return train_pairs(
+                self.pairs(params),
+                start_step=start_step,
+                input_context=input_context,
+                options=options,
+                **self._train_settings(params),
+            )
+        return eval_pairs(
+            self.pairs(params),
+            global_batch_size=params.global_batch_size,
+            max_length=params.max_seq_length,
+            static_shapes=params.static_batch,
+            drop_remainder=params.drop_remainder,
+            input_context=input_context,
+            options=options,
+            cache=params.cache,
+            element=_evaluation_element,
+        )
 
     def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Tensors] | None:
         """Returns a function that creates the batch of one step, for asynchronous training."""
-        return make_train_batch_function(params, self.pairs(params), self.excluded_examples(params))
+        return make_train_pair_reader(self.pairs(params), **self._train_settings(params))
+
+    def _train_settings(self, params: TranslationDataConfig) -> dict[str, Any]:
+        return {
+            "shuffle": params.shuffle_buffer_size > 1,
+            "seed": params.seed or 0,
+            "excluded": self.excluded_examples(params),
+            "element": _training_element,
+            **_batch_settings(params),
+        }
 
     def num_examples(self, params: TranslationDataConfig) -> int:
         """Returns the number of pairs of a section that are used."""
@@ -89,7 +124,7 @@ class TranslationTask(Task):
     def steps_per_epoch(self, params: TranslationDataConfig) -> float:
         """Returns the number of training batches in which each pair occurs once."""
         excluded = len(self.excluded_examples(params))
-        return batches_per_epoch(params, self.pairs(params), excluded)
+        return steps_per_epoch(self.pairs(params), excluded=excluded, **_batch_settings(params))
 
     def example_losses(
         self, labels: Mapping[str, tf.Tensor], model_outputs: tf.Tensor
@@ -113,7 +148,7 @@ class TranslationTask(Task):
     ) -> dict[str, tf.Tensor]:
         """Evaluates one batch on one replica, and translates it if BLEU is requested.
 
-        `inputs` are the features, labels and weights of `eval_inputs`. Returns `loss`, the mean
+        `inputs` are the features, labels and weights of `build_inputs`. Returns `loss`, the mean
         over the batch's target tokens; `examples`, the number of these tokens, which is the weight
         of the loss; `sentences`, the number of sentences; and the result of `decode`.
         """
@@ -247,8 +282,26 @@ class TranslationTask(Task):
         write_shared_file(local_run_directory(self.logging_dir) / name, content)
 
 
-OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
-_NOT_SELECTED = -1
+def _training_element(batch: _Batch) -> tuple[_Batch, _Batch]:
+    targets = batch["targets"]
+    features = {"inputs": batch["inputs"], "targets": targets}
+    return features, {"targets": targets, "share": batch["share"]}
+
+
+def _evaluation_element(batch: _Batch, weights: tf.Tensor) -> tuple[_Batch, _Batch, tf.Tensor]:
+    features = {"inputs": batch["inputs"], "targets": batch["targets"]}
+    return features, {"targets": batch["targets"], "id": batch["id"]}, weights
+
+
+def _batch_settings(params: TranslationDataConfig) -> dict[str, Any]:
+    by_tokens = bool(params.batch_tokens)
+    return {
+        "batch_tokens": params.batch_tokens if by_tokens else None,
+        "global_batch_size": None if by_tokens else params.global_batch_size,
+        "max_length": params.max_seq_length,
+        "static_shapes": params.static_batch,
+        "rows_multiple": params.batch_rows_multiple,
+    }
 
 
 def decode(
@@ -301,9 +354,6 @@ class Translations:
     def rows(self) -> Iterator[np.ndarray]:
         """Yields the token ids of the translations in the order of `ids`."""
         return (self._rows[number] for number in self.ids())
-
-
-_SENTENCES = 10
 
 
 def translation_examples(
