@@ -10,13 +10,11 @@ import pytest
 
 from orbit_runner.data.images.csv_labels import load
 from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError
 from tests.support.images import write_listed
 from tests.support.problems import raises
 
 COLUMNS = {"path_column": "file", "label_column": "kind"}
-BY_HASH = RowSplit(fractions=(("train", 0.6), ("validation", 0.4)))
 
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -35,7 +33,6 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def open_listed(path: Path, **settings: Any) -> FileSource:
     return load(
         **{
-            "part": "train",
             "data_dir": str(path.parent),
             "input_path": ("images",),
             "labels_file": path.name,
@@ -70,30 +67,6 @@ def test_images_are_in_the_order_of_the_rows(listed: Path) -> None:
 
 def test_classes_that_are_integers_are_sorted_by_value(tmp_path: Path) -> None:
     assert open_listed(write_listed(tmp_path, {"10": 3, "9": 3})).labels == ("9", "10")
-
-
-@pytest.mark.parametrize(
-    ("split", "by"),
-    [(RowSplit(column="part"), "part"), (BY_HASH, "file"),
-     (RowSplit(fractions=BY_HASH.fractions, hash_of=("person",)), "person")],
-)  # fmt: skip
-def test_each_row_is_in_one_part(listed: Path, split: RowSplit, by: str) -> None:
-    rows = {str(listed.parent / "images" / row["file"]): row[by] for row in rows_of(listed)}
-
-    parts = {name: open_listed(listed, part=name, row_split=split) for name in BY_HASH_PARTS}
-
-    paths = [path for source in parts.values() for path in source.paths]
-    assert sorted(paths) == sorted(rows)
-    train, validation = ({rows[path] for path in source.paths} for source in parts.values())
-    assert not train & validation
-    assert parts["train"].labels == parts["validation"].labels
-    listed_rows = parts["validation"].listed
-    assert listed_rows is not None
-    number = int(listed_rows.row_location(0).rpartition(" ")[2])
-    assert parts["validation"].paths[0].endswith(rows_of(listed)[number - 1]["file"])
-
-
-BY_HASH_PARTS = [name for name, _ in BY_HASH.fractions]
 
 
 def test_classes_file_decides_on_the_numbers_of_classes(listed: Path) -> None:
@@ -143,17 +116,6 @@ def test_errors_name_row_and_column(listed: Path, values: dict[str, str], messag
     assert caught.value.field == "labels_file"
 
 
-def test_rows_of_other_parts_need_no_label(listed: Path) -> None:
-    row = next(n for n, one in enumerate(rows_of(listed), 1) if one["part"] == "validation")
-    change(listed, row, kind="")
-    split = RowSplit(column="part")
-    assert open_listed(listed, row_split=split).size == sum(
-        one["part"] == "train" for one in rows_of(listed)
-    )
-    with raises("bad-record"):
-        open_listed(listed, row_split=split, part="validation")
-
-
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
@@ -163,8 +125,6 @@ def test_rows_of_other_parts_need_no_label(listed: Path) -> None:
         ({"input_path": ("a", "b")}, "input_path", "expected one directory"),
         ({"path_column": "fil"}, "path_column", "unknown column 'fil'; did you mean 'file'?"),
         ({"label_column": "file"}, "label_column", "'file' for both the paths and the labels"),
-        ({"row_split": RowSplit(column="parts")}, "labels_file", "did you mean 'part'?"),
-        ({"row_split": RowSplit(column="part"), "part": "trian"}, "split", "did you mean 'train'?"),
     ],
 )
 def test_invalid_settings_are_rejected(

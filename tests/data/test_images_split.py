@@ -111,7 +111,7 @@ def test_the_images_of_a_directory_stay_together(tmp_path: Path) -> None:
 
 def open_listed(path: Path, columns: Sequence[tuple[str, str]] = ()) -> FileSource:
     return csv_labels.load(
-        part="train", data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
+        data_dir=str(path.parent), input_path=("images",), labels_file=path.name,
         split_columns=columns,
     )  # fmt: skip
 
@@ -177,9 +177,9 @@ def test_the_parts_of_records_are_surveyed_and_named_separately(tmp_path: Path) 
     write_set(tmp_path, write=write_array_file)
     parts = parts_of(open_arrays(tmp_path))
     assert sum(part.size for part in parts.values()) == RECORDS
-    surveys = [add_survey(part, resized=False).survey for part in parts.values()]
-    assert [survey.surveyed for survey in surveys if survey] == [p.size for p in parts.values()]
-    keys = {part.headers(sampled=False).settings[-1] for part in parts.values()}
+    surveys = [add_survey(part).survey for part in parts.values()]
+    assert [survey.total for survey in surveys if survey] == [p.size for p in parts.values()]
+    keys = {part.headers().settings[-1] for part in parts.values()}
     assert len(keys) == 3
     with raises("not-supported") as caught:
         parts_of(open_arrays(tmp_path), is_stratified=True)

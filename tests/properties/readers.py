@@ -147,7 +147,7 @@ def _image_csv(folder: Path) -> list[bytes]:
 
 
 def _read_image_csv(path: Path) -> object:
-    return csv_labels.load(part="", data_dir=str(path.parent), labels_file=path.name)
+    return csv_labels.load(data_dir=str(path.parent), labels_file=path.name)
 
 
 def _image_example(folder: Path) -> list[bytes]:

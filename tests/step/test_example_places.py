@@ -165,7 +165,7 @@ def test_row_of_a_list_of_images(tmp_path: Path) -> None:
         task__train_data__data_dir=str(labels.parent),
         task__train_data__input_path="images",
         task__train_data__labels_file=labels.name,
-        task__train_data__labels_split={"column": "part"},
+        task__split={"column": "part"},
         task__train_data__global_batch_size=4,
         task__model__input_size=[16, 16, 3],
     )

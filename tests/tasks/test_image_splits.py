@@ -13,7 +13,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.tasks.image_classification.data import ImageData
 from orbit_runner.tasks.image_classification.sources import section_source
-from orbit_runner.tasks.shared_examples import find_shared_examples
+from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
 from tests.support.digits import digits_config
 from tests.support.hugging_face import class_label, image_table, save_to_disk
@@ -115,12 +115,10 @@ def test_a_section_names_another_part(make_config: Make) -> None:
 
 
 def test_settings_that_contradict_each_other_are_errors(make_config: Make) -> None:
-    both = {f"task__{section}__labels_split": {"column": "part"} for section in SECTIONS}
     for source, changes, path, message in (
         ("image_folder", {"task__train_data__split": "trian"}, "task.train_data.split", "'trian'"),
         ("image_folder", {"task__split": None, "task__train_data__split": "trian"},
          "task.train_data.split", "unknown value 'trian'"),
-        ("image_csv", both, "task.train_data.labels_split", "task.split is set, too; remove one"),
         ("image_csv", {"task__split": {"column": "part", "stratified": True}},
          "task.split.stratified", "cannot be combined with column"),
         ("image_csv", {"task__split": {"fractions": FRACTIONS, "column": "part"}},

@@ -117,31 +117,6 @@ def _importance(task: TabularTask, model: Any, seconds: float = 60, seed: int = 
     return importance
 
 
-@pytest.mark.slow
-def test_a_column_that_alone_decides_is_the_most_important(shared_path: Path) -> None:
-    task, model = _task(shared_path, [PRICE])
-    arrays = task.arrays(task.task_config.train_data).arrays
-    for _ in range(150):
-        with tf.GradientTape() as tape:
-            outputs = model(arrays["features"], training=False)
-            loss = tf.reduce_mean(task.example_losses(arrays["targets"], outputs))
-        gradients = tape.gradient(loss, model.trainable_variables)
-        for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
-            variable.assign_sub(0.02 * tf.clip_by_norm(gradient, 1.0))
-
-    importance = _importance(task, model)
-
-    assert importance.columns[0][0] == "size"
-    assert importance.columns[0][1] > 10 * abs(importance.columns[-1][1])
-    assert (importance.repeats, importance.unmeasured) == (5, 0)
-    assert {name for name, *_ in importance.columns} == {"size", "age", "color"}
-    labels, outputs = _outputs(task, model, "price")
-    deviation = task.fitted.scales["price"].deviation
-    assert importance.loss == pytest.approx(
-        (((outputs - labels) / deviation) ** 2).mean(), rel=1e-5
-    )
-
-
 def test_importance_depends_on_the_seed_alone(shared_path: Path) -> None:
     task, model = _task(shared_path, ["y"])
 

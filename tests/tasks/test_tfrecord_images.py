@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from tests.support.digits import digits_config
-from tests.support.problems import pairs, raises
+from tests.support.problems import pairs
 from tests.support.tfrecords import (
     SHAPE,
     SIZES,
-    eval_records,
     example,
     pixels,
     train_records,
@@ -116,22 +114,6 @@ def test_training_inputs_reflect_every_setting(
     assert len(seen) == len(cases)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("drop", [False, True])
-def test_validation_inputs_match_the_evaluation_pipeline(
-    records_config: Callable[..., ExperimentConfig], drop: bool
-) -> None:
-    config = records_config(
-        task__validation_data__drop_remainder=drop, task__validation_data__global_batch_size=50
-    )
-    data = config.task.validation_data
-    got = list(_task(config).build_inputs(data))
-    expected = eval_records(load_source(data), global_batch_size=50, drop_remainder=drop)
-    assert len(got) == (2 if drop else 3)
-    for (image, label, weight), (batch, other) in zip(got, expected, strict=True):
-        _equal((image, label, weight), (batch["image"], batch["label"], other))
-
-
 def test_network_shape_follows_the_first_image_and_num_classes(
     records_config: Callable[..., ExperimentConfig],
 ) -> None:
@@ -150,26 +132,6 @@ def test_num_classes_may_exceed_the_classes_in_the_data() -> None:
     config = digits_config(task__model__num_classes=12)
     assert _task(config).build_model().output_shape == (None, 12)
     assert _preflight(config) == []
-
-
-@pytest.mark.slow
-def test_label_outside_num_classes_is_rejected(
-    records_config: Callable[..., ExperimentConfig],
-) -> None:
-    config = records_config(task__model__num_classes=4)
-    for data in (config.task.train_data, config.task.validation_data):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"got label \d, expected 0 to 3"):
-            next(iter(_task(config).build_inputs(data)))
-
-
-def test_num_classes_must_be_set_for_tfrecord_files(
-    records_config: Callable[..., ExperimentConfig],
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        records_config(task__model__num_classes=None)
-    (problem,) = caught.value.problems
-    assert problem.path == "task.model.num_classes"
-    assert problem.message.startswith("is not set")
 
 
 def test_preflight_reports_unusable_files_and_mismatched_datasets(
@@ -208,16 +170,6 @@ def test_preflight_reports_a_dataset_without_images() -> None:
     (problem,) = _preflight(config)
     assert problem[0] == "train_data.source"
     assert "got arrays words, expected `image`" in problem[1]
-
-
-@pytest.mark.slow
-def test_image_of_another_shape_ends_the_run_naming_the_record(
-    records_config: Callable[..., ExperimentConfig], tmp_path: Path
-) -> None:
-    odd = example(tf.io.encode_png(pixels(1, (7, 5, 3))).numpy(), 3)
-    write_file(tmp_path / "set" / "train-99", [odd])
-    with raises("bad-record"):
-        run(records_config(trainer__train_steps=30), tmp_path / "run", "train")
 
 
 @pytest.mark.slow

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.metrics import TaskMetric
     from orbit_runner.utils.types import Tensors
 
+EXAMPLES = "examples"
+
 
 class WeightedLabels(NamedTuple):
     """Labels, and the weights of the examples, float32 [batch] each."""
@@ -78,9 +80,6 @@ def _weights(table: np.ndarray, classes: tf.Tensor) -> tf.Tensor:
     if classes.shape.rank == 2 and classes.shape[1] != 1:
         return tf.linalg.matvec(tf.cast(classes, tf.float32), tf.constant(table))
     return tf.gather(tf.constant(table), tf.cast(tf.reshape(classes, [-1]), tf.int32))
-
-
-EXAMPLES = "examples"
 
 
 def section_of(params: DataConfig) -> str:

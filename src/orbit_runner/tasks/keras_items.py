@@ -46,6 +46,8 @@ _INNER = "inner_optimizer"  # of loss scaling
 _EXCLUDED = "exclude_from_weight_decay"  # names of variables, beside the config of an optimizer
 
 Item = str | Mapping[str, Any]
+# Attributes that `compile` and training change.
+_CHANGED_BY_USE = ("name", "name_scope", "built", "allow_sum_over_batch_size")
 
 
 def is_item(value: object) -> bool:
@@ -339,10 +341,6 @@ def _object_item(value: Any) -> dict[str, Any] | None:
     if names := _excluded_names(value):
         config[_EXCLUDED] = names
     return {CLASS_NAME: name if is_own else register_function(cls), CONFIG: config}
-
-
-# Attributes that `compile` and training change.
-_CHANGED_BY_USE = ("name", "name_scope", "built", "allow_sum_over_batch_size")
 
 
 def _have_equal_values(made: Any, value: Any) -> bool:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 # The signature that TensorFlow Serving uses by default.
 DEFAULT_SIGNATURE = "serving_default"
+STANDARD_INPUT = "standard input"
+_NOT_UTF8 = "is not valid UTF-8"
+_Row = TypeVar("_Row")
+_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +135,6 @@ def require_no_top_k(top_k: int | None) -> None:
             path="--top_k",
             code="no-effect",
         )
-
-
-STANDARD_INPUT = "standard input"
-_NOT_UTF8 = "is not valid UTF-8"
-_Row = TypeVar("_Row")
-_Answer = TypeVar("_Answer")
 
 
 @dataclasses.dataclass(frozen=True)

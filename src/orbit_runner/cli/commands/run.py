@@ -9,14 +9,14 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli.command import Command, Parser, with_underscores
-from orbit_runner.cli.continuation import continuation, continuing_command
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.continuation import change_flags, continuation, continuing_command
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
@@ -62,8 +62,6 @@ A run keeps all its files in one directory (--model_dir, or runs/NAME/TIME). If 
 the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoint and exits."""
 
 _ALL_MODES = (*MODES, FINE_TUNING)
-# Flags that each fine-tuning gets with a value of its own.
-_REPLACED_FLAGS = ("mode", "model_dir", "pretrain_steps", "json")
 _ANY_MODEL_DIR = dataclasses.replace(MODEL_DIR, remote=True)
 
 
@@ -98,28 +96,15 @@ def _fine_tune(flags: argparse.Namespace) -> int:
             path="--model_dir",
             code="not-set",
         )
+    replaced = dict.fromkeys(("mode", "model_dir", "pretrain_steps"))
     return fine_tune_continuously(
         watched,
         local_path(flags.model_dir, f"--model_dir with --mode={FINE_TUNING}"),
-        _fine_tuning_arguments(flags.arguments),
+        # Each fine-tuning has a run directory of its own.
+        ["--mode=train_and_eval", "--json", *change_flags(flags.arguments, replaced)],
         timeout=resolved.config.trainer.continuous_eval_timeout,
         last_step=flags.pretrain_steps,
     )
-
-
-def _fine_tuning_arguments(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments of each fine-tuning, without those that differ between them."""
-    kept = ["--mode=train_and_eval", "--json"]
-    rest = [*map(with_underscores, arguments)]
-    while rest:
-        argument = rest.pop(0)
-        name, equals, _ = argument.removeprefix("--").partition("=")
-        if argument.startswith("--") and name in _REPLACED_FLAGS:
-            if not equals and name != "json" and rest:
-                rest.pop(0)
-            continue
-        kept.append(argument)
-    return kept
 
 
 def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:

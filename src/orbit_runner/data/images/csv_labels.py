@@ -6,7 +6,6 @@ Each row of the CSV file names an image and its class. The file is read and cach
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,10 +24,10 @@ from orbit_runner.data.images.files import (
     format_others,
 )
 from orbit_runner.data.tables.cache import read_table
-from orbit_runner.data.tables.columns import CATEGORY, KEY, TablePart, TableSource
+from orbit_runner.data.tables.columns import CATEGORY, TablePart, TableSource
 from orbit_runner.data.tables.csv_file import CsvTable
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
-from orbit_runner.data.tables.split import RowSplit, part_of_table
+from orbit_runner.data.tables.split import part_of_table
 from orbit_runner.errors import DataError, nearest_name_hint, unknown_name_message
 from orbit_runner.utils.log import Progress
 
@@ -41,20 +40,17 @@ _FIELDS = ("path_column", "label_column")
 
 def load(
     *,
-    part: str,
     data_dir: str = "",
     input_path: Sequence[str] = (),
     labels_file: str = "",
     classes_file: str = "",
     path_column: str = "",
     label_column: str = "",
-    row_split: RowSplit | None = None,
     split_columns: Sequence[tuple[str, str]] = (),
 ) -> FileSource:
     """Returns the images that a CSV file lists, in the order of its rows.
 
     Args:
-        part: The part of the rows, if they are split.
         data_dir: The directory of the images and of the CSV files.
         input_path: The directory of the images, relative to `data_dir`; by default `data_dir`.
         labels_file: The CSV file, relative to `data_dir`. Its first line names the columns.
@@ -63,7 +59,6 @@ def load(
         path_column: The column with the path of an image, relative to the directory of the images;
             by default the first column.
         label_column: The column with the name of the class; by default the second column.
-        row_split: How the rows are split; None for all rows. By default, by the hash of the path.
         split_columns: More columns to read, each with its kind, by which images can be split.
 
     Raises:
@@ -72,16 +67,14 @@ def load(
     root = os.path.normpath(_image_folder(data_dir, input_path))
     reader = _open_table(data_dir, labels_file, "labels_file")
     paths_in, labels_in = _choose_columns(reader, path_column, label_column)
-    table = _read_columns(reader, (paths_in, labels_in), row_split, dict(split_columns))
+    table = _read_columns(reader, (paths_in, labels_in), dict(split_columns))
     classes = table.columns[labels_in].vocabulary
     files = table.files
     if classes_file:
         other = _open_table(data_dir, classes_file, "classes_file")
         classes = _read_classes(other, labels_in)
         files = (*files, *other.files)
-    if row_split is not None and not row_split.hash_of:
-        row_split = dataclasses.replace(row_split, hash_of=(paths_in,))
-    listed = part_of_table(table, row_split, part)
+    listed = part_of_table(table, None, "")
     paths = _image_paths(listed, paths_in, root)
     return FileSource(
         _NAME,
@@ -158,7 +151,6 @@ def _check_column(reader: TableDataset, name: str, field: str, *more: str) -> No
 def _read_columns(
     reader: TableDataset,
     columns: tuple[str, str],
-    row_split: RowSplit | None,
     split_columns: Mapping[str, str],
 ) -> TableSource:
     for name, kind in split_columns.items():
@@ -167,9 +159,6 @@ def _read_columns(
     # Image files have a column of their own.
     kinds = {name: kind for name, kind in split_columns.items() if name in reader.kinds}
     kinds |= dict.fromkeys(columns, CATEGORY)
-    if row_split is not None:
-        kinds |= {row_split.column: CATEGORY} if row_split.column else {}
-        kinds = dict.fromkeys(row_split.hash_of, KEY) | kinds
     with _table_error_scope("labels_file"):
         return read_table(reader, kinds)
 
@@ -234,21 +223,12 @@ def _arguments(section: Any, use: ImageUse) -> dict[str, object]:
     return {
         "data_dir": section.data_dir,
         "input_path": input_paths(section),
-        "part": section.part,
         "labels_file": section.labels_file,
         "classes_file": section.classes_file,
         "path_column": section.path_column,
         "label_column": section.label_column,
-        "row_split": _row_split(section.labels_split),
         "split_columns": use.split_columns,
     }
-
-
-def _row_split(split: Any) -> RowSplit | None:
-    if split is None:
-        return None
-    fractions = tuple((split.fractions or {}).items())
-    return RowSplit(split.column, fractions, tuple(split.hash_of), split.seed)
 
 
 IMAGES = Reader(load, _arguments)

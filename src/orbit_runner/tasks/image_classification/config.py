@@ -106,26 +106,12 @@ class ImageClassificationConfig(TaskConfig):
                 f"is not set; `source: {source}` does not contain the number of classes",
                 code="not-set",
             )
-        yield from self._split_problems()
         yield from self._augmentation_problems()
 
     @property
     def row_split(self) -> RowSplit | None:
         """How images are split into parts, None if they are not."""
         return None if self.split is None else self.split.row_split()
-
-    def _split_problems(self) -> Iterator[Problem]:
-        names = ("source", "data_dir", "labels_file")
-        train, validation = (getattr(self, section) for section in SECTIONS)
-        same = [getattr(train, name) == getattr(validation, name) for name in names]
-        differs = train.labels_split != validation.labels_split
-        if "labels_split" in train.traits.settings and all(same) and differs:
-            yield Problem(
-                "validation_data.labels_split",
-                "differs from that of train_data, so that a row may be in both sections\n"
-                "set both to the same split",
-                code="conflict",
-            )
 
     def _augmentation_problems(self) -> Iterator[Problem]:
         data = self.train_data

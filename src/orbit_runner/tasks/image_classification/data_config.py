@@ -22,6 +22,7 @@ _RESIZE_METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
 )  # fmt: skip
 _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagenet")
+_SPLITS = ("", "train", "test", "all")
 
 
 @config_class
@@ -125,17 +126,6 @@ class MixupAndCutmix(Config):
 
 
 @config_class
-class LabelsSplitConfig(TableSplitConfig):
-    """How the rows of `labels_file` are split: by a column, or by a hash."""
-
-    hash_of: list[str] = field(
-        (),
-        help="`fractions`: columns that decide on the part of a row, such as an ID of the person; "
-        "by default the path",
-    )
-
-
-@config_class
 class ImageSplitConfig(TableSplitConfig):
     """How the images of both sections are split: by a column, or by a hash."""
 
@@ -183,7 +173,7 @@ class ImageDataConfig(MixedDataConfig):
     split: str = field(
         "",
         help="split of the dataset: train, test or all, by default depending on is_training; or a "
-        "part that task.split or labels_split defines, by default train or validation",
+        "part that task.split defines, by default train or validation",
     )
     augment: str = field(
         "none",
@@ -229,11 +219,6 @@ class ImageDataConfig(MixedDataConfig):
     image_column: str = field(
         "",
         help="`source: hugging_face`: column with JPEG or PNG files; by default the only Image",
-    )
-    labels_split: LabelsSplitConfig | None = field(
-        None,
-        help="`source: image_csv`: how the rows of labels_file are split into parts; null: the "
-        "section reads all rows",
     )
     image_field_key: str = field(
         "image/encoded", help="`source: tfrecord` and `array_record`: name of the image feature"
@@ -301,35 +286,26 @@ class ImageDataConfig(MixedDataConfig):
                 )
 
 
-_SPLITS = ("", "train", "test", "all")
-
-
 def part_problems(
     section: str, data: ImageDataConfig, split: ImageSplitConfig | None
 ) -> Iterator[Problem]:
     """Yields a split or a part of a section that its source, or `split` of the task, lacks."""
     if data.traits.is_generated:
         return
-    if split is not None and data.labels_split is not None:
+    if split is None and "labels_file" in data.traits.settings and data.split:
         yield Problem(
-            f"{section}.labels_split", "task.split is set, too; remove one", code="conflict"
+            f"{section}.split", f"got {data.split!r}, but task.split is not set", code="not-set"
         )
-        return
-    parts = split or data.labels_split
-    if parts is None and "labels_split" in data.traits.settings and data.split:
-        yield Problem(
-            f"{section}.split", f"got {data.split!r}, but labels_split is not set", code="not-set"
-        )
-    elif parts is None and data.split not in _SPLITS:
+    elif split is None and data.split not in _SPLITS:
         yield Problem(
             f"{section}.split",
             unknown_name_message("value", data.split, _SPLITS[1:]),
             code="unknown-name",
         )
-    elif parts is not None and parts.parts and data.part not in parts.parts:
+    elif split is not None and split.parts and data.part not in split.parts:
         yield Problem(
             f"{section}.split",
-            unknown_name_message("part", data.part, parts.parts),
+            unknown_name_message("part", data.part, split.parts),
             code="unknown-part",
         )
 

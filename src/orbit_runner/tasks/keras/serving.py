@@ -14,7 +14,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.tables.jsonl import DuplicateKeyError, make_object
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.keras.label_checks import LossKind
@@ -38,6 +37,18 @@ if TYPE_CHECKING:
 PREDICT = "predict"
 OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "label"
 _X = "x"
+_EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
+_JSON_WORDS = ("true", "false", "null")
+# Ops that select values by index, and their attributes with the type of the values.
+_LOOKUPS = {
+    "ResourceGather": "dtype",
+    "ResourceGatherNd": "dtype",
+    "Gather": "Tparams",
+    "GatherV2": "Tparams",
+    "GatherNd": "Tparams",
+}
+_LIMIT = 80  # of values in messages, in characters
+_Value = TypeVar("_Value")
 
 
 def make_serving(
@@ -112,20 +123,6 @@ def _class_number(results: Mapping[str, tf.Tensor]) -> tf.Tensor | None:
     if probabilities.shape.rank != 2 or probabilities.shape[1] != 1:
         return None
     return tf.cast(probabilities[:, 0] > 0.5, tf.int32)
-
-
-_EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
-_JSON_WORDS = ("true", "false", "null")
-# Ops that select values by index, and their attributes with the type of the values.
-_LOOKUPS = {
-    "ResourceGather": "dtype",
-    "ResourceGatherNd": "dtype",
-    "Gather": "Tparams",
-    "GatherV2": "Tparams",
-    "GatherNd": "Tparams",
-}
-_LIMIT = 80  # of values in messages, in characters
-_Value = TypeVar("_Value")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,9 +221,7 @@ class ArrayPredictor:
 
     def _row_of_json(self, text: str) -> ArrayRow:
         try:
-            value = json.loads(text, object_pairs_hook=make_object)
-        except DuplicateKeyError as error:
-            return ArrayRow({}, str(error))
+            value = json.loads(text)
         except (ValueError, RecursionError) as error:
             return ArrayRow({}, f"not JSON: {first_line(error)}")
         if isinstance(value, dict):

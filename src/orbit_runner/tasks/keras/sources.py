@@ -74,6 +74,7 @@ Specs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
 Examples: TypeAlias = "ArraySource | ImageDataset | StreamSource"
 _KINDS = "iufbSU"
 _KEY = np.uint64(0x6A09E667F3BCC908)
+ARRAYS_FILE = "arrays.json"  # An asset of the run.
 
 
 def section_source(
@@ -495,9 +496,6 @@ def _call_arguments(data: KerasDataConfig) -> dict[str, object]:
 FUNCTION = Reader(_call_function, _call_arguments)
 NPZ = Reader(_read_files, lambda data: {"paths": input_paths(data)})
 MEMORY = Reader(_find_passed_arrays, lambda data: {"digest": data.digest})
-
-
-ARRAYS_FILE = "arrays.json"  # An asset of the run.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,6 +26,9 @@ from orbit_runner.tasks.serving import (
 
 # Returned if there is no item.
 NO_ITEM = -1
+# Not all that Python accepts as an integer: `1_0` is 10, and there are digits of other scripts.
+_ID = re.compile(r"[+-]?[0-9]{1,20}")
+_NUMBER = re.compile(r"\s*[+-]?[0-9]")
 
 
 class Catalog(tf.Module):
@@ -122,11 +125,6 @@ def _ids_spec(name: str) -> tf.TensorSpec:
 def _make_table(array: np.ndarray, name: str) -> tf.Variable:
     with tf.device("CPU:0"):
         return tf.Variable(array, trainable=False, name=name)
-
-
-# Not all that Python accepts as an integer: `1_0` is 10, and there are digits of other scripts.
-_ID = re.compile(r"[+-]?[0-9]{1,20}")
-_NUMBER = re.compile(r"\s*[+-]?[0-9]")
 
 
 class UserPredictor:

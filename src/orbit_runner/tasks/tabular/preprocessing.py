@@ -30,6 +30,12 @@ from orbit_runner.tasks.tabular.sources import feature_kinds, load_datasets, loa
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
+# The asset of a run.
+PREPROCESSING_FILE = "preprocessing.json"
+# The settings that decide which columns are fitted, and how.
+_COLUMNS = ("features", "targets")
+_FORMAT = 1
+
 
 @dataclasses.dataclass(frozen=True)
 class TextFit:
@@ -114,13 +120,6 @@ def _pad_rows(rows: Ragged, width: int) -> np.ndarray:
     numbers = np.repeat(np.arange(rows.size), rows.lengths)
     padded[numbers[inside], places[inside]] = rows.values[inside]
     return padded
-
-
-# The asset of a run.
-PREPROCESSING_FILE = "preprocessing.json"
-# The settings that decide which columns are fitted, and how.
-_COLUMNS = ("features", "targets")
-_FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 _Read = TypeVar("_Read")
 _METRICS = {"accuracy": SparseAccuracy, "mae": AbsoluteError, "rmse": RootSquaredError}
+INPUTS = ArrayInputs("features", "targets", "weight")
 
 
 class TabularTask(Task):
@@ -302,9 +303,6 @@ class TabularTask(Task):
     def training_classes(self) -> Classes:
         """Returns the class of each training row, of the only classification target."""
         return target_classes(self.table_config)
-
-
-INPUTS = ArrayInputs("features", "targets", "weight")
 
 
 def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -> ArraySource:

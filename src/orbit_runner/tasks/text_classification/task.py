@@ -20,6 +20,10 @@ from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 from orbit_runner.tasks.translation.serving import FILE_PATTERN
 
+TEXT, NAMES = "text", "class_names"
+_TOP_K = 3
+_MAX_TEXT_WIDTH = 60
+
 
 class TextClassificationTask(TabularTask):
     """Classification of texts with one label per text."""
@@ -66,11 +70,6 @@ class TextClassificationTask(TabularTask):
     def class_names(self) -> Sequence[str]:
         """The classes of the training texts."""
         return self.fitted.classes[self.task_config.label_column]
-
-
-TEXT, NAMES = "text", "class_names"
-_TOP_K = 3
-_MAX_TEXT_WIDTH = 60
 
 
 def text_serving(

@@ -30,6 +30,9 @@ _ONLY_SAVED_MODEL = (
     "gives no translations, and only a SavedModel can contain both"
 )
 
+_ROWS = 32
+FILE_PATTERN = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
+
 
 def translation_serving(
     model: tf_keras.Model, vocabulary: Vocabulary | None, max_length: int
@@ -76,10 +79,6 @@ def translate(model: tf_keras.Model, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
     with unpadded_decoding_scope(model):
         decoded = model({"inputs": inputs}, training=False)
     return {"outputs": decoded["outputs"], "scores": tf.cast(decoded["scores"], tf.float32)}
-
-
-_ROWS = 32
-FILE_PATTERN = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
 
 
 class LinePredictor:

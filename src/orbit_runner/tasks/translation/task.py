@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 
 _Batch = dict[str, tf.Tensor]
+OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
+_NOT_SELECTED = -1
+_SENTENCES = 10
 
 
 class TranslationTask(Task):
@@ -301,10 +304,6 @@ def _batch_settings(params: TranslationDataConfig) -> dict[str, Any]:
     }
 
 
-OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
-_NOT_SELECTED = -1
-
-
 def decode(
     model: tf_keras.Model,
     inputs: tf.Tensor,
@@ -355,9 +354,6 @@ class Translations:
     def rows(self) -> Iterator[np.ndarray]:
         """Yields the token ids of the translations in the order of `ids`."""
         return (self._rows[number] for number in self.ids())
-
-
-_SENTENCES = 10
 
 
 def translation_examples(
