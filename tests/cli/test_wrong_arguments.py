@@ -227,7 +227,6 @@ CASES = [
     ("compare runs/a gs://b/x", "bad-path", "RUN"),
     ("init gs://b/x", "bad-path", "DIR"),
     ("data get mnist --dir=gs://b/x", "bad-path", "--dir"),
-    (f"launch --workers=2 --logs=gs://b/x -- {WORKERS}", "bad-path", "--logs"),
     (f"launch --workers=2 -- {WORKERS} --model_dir=gs://b/x", "bad-path", "--model_dir"),
     ("show --experiment=digits --runtime.xla_cache_dir=gs://b/x", "bad-path", "runtime.xla_cache_dir"),
     ("show --experiment=digits --trainer.best_checkpoint_export_subdir=gs://b/x", "bad-path", "trainer.best_checkpoint_export_subdir"),

@@ -25,7 +25,7 @@ def test_objects_are_written_listed_read_and_deleted(store: ObjectStore, tmp_pat
     # A name with the same prefix is not inside the directory.
     ObjectStore(f"{store.url}-2").write("c", b"")
 
-    assert {name: info.size for name, info in store.list().items()} == {"a/b.txt": 5, "big": 70_000}
+    assert {name: size for name, (size, _) in store.list().items()} == {"a/b.txt": 5, "big": 70_000}
     assert store.read("a/b.txt") == b"hello"
     store.download({"big": tmp_path / "sub" / "copy"})
     assert (tmp_path / "sub" / "copy").read_bytes() == b"x" * 70_000
@@ -33,7 +33,7 @@ def test_objects_are_written_listed_read_and_deleted(store: ObjectStore, tmp_pat
     store.delete("big")
     assert [*store.list()] == ["a/b.txt"]
     with raises("missing-file"):
-        store.info("big")
+        store.stat("big")
     with raises("missing-file"):
         store.read("big")
 

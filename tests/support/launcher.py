@@ -17,7 +17,7 @@ def main() -> int:
     told = json.loads(sys.argv[1])
     folder, strategy = Path(told["folder"]), told["strategy"]
 
-    def make_specs(attempt):
+    def make_specs():
         return [
             Spec(
                 name=str(cluster.me),
@@ -25,7 +25,6 @@ def main() -> int:
                 serves=cluster.me.role in SERVERS[strategy],
                 command=(sys.executable, "-S", MEMBER, str(folder), str(cluster.me)),
                 environ=member_environ(cluster, number, strategy, 0),
-                log=folder / "logs" / f"attempt-{attempt}" / f"{cluster.me}.log".replace(" ", "-"),
                 results=cluster.is_chief,
             )
             for number, cluster in enumerate(make_clusters(told["counts"]))

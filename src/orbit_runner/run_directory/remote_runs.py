@@ -10,18 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CHECKPOINT_FILE, save_listeners
-from orbit_runner.storage.paths import (
-    PathError,
-    local_run_directory,
-    redact,
-)
+from orbit_runner.run_directory.run_lock import describe_process, may_hold, refusal
+from orbit_runner.storage.objects import ObjectStore, Stat, StorageError, file_stat
+from orbit_runner.storage.paths import PathError, local_run_directory, redact
+from orbit_runner.storage.staging import copy_objects, lock_scope
 from orbit_runner.utils.log import note
-
-if TYPE_CHECKING:
-    from orbit_runner.storage.objects import ObjectStore
 
 OWNER = ".owner"
 _WHAT = "--model_dir"
@@ -37,9 +32,6 @@ def training_scope(url: str) -> Iterator[Path]:
     cannot be used as a run directory or is not writable, `RunnerError` if another process trains
     there, and `StorageError` if the last upload fails.
     """
-    from orbit_runner.storage.objects import ObjectStore, StorageError
-    from orbit_runner.storage.staging import copy_objects
-
     store = ObjectStore(url, _WHAT)
     path = local_run_directory(url)
     _acquire(store, path.parent)
@@ -70,9 +62,6 @@ def training_scope(url: str) -> Iterator[Path]:
 
 def _acquire(store: ObjectStore, lock: Path) -> None:
     """Writes the owner file, unless another process owns the run."""
-    from orbit_runner.run_directory.run_lock import describe_process, may_hold, refusal
-    from orbit_runner.storage.staging import lock_scope
-
     content = redact(json.dumps(describe_process())).encode()
     with lock_scope(lock):
         if not store.create(OWNER, content):
@@ -101,8 +90,6 @@ class _Upload:
 
     def try_run(self) -> None:
         """Uploads the changes; if that fails, training continues, and the next save tries again."""
-        from orbit_runner.storage.objects import StorageError
-
         try:
             self.run()
         except StorageError as error:
@@ -127,10 +114,10 @@ class _Upload:
                 self._store.delete(name)
                 del self._sent[name]
 
-    def _send(self, name: str, stat: tuple[int, int]) -> None:
+    def _send(self, name: str, stat: Stat) -> None:
         path = self._path / name
         try:
-            if _order(name) < _POINTER or _stat(path) == stat:
+            if _order(name) < _POINTER or file_stat(path) == stat:
                 self._store.upload(path, name)
                 self._sent[name] = stat
         except (FileNotFoundError, PathError):
@@ -151,7 +138,7 @@ def _order(name: str) -> int:
     return _INDEX if name.endswith(".index") else 1
 
 
-def _list_files(directory: Path) -> dict[str, tuple[int, int]]:
+def _list_files(directory: Path) -> dict[str, Stat]:
     """Returns the size and time of each file of a run."""
     files = {}
     for above, directories, names in os.walk(directory):
@@ -161,10 +148,5 @@ def _list_files(directory: Path) -> dict[str, tuple[int, int]]:
             path = Path(above, name)
             if not name.startswith(".") and ".tempstate" not in name:
                 with contextlib.suppress(FileNotFoundError):
-                    files[path.relative_to(directory).as_posix()] = _stat(path)
+                    files[path.relative_to(directory).as_posix()] = file_stat(path)
     return files
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import SettingError, format_count
-from orbit_runner.storage.objects import ObjectInfo, ObjectStore
+from orbit_runner.storage.objects import ObjectStore, Stat, file_stat
 from orbit_runner.storage.paths import PathError, is_remote, url_cache_directory
 
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -172,8 +172,8 @@ def stage(url: str, *patterns: str) -> Path:
     store = ObjectStore(url)
     objects = store.list()
     chosen = {
-        name: info
-        for name, info in objects.items()
+        name: stat
+        for name, stat in objects.items()
         if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
     if not chosen:
@@ -193,31 +193,30 @@ def stage_file(url: str) -> Path:
     above, _, name = url.rstrip("/").rpartition("/")
     store = ObjectStore(above)
     target = url_cache_directory("staged", store.url)
-    return copy_objects(store, {name: store.info(name)}, target) / name
+    return copy_objects(store, {name: store.stat(name)}, target) / name
 
 
-def copy_objects(store: ObjectStore, objects: Mapping[str, ObjectInfo], target: Path) -> Path:
+def copy_objects(store: ObjectStore, objects: Mapping[str, Stat], target: Path) -> Path:
     """Downloads objects to a directory, unless they are there, and returns the directory.
 
     A copy has the size and the modification time of its object, on every machine.
     """
     with lock_scope(target.parent):
         paths = {}
-        for name, info in objects.items():
+        for name, stat in objects.items():
             path = target / name
             if not path.resolve().is_relative_to(target.resolve()):
                 raise PathError(f"the object name {name!r} points outside its directory")
-            stat = path.stat() if path.is_file() else None
-            if stat is None or (stat.st_size, stat.st_mtime_ns) != (info.size, info.time):
+            if not path.is_file() or file_stat(path) != stat:
                 paths[name] = path
         if paths:
-            size = sum(objects[name].size for name in paths) / 1e6
+            size = sum(objects[name][0] for name in paths) / 1e6
             text = f"downloading {store.url}: {format_count(len(paths), 'file')}, {size:.1f} MB"
             # As `utils.log.detail`, which this layer cannot import.
             logging.getLogger("orbit_runner").info(text, extra={"detail": text, "fraction": 0.0})
             store.download(paths)
         for name, path in paths.items():
-            os.utime(path, ns=(objects[name].time, objects[name].time))
+            os.utime(path, ns=(objects[name][1], objects[name][1]))
     return target
 
 
