@@ -1,7 +1,8 @@
-"""Hostile config files: too large, too deeply nested, or not regular files."""
+"""Hostile config files: too large, too deeply nested, not regular files, or with bases of bases."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.bases import MAX_DEPTH
 from orbit_runner.config.parsing.tree import leaves
 from orbit_runner.config.parsing.yaml_files import load_text
 from tests.support.problems import check, fails
@@ -210,3 +212,38 @@ def test_path_that_is_not_a_regular_file_is_rejected(
     (tmp_path / "d.yaml").mkdir()
 
     fails(arguments, code, path)
+
+
+def test_bases_up_to_the_limit_are_read(write: Write, over_digits: Callable[..., Any]) -> None:
+    for level in range(MAX_DEPTH - 2):
+        write(f"b{level}.yaml", f"base: b{level + 1}.yaml")
+    write(f"b{MAX_DEPTH - 2}.yaml", "base: digits")
+
+    assert over_digits(experiment="b0.yaml").runtime.seed == 17
+
+
+def test_thousand_bases_of_bases_are_an_error(write: Write, refused: Refused) -> None:
+    for level in range(1000):
+        write(f"b{level}.yaml", f"base: b{level + 1}.yaml")
+    (problem,) = refused(experiment="b0.yaml")
+
+    check([problem], ("bad-reference", "base"))
+    assert str(problem.origin) == f"b{MAX_DEPTH - 1}.yaml:1"
+
+
+def test_bases_that_double_are_limited(write: Write, refused: Refused) -> None:
+    for level in range(12):
+        write(f"b{level}.yaml", f"base: [b{level + 1}.yaml, b{level + 1}.yaml]")
+    write("b12.yaml", "base: digits")
+
+    check(refused(experiment="b0.yaml"), ("bad-reference", "base"))
+
+
+def test_thousands_of_missing_bases_end_quickly(write: Write, refused: Refused) -> None:
+    write("a.yaml", f"base: {json.dumps(['nope'] * 19_000)}")
+    started = time.monotonic()
+
+    problems = refused(experiment="a.yaml")
+
+    check(problems, ("bad-reference", "base"), ("bad-reference", "base"))
+    assert time.monotonic() - started < SECONDS
