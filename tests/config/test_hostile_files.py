@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.parsing.bases import MAX_DEPTH
-from orbit_runner.config.parsing.tree import leaves
-from orbit_runner.config.parsing.yaml_files import load_text
 from tests.support.problems import check, fails
 
 Write = Callable[..., str]
@@ -110,61 +108,6 @@ def test_many_unknown_names_are_summarized_by_a_count(
 
     message = capsys.readouterr().err
     assert "… and 1800 more" in message
-
-
-@pytest.mark.parametrize(
-    ("written", "value"),
-    [
-        ('!!int "20"', 20),
-        ("!!float 3", 3.0),
-        ("!!bool 'true'", True),
-        ("!!null ''", None),
-        ("!!str 010", "010"),
-        ("! 12", "12"),
-        ("!!seq [1]", [1]),
-        ("'010'", "010"),
-        ("0", 0),
-        ("00", 0),
-        ("0.5", 0.5),
-        ("0x10", 16),
-        ("0o10", 8),
-        ("1_000", 1000),
-        ("1:30", "1:30"),
-    ],
-)
-def test_core_schema_tags_and_numbers_are_converted(written: str, value: Any) -> None:
-    ((_, leaf),) = leaves(load_text(f"x: {written}", "a.yaml", 1))
-
-    assert (leaf.value, type(leaf.value)) == (value, type(value))
-
-
-@pytest.mark.parametrize(
-    ("written", "code"),
-    [
-        ('!!int "x"', "bad-syntax"),
-        ("!!int 1.5", "bad-syntax"),
-        ("!!bool yes", "bad-syntax"),
-        ("!foo 20", "bad-syntax"),
-        ("!!timestamp 2020-01-01", "bad-syntax"),
-        ("!!binary aGk=", "bad-syntax"),
-        ("!!python/name:os.system", "bad-syntax"),
-        ("!foo {a: 1}", "bad-syntax"),
-        ("!!set {a, b}", "bad-syntax"),
-        ("!!omap [a: 1]", "bad-syntax"),
-        ("[1, !foo 2]", "bad-syntax"),
-        ("010", "bad-syntax"),
-        ("-0_8", "bad-syntax"),
-        ("[00777]", "bad-syntax"),
-    ],
-)
-def test_ambiguous_or_mistagged_value_is_rejected_with_its_line(written: str, code: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_text(f"a: 1\nx: {written}\n", "a.yaml", 1)
-
-    (problem,) = caught.value.problems
-    check([problem], (code, problem.path))
-    assert problem.path.startswith("x")
-    assert str(problem.origin) == "a.yaml:2"
 
 
 @pytest.mark.parametrize("name", ["--params_override", "--flag"])
