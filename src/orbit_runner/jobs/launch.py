@@ -16,7 +16,7 @@ from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.distribute.cluster.sources import NAME
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
-from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
+from orbit_runner.launch.members import SERVERS, make_clusters, member_environ
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
@@ -78,10 +78,10 @@ def plan_launch(
 
 
 def _check_strategy(runtime: RuntimeConfig) -> None:
-    if runtime.distribution_strategy not in TRAINERS:
+    if runtime.distribution_strategy not in SERVERS:
         raise RunnerError(
             f"got `{runtime.distribution_strategy}`, which runs in "
-            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(TRAINERS)}",
+            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(SERVERS)}",
             path="runtime.distribution_strategy",
             code="not-supported",
         )
@@ -126,7 +126,6 @@ def member_specs(plan: LaunchPlan) -> list[Spec]:
     return [
         Spec(
             name=str(cluster.me),
-            trains=cluster.me.role in TRAINERS[strategy],
             serves=cluster.me.role in SERVERS[strategy],
             command=(*run, *_member_flags(plan.runtime, cluster)),
             environ=member_environ(cluster, number, strategy, plan.runtime.num_gpus),

@@ -16,8 +16,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.launch import LAUNCHED
 
 HOST = "127.0.0.1"
-# The roles that train, and those that run until the launcher ends them. The evaluator does neither.
-TRAINERS = {"multi_worker_mirrored": ("worker",), "parameter_server": ("chief",)}
+# The roles that run until the launcher ends them.
 SERVERS = {"multi_worker_mirrored": (), "parameter_server": ("worker", "ps")}
 # Below the ephemeral ports of outgoing connections (from 32768 on Linux): between the choice of a
 # port and the moment a member listens on it, TensorFlow is imported, and in those seconds any

@@ -21,11 +21,6 @@ from orbit_runner.utils.files import (
     write_output,
 )
 
-SHARED = (
-    "the processes of a cluster share one directory: use one that all of them mount, such as "
-    "/gcs/BUCKET/… with Cloud Storage FUSE"
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class PathValue:
