@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.members import SERVERS, make_clusters, member_environ
+from orbit_runner.jobs.launch import SERVERS, make_clusters, member_environ
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
