@@ -163,8 +163,6 @@ def _expand_user(text: str, shown: str) -> str:
 
 
 def _output_problem(text: str, kind: str) -> str:
-    if is_remote(text):
-        return ""
     if kind == "output file":
         try:
             target = output_target(Path(text))
