@@ -217,7 +217,7 @@ for _name, _target, _help, _traits in (
         "parallel_text",
         f"{_PAIR_READERS}.parallel_text:ParallelText",
         "text files whose lines are translations of each other, plain or gzip",
-        SourceTraits(settings=("max_bad_records",)),
+        SourceTraits(),
     ),
     (
         "synthetic",
@@ -239,7 +239,7 @@ RATING_SOURCES.register(
     config=_RATINGS,
     target="orbit_runner.datasets.movielens:RATINGS",
     help="MovieLens 100K, 1M and 20M in their original files",
-    traits=SourceTraits(settings=("max_bad_records",)),
+    traits=SourceTraits(),
 )
 RATING_SOURCES.register(
     "synthetic",

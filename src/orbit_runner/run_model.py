@@ -223,11 +223,13 @@ def run(
                 data,
                 validation={"validation": validation, "validation_data": validation_data},
                 validation_split=validation_split,
-                loss=loss,
-                loss_weights=loss_weights,
-                metrics=metrics,
-                weighted_metrics=weighted_metrics,
-                optimizer=optimizer,
+                items={
+                    "loss": loss,
+                    "loss_weights": loss_weights,
+                    "metrics": [metrics] if isinstance(metrics, str) else metrics,
+                    "weighted_metrics": weighted_metrics,
+                    "optimizer": optimizer,
+                },
                 learning_rate=learning_rate,
                 epochs=epochs,
                 batch_size=batch_size,
@@ -325,11 +327,7 @@ def _settings(
     *,
     validation: Mapping[str, object],  # by the argument
     validation_split: float,
-    loss: object,
-    loss_weights: object,
-    metrics: object,
-    weighted_metrics: object,
-    optimizer: object,
+    items: dict[str, object],  # by the argument
     learning_rate: float | None,
     epochs: float,
     batch_size: int | None,
@@ -339,16 +337,9 @@ def _settings(
     """Returns settings: the argument of `run`, the dotted path and the value."""
     if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
         prepare_environment(RuntimeConfig())
-    arguments = {
-        "loss": loss,
-        "loss_weights": loss_weights,
-        "metrics": [metrics] if isinstance(metrics, str) else metrics,
-        "weighted_metrics": weighted_metrics,
-        "optimizer": optimizer,
-    }
     for argument, value in _compile_arguments(model).items():
-        if _is_unset(arguments.get(argument)) and value is not None:
-            arguments[argument] = value
+        if _is_unset(items.get(argument)) and value is not None:
+            items[argument] = value
     train_data = _data_setting(data, "data")
     sizes = {"task.train_data": train_data.get(_BATCH_SIZE, _USUAL_BATCH_SIZE)}
     settings: list[tuple[str, str, object]] = [
@@ -357,9 +348,9 @@ def _settings(
         ("epochs", "trainer.train_epochs", epochs),
         ("seed", "runtime.seed", seed),
         ("name", "name", name or _default_name(model)),
-        *_optimizer_settings(arguments.pop("optimizer"), learning_rate),
+        *_optimizer_settings(items.pop("optimizer"), learning_rate),
     ]
-    for argument, value in arguments.items():
+    for argument, value in items.items():
         if not _is_unset(value):
             item = value if argument == "loss_weights" else items_of(value, argument)
             settings.append((argument, f"task.{argument}", item))
@@ -577,9 +568,5 @@ def _default_name(model: object) -> str:
     if _is_model(model):
         model = getattr(model, "name", "")
     text = model if isinstance(model, str) else getattr(model, "__name__", "")
-    plain = "".join(_plain_characters(text.rpartition(":")[2]))
-    return plain.strip("_") or "model"
-
-
-def _plain_characters(text: str) -> Iterator[str]:
-    yield from (letter if letter.isalnum() else "_" for letter in text)
+    letters = (one if one.isalnum() else "_" for one in text.rpartition(":")[2])
+    return "".join(letters).strip("_") or "model"

@@ -1,7 +1,6 @@
-"""Falling back from a damaged checkpoint, and what is rejected."""
+"""Checkpoints that are damaged or do not fit, and what is rejected."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,41 +8,10 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
-from tests.support.damage import DATA, change_record, empty, flip, truncate
-from tests.support.digits import cnn_config, digits_config
+from tests.support.damage import DATA, change_record, flip
+from tests.support.digits import digits_config
 from tests.support.problems import raises
 from tests.support.toy import Notes, make_strategy, run, session_of, toy_config
-
-_SPOILS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "truncated": (truncate, DATA),
-    "bit flipped": (flip, DATA),
-    "bit flipped in the index": (flip, "index"),
-    "missing index": (Path.unlink, "index"),
-    "empty": (empty, DATA),
-    "empty index": (empty, "index"),
-    "mangled record": (empty, "json"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", list(_SPOILS))
-def test_run_falls_back_from_a_damaged_checkpoint_to_the_previous_one(
-    kind: str, tmp_path: Path
-) -> None:
-    spoil, file = _SPOILS[kind]
-    config = cnn_config(task__model__dropout_rate=0.3, trainer__validation_interval=100)
-    whole, _ = run(config, tmp_path / "whole")
-    half = config.replace(trainer=config.trainer.replace(train_steps=40))
-    run(half, tmp_path / "parts")
-    spoil(tmp_path / "parts" / "checkpoints" / f"ckpt-40.{file}")
-    notes = Notes()
-    parts, _ = run(config, tmp_path / "parts", notes=notes)
-    assert notes.started_at == [20]
-    (warning,) = (note for note in notes.notes if note.startswith("warning"))
-    assert "the checkpoint of step 40 is damaged" in warning
-    assert f"ckpt-40.{file}" in warning
-    assert (tmp_path / "parts" / "checkpoints" / "damaged" / "ckpt-40").is_dir()
-    assert weights_fingerprint(parts) == weights_fingerprint(whole)
 
 
 @pytest.mark.slow
@@ -65,19 +33,6 @@ def test_checkpoint_under_the_name_of_another_step_is_damaged(
     (warning,) = (note for note in notes.notes if "damaged" in note)
     assert "step 20 is damaged" in warning
     assert "step 10" in warning
-    assert weights_fingerprint(again) == weights_fingerprint(whole)
-
-
-@pytest.mark.slow
-def test_run_starts_over_if_every_checkpoint_is_damaged(tmp_path: Path) -> None:
-    config = toy_config()
-    whole, _ = run(config, tmp_path)
-    for path in (tmp_path / "checkpoints").glob(f"*.{DATA}"):
-        truncate(path)
-    notes = Notes()
-    again, _ = run(config, tmp_path, notes=notes)
-    assert notes.started_at == [0]
-    assert "starting from the beginning" in " ".join(notes.notes)
     assert weights_fingerprint(again) == weights_fingerprint(whole)
 
 

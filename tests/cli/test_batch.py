@@ -95,40 +95,6 @@ def test_run_with_a_recovery(capsys: Capture, tmp_path: Path) -> None:
     assert counts in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["batch", "digits"], "wrong-usage", ""),
-        (["batch", "digits", "--step=0"], "wrong-usage", ""),
-        (["batch", "digits", "--step=5:4"], "wrong-usage", ""),
-        (["batch", "digits", "--step=1", "--worker=1"], "out-of-range", "--worker"),
-        (["batch", "digits", "--step=1:2", "--images=x.png"], "conflict", "--images"),
-        (
-            ["batch", "digits", "--experiment=digits_mlp", "--step=1"],
-            "conflict",
-            "--experiment",
-        ),
-        (["batch", "digit", "--step=1"], "unknown-name", "--experiment"),
-        (
-            ["batch", "mnist", "--data_dir=nowhere", "--step=1"],
-            "missing-file",
-            "task.train_data.data_dir",
-        ),
-        (["seen", "digits", "--example=99999"], "unknown-example", "--example"),
-        (["seen", "digits", "--example=a/b.png"], "unknown-example", "--example"),
-        (["seen", "digits", "--example=1", "--until=0"], "wrong-usage", ""),
-        (["seen", "digits", "--example=1", "--train_epochs=0"], "not-set", "--until"),
-        (
-            ["seen", "digits", "--example=1", "--until=2000000000"],
-            "out-of-range",
-            "--until",
-        ),
-    ],
-)
-def test_mistakes(arguments: list[str], code: str, path: str) -> None:
-    fails(arguments, code, path)
-
-
 _OWN_TASK = """
 import dataclasses
 import tensorflow as tf

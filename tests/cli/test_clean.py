@@ -121,61 +121,15 @@ def test_nothing_is_deleted_if_no_intact_checkpoint_would_be_left(
     assert steps_of(run) == [200, 300]
 
 
-@pytest.mark.parametrize(
-    ("flags", "deleted"),
-    [
-        (["--delete_runs", "--older_than=1h"], {"old", "diverged"}),
-        (["--delete_runs", "--older_than=1h", "runs/old", "runs/new"], {"old"}),
-        (["--delete_runs", "runs/new", "runs/diverged"], {"new", "diverged"}),
-    ],
-)
-def test_whole_runs_are_deleted_by_name_and_age(
-    flags: list[str], deleted: set[str], tmp_path: Path, clean: Clean,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+def test_only_runs_of_some_age_are_cleaned(
+    tmp_path: Path, clean: Clean, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recent = {"started": "2026-11-23T10:00:00+0000", "finished": "2026-11-23T10:01:30+0000"}
     monkeypatch.setattr("time.time", lambda: 1_795_428_100.0)  # A minute after that.
-    for name, values in {"old": {}, "new": recent, "diverged": {"outcome": DIVERGED}}.items():
-        make_run(tmp_path / "runs" / name, **values)
-    before = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert "deleted" in clean(*flags, "--yes")
-    assert before - {path.name for path in (tmp_path / "runs").iterdir()} == deleted
-
-
-def test_all_files_of_a_run_are_known(tmp_path: Path, clean: Clean) -> None:
-    run = make_run(tmp_path / "runs" / "a", best=(100, 200), outcome=DIVERGED)
-    names = ("run.eval.json.damaged-2", ".metrics.jsonl.77", "code-2.patch", "trackers.json",
-             "report.html", "logs/0/worker-1.log", ".cluster/chief-0.stderr", "wandb/run/x",
-             "validation/task/events.out.tfevents.1.v2", "checkpoints/damaged/ckpt-1/ckpt-1.index",
-             "checkpoints/.writing-5/ckpt-5.index", "checkpoints/configs/a.json",
-             "best/.writing-5/x", "best/info.json", "ema_checkpoints/average_weights-1.index",
-             ".lock")  # fmt: skip
-    for name in names:
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_text("x")
-    (run / "wandb" / "latest-run").symlink_to(run / "wandb" / "run", target_is_directory=True)
-    text = clean("--delete_runs", "runs/a", "--yes")
-    assert "keeps files" not in text
-    assert not run.exists()
-
-
-def test_files_of_others_are_kept(tmp_path: Path, clean: Clean) -> None:
-    run = make_run(tmp_path / "runs" / "a", outcome=DIVERGED)
-    other = tmp_path / "elsewhere"
-    other.mkdir()
-    (other / "events.out.tfevents.1").write_text("x")
-    (run / "train").symlink_to(other, target_is_directory=True)
-    for name in ("notes.txt", "checkpoints/plot.png", "validation/notes.txt", "empty"):
-        (run / name).parent.mkdir(exist_ok=True)
-        (run / name).touch() if "." in name else (run / name).mkdir()
-    text = clean("--delete_runs", "runs/a", "--yes")
-    assert "runs/a keeps files of other programs: checkpoints/plot.png, notes.txt, train" in text
-    left = {path.relative_to(run).as_posix() for path in run.rglob("*")}
-    assert left == {
-        "notes.txt", "checkpoints", "checkpoints/plot.png", "validation", "validation/notes.txt",
-        "train", "empty",
-    }  # fmt: skip
-    assert (other / "events.out.tfevents.1").exists()
+    old = make_run(tmp_path / "runs" / "old")
+    new = make_run(tmp_path / "runs" / "new", **recent)
+    assert "deleted" in clean("--keep_last=1", "--older_than=1h", "--yes")
+    assert (steps_of(old), steps_of(new)) == ([300], [100, 200, 300])
 
 
 def test_links_are_not_followed(tmp_path: Path, clean: Clean) -> None:
@@ -183,7 +137,7 @@ def test_links_are_not_followed(tmp_path: Path, clean: Clean) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "a").symlink_to(run, target_is_directory=True)
     assert clean("--keep_last=1", "--yes") == "nothing to delete\n"
-    assert "not touched: runs/a: it is a symbolic link" in clean("runs/a", "--delete_runs", "--yes")
+    assert "not touched: runs/a: it is a symbolic link" in clean("runs/a", "--keep_last=1", "--yes")
     other = make_run(tmp_path / "runs" / "b")
     (other / "checkpoints").rename(tmp_path / "checkpoints")
     (other / "checkpoints").symlink_to(tmp_path / "checkpoints", target_is_directory=True)
@@ -203,9 +157,8 @@ def held(tmp_path: Path) -> Iterator[Path]:
         one.kill()
 
 
-@pytest.mark.parametrize("flags", [["--keep_last=1"], ["--delete_runs", "runs/a"]])
-def test_run_of_another_process_is_not_touched(flags: list[str], held: Path, clean: Clean) -> None:
-    text = clean(*flags, "--yes")
+def test_run_of_another_process_is_not_touched(held: Path, clean: Clean) -> None:
+    text = clean("--keep_last=1", "--yes")
     assert "nothing to delete" in text
     assert steps_of(held) == [100, 200, 300]
     assert "not touched: runs/a: another process is training in it" in text
@@ -282,12 +235,9 @@ def test_on_a_terminal_the_command_asks(
     [
         ([], "nothing-selected", ""),
         (["--older_than=1h"], "nothing-selected", ""),
-        (["--delete_runs"], "nothing-selected", "--delete_runs"),
-        (["--delete_runs", "runs"], "nothing-selected", "--delete_runs"),
-        (["--delete_runs", "runs/a", "--keep_last=1"], "no-effect", "--delete_runs"),
         (["--keep_last=0"], "out-of-range", "--keep_last"),
         (["--keep_best=-1"], "out-of-range", "--keep_best"),
-        (["--delete_runs", "--older_than=3 days"], "wrong-type", "--older_than"),
+        (["--keep_last=1", "--older_than=3 days"], "wrong-type", "--older_than"),
         (["nowhere", "--keep_last=1"], "missing-file", "DIR"),
         (["gs://bucket/runs", "--keep_last=1"], "bad-path", "DIR"),
     ],
@@ -317,6 +267,3 @@ def test_cleaned_run_is_verified_resumed_and_reported(tmp_path: Path, clean: Cle
     runner("report", "a")
     assert "restored step 6" in runner(*flags, "--train_steps=8")
     assert steps_of(tmp_path / "a") == [6, 8]
-    # No file that a run writes is unknown.
-    assert "keeps files" not in clean("a", "--delete_runs", "--yes")
-    assert not (tmp_path / "a").exists()

@@ -37,31 +37,6 @@ def test_batch_and_seen(capsys: Capture) -> None:
     assert json.loads(other)["occurrences"][0]["step"] == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        ([f"{EXCLUDE}=[3, 1500]"], "unknown-example", "task.train_data.exclude"),
-        ([f"{EXCLUDE}=ids.txt"], "unreadable-file", "task.train_data.exclude"),
-        ([f"{EXCLUDE}=empty.txt"], "empty-data", "task.train_data.exclude"),
-        ([f"{EXCLUDE}=[1.5]"], "wrong-type", "task.train_data.exclude"),
-        (
-            ["--task.validation_data.exclude=[3]"],
-            "not-allowed",
-            "task.validation_data.exclude",
-        ),
-    ],
-)
-def test_errors(
-    arguments: list[str], code: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("empty.txt").write_text("\n")
-
-    fails(["run", "--experiment=digits", "--model_dir=a", *arguments], code, path)
-
-    assert not Path("a").exists()
-
-
 @pytest.mark.slow
 def test_model_garden_is_refused_with_the_reason(tmp_path: Path) -> None:
     arguments = ["--experiment=official/resnet_imagenet", f"--model_dir={tmp_path / 'a'}"]

@@ -1,5 +1,6 @@
 """`runner export`, and the export at the end of `runner run`."""
 
+import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -14,16 +15,24 @@ from tests.support.problems import fails, raises
 
 EMA = "--trainer.optimizer_config.ema.average_decay=0.9"
 # TensorFlow fixes the thread settings of the test process at its first op.
-RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
-       "--train_steps=20", "--task.model.hidden_units=[8]",
-       "--trainer.checkpoint_interval=10", "--trainer.max_to_keep=2", EMA]  # fmt: skip
+RUN = [
+    "run",
+    "--experiment=digits_mlp",
+    "--runtime.intra_op_threads=0",
+    "--train_steps=20",
+    "--task.model.hidden_units=[8]",
+    "--trainer.checkpoint_interval=10",
+    "--trainer.max_to_keep=2",
+    EMA,
+]
+SERVED = ["--trainer.export_subdir=served", "--trainer.export_formats=[litert]"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory that contains a run of 20 steps."""
+    """The directory that contains a run of 20 steps, which exported its network at the end."""
     folder = tmp_path_factory.mktemp("made")
-    assert main([*RUN, f"--model_dir={folder / 'run'}"]) == 0
+    assert main([*RUN, *SERVED, f"--model_dir={folder / 'run'}"]) == 0
     return folder
 
 
@@ -103,6 +112,49 @@ def test_export_of_a_run_without_assets_needs_its_data(run: Path) -> None:
     assert not (run / "export").exists()
 
 
+@pytest.mark.slow
+def test_table_and_json_describe_each_format(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--format=saved_model,litert_float16", "--check_examples=32"]
+    assert main(["export", str(made / "run"), *flags, f"--to={tmp_path / 'a'}"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{tmp_path / 'a/20'}: step 20, average weights"
+    assert lines[1] == f"{tmp_path / 'a/20-litert_float16'}: step 20, average weights"
+    assert "  input   image  uint8 [1, 8, 8, 1]" in lines
+    assert "  output  logits  float32 [1, 10]" in lines
+    assert lines[-4] == "on 32 validation examples:"
+    head, model, export = (line.split() for line in lines[-3:])
+    assert head[:5] == ["step", "format", "bytes", "difference", "relative"]
+    assert model[:4] == ["20", "the", "model", "itself"]
+    assert export[:2] == ["20", "litert_float16"]
+
+    assert main(["export", str(made / "run"), *flags, f"--to={tmp_path / 'b'}", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert "check" not in first
+    assert second["check"]["metrics"].keys() == second["check"]["model_metrics"].keys()
+    record = json.loads((tmp_path / "b/20-litert_float16/export.json").read_text())
+    assert {"path": second["path"], **record} == second
+    written = resolve(Request(experiment=str(tmp_path / "b/20-litert_float16/config.yaml"))).config
+    assert written == resolve(Request(experiment=str(made / "run"))).config
+
+
+def test_report_shows_the_exports_of_the_run_directory(made: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert main(["report", str(made / "run"), f"--html={page}"]) == 0
+    section = page.read_text().partition("<h2>Exports</h2>")[2].partition("</section>")[0]
+    assert "Compared with the model on 359 validation examples." in section
+    assert "<td>litert</td>" in section
+    size = (made / "run/served/20-litert/model.tflite").stat().st_size
+    assert f">{size:,}</td>" in section
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("tf2onnx")), reason="tf2onnx is installed")
+@pytest.mark.usefixtures("no_tensorflow")
+def test_missing_extra_is_named(made: Path) -> None:
+    fails(["export", str(made / "run"), "--format=onnx"], "not-supported", "--format")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "path"),
     [
@@ -117,6 +169,13 @@ def test_export_of_a_run_without_assets_needs_its_data(run: Path) -> None:
         (("run", "--to=full"), "already-exists", "--to"),
         (("run", "--to=file"), "bad-path", "--to"),
         (("run", "b"), "unknown-flag", ""),
+        (("run", "--format=litert_int"), "not-allowed", "--format"),
+        (("run", "--format=keras,"), "not-allowed", "--format"),
+        (("run", "--format=keras", "--tolerance=-1"), "out-of-range", "--tolerance"),
+        (("run", "--format=keras", "--tolerance=nan"), "out-of-range", "--tolerance"),
+        (("run", "--check_examples=0"), "out-of-range", "--check_examples"),
+        (("run", "--calibration_examples=-2"), "out-of-range", "--calibration_examples"),
+        (("run", "--format=keras,litert", "--to=run/served"), "already-exists", "--to"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("no_tensorflow")
@@ -139,6 +198,8 @@ def test_invalid_arguments_are_rejected_before_importing_tensorflow(
     ("flags", "code", "path"),
     [
         (["export_weights=plain"], "not-set", "export_subdir"),
+        (["export_formats=[litert]"], "not-set", "export_subdir"),
+        (["export_subdir=e", "export_formats=[kera]"], "not-allowed", "export_formats"),
         (["export_checkpoint=best"], "not-set", "export_subdir"),
         (["export_subdir=e", "export_checkpoint=best"], "not-set", "export_checkpoint"),
         (["export_subdir=e", "export_weights=average"], "not-set", "export_weights"),

@@ -14,7 +14,6 @@ import tensorflow as tf
 from orbit_runner.cli.main import main
 from tests.support.problems import fails
 
-_TOKENS = ["transformer_multi30k", "--config_file=configs/data/synthetic.yaml"]
 QUIET = "--quiet"
 
 
@@ -146,33 +145,3 @@ def test_a_cluster_is_rehearsed_without_connecting_to_it(
     assert re.search(r"^  gradients +207\.04 KiB  each replica", text, re.M)
     assert re.search(r"^  ring all-reduce +190 µs  2\(n-1\)", text, re.M)
     assert "<h2>Rehearsal: 2 workers × 1 GPU</h2>" in page.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["--workers=0"], "out-of-range", "--workers"),
-        (["digits", "--workers=abc"], "wrong-usage", ""),
-        (
-            ["digits", "--workers=2", "--gpus_per_worker=0"],
-            "out-of-range",
-            "--gpus_per_worker",
-        ),
-        (["digits", "--workers=2", "--bandwidth=0"], "wrong-usage", ""),
-        (["digits", "--workers=2", "--bandwidth=inf"], "wrong-usage", ""),
-        (["digits", "--bandwidth=10"], "no-effect", "--bandwidth"),
-        (
-            ["digits", "--workers=3", "--task.validation_data.global_batch_size=129"],
-            "not-divisible",
-            "task.train_data.global_batch_size",
-        ),
-        (
-            ["digits", "--workers=3", "--runtime.logical_replicas=4"],
-            "not-divisible",
-            "runtime.logical_replicas",
-        ),
-        ([*_TOKENS, "--workers=16"], "not-divisible", "task.train_data.batch_rows_multiple"),
-    ],
-)
-def test_mistakes_in_the_size_of_a_cluster(arguments: list[str], code: str, path: str) -> None:
-    fails(["inspect", *arguments, QUIET], code, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.commands import launch
-from orbit_runner.jobs.launch import LaunchPlan, _Specs
-from orbit_runner.launch.process import Output, Spec
+from orbit_runner.jobs import launch as launch_job
+from orbit_runner.jobs.launch import LaunchPlan, member_specs
+from orbit_runner.launch.process import Output
 from tests.support.problems import raises
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "launch"]
@@ -28,15 +30,6 @@ def plan_of(*arguments: str) -> LaunchPlan:
     return launch.make_plan(launch._parse(launch.COMMAND.parser(), arguments))
 
 
-def specs_of(plan: LaunchPlan, attempts: int = 1) -> list[Spec]:
-    """Returns what the last of several attempts would start."""
-    with open(os.devnull, "wb") as nowhere:
-        make = _Specs(plan, Output(nowhere, nowhere))
-        for attempt in range(1, attempts + 1):
-            specs = make(attempt)
-    return specs
-
-
 @pytest.fixture
 def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -45,7 +38,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("in_folder")
 def test_multi_worker_launch_starts_workers_and_evaluator() -> None:
-    specs = specs_of(plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS))
+    specs = member_specs(plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS))
     assert [spec.name for spec in specs] == ["worker 0", "worker 1", "evaluator 0"]
     assert [spec.results for spec in specs] == [True, False, False]
     found = [json.loads(spec.environ["TF_CONFIG"]) for spec in specs]
@@ -57,13 +50,12 @@ def test_multi_worker_launch_starts_workers_and_evaluator() -> None:
     # All share one directory, so none of them chooses one by its own clock.
     (command,) = {spec.command for spec in specs}
     assert command[:6] == (sys.executable, "-m", "orbit_runner", "run", MLP, WORKERS)
-    (folder,) = (flag for flag in command[6:] if flag.startswith("--model_dir=runs/digits_mlp/"))
-    assert specs[1].log == Path(folder.partition("=")[2]) / "logs/attempt-1/worker-1.log"
+    assert any(flag.startswith("--model_dir=runs/digits_mlp/") for flag in command[6:])
 
 
 @pytest.mark.usefixtures("in_folder")
 def test_parameter_server_launch_starts_chief_workers_and_servers() -> None:
-    specs = specs_of(plan_of("--workers=2", "--ps=2", "--", MLP, SERVERS, "--model_dir=a"))
+    specs = member_specs(plan_of("--workers=2", "--ps=2", "--", MLP, SERVERS, "--model_dir=a"))
     names = [spec.name for spec in specs]
     assert names == ["chief 0", "worker 0", "worker 1", "ps 0", "ps 1"]
     assert [spec.results for spec in specs] == [True, False, False, False, False]
@@ -74,24 +66,9 @@ def test_member_counts_come_from_config_and_flags_override() -> None:
     config = (MLP, SERVERS, "--runtime.num_workers=2", "--runtime.num_parameter_servers=2",
               "--runtime.num_evaluators=1", "--model_dir=a")  # fmt: skip
     assert plan_of("--", *config).counts == {"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}
-    specs = specs_of(plan_of("--workers=4", "--", *config))
+    specs = member_specs(plan_of("--workers=4", "--", *config))
     assert [spec.name.split()[0] for spec in specs].count("worker") == 4
     assert specs[0].command[-1:] == ("--runtime.num_workers=4",)
-
-
-def test_logs_of_earlier_attempts_are_kept(in_folder: Path) -> None:
-    (in_folder / "a/logs/attempt-3").mkdir(parents=True)
-    specs = specs_of(plan_of("--workers=1", "--", MLP, WORKERS, "--model_dir=a"), attempts=2)
-    assert specs[0].log == Path("a/logs/attempt-5/worker-0.log")
-    specs = specs_of(plan_of("--workers=1", "--logs=b", "--", MLP, WORKERS, "--model_dir=a"))
-    assert specs[0].log == Path("b/attempt-1/worker-0.log")
-
-
-@pytest.mark.usefixtures("in_folder")
-def test_simultaneous_launches_write_separate_logs() -> None:
-    flags = ("--workers=1", "--", MLP, WORKERS, "--model_dir=a")
-    logs = [specs_of(plan)[0].log for plan in [plan_of(*flags), plan_of(*flags)]]
-    assert logs == [Path(f"a/logs/attempt-{number}/worker-0.log") for number in (1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -113,27 +90,15 @@ def test_workers_on_one_machine_get_separate_gpus(
     if inherited is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
     monkeypatch.setenv("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    specs = specs_of(plan_of("--workers=2", "--", MLP, WORKERS, "--num_gpus=1"))
+    specs = member_specs(plan_of("--workers=2", "--", MLP, WORKERS, "--num_gpus=1"))
     assert [spec.environ["CUDA_VISIBLE_DEVICES"] for spec in specs] == expected
     assert {spec.environ["TF_FORCE_GPU_ALLOW_GROWTH"] for spec in specs} == {"true"}
-
-
-@pytest.mark.usefixtures("in_folder")
-def test_logs_of_each_attempt_have_a_directory_of_their_own() -> None:
-    plan = plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS, "--model_dir=a")
-    # The first launch made one attempt; the second makes two.
-    for attempts, number_of_logs in ((1, 1), (2, 3)):
-        logs = [spec.log for spec in specs_of(plan, attempts)]
-        directory = Path(f"a/logs/attempt-{number_of_logs}")
-        assert logs == [
-            directory / f"{name}.log" for name in ("worker-0", "worker-1", "evaluator-0")
-        ]
 
 
 def test_unreachable_external_data_service_is_rejected(in_folder: Path) -> None:
     plan = plan_of("--workers=1", "--", MLP, WORKERS, "--tf_data_service=grpc://127.0.0.1:9")
     with raises("unreachable", "runtime.tf_data_service"):
-        specs_of(plan)
+        launch_job.launch(plan, Output(io.BytesIO(), io.BytesIO()))
 
 
 def _fingerprint(folder: Path, name: str, kill: bool) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import orbit_runner
-from orbit_runner.cli.main import main
 from orbit_runner.run_directory.paths import unsuitable_directory_reason
 from tests.support import keras_models
 from tests.support.problems import error_of, fails, raises
@@ -29,16 +28,6 @@ def test_url_with_password_is_rejected_without_printing_the_password(
 
     assert "…@bucket/run" in str(error)
     assert "hunter2" not in str(error)
-
-
-def test_file_url_is_read_as_a_local_path(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.yaml").write_text("trainer: {train_steps: 7}\n", encoding="utf-8")
-
-    assert main(["show", "--experiment=digits", f"--config_file=file://{tmp_path}/a.yaml"]) == 0
-
-    assert "train_steps: 7" in capsys.readouterr().out
 
 
 def _fill(folder: Path, kind: str) -> Path:

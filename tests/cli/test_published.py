@@ -14,7 +14,6 @@ from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.determinism.portable import Published, PublishedRun, read_published
 from orbit_runner.determinism.portable import write_published as write
 from orbit_runner.utils.log import note_once
-from tests.support.problems import fails
 from tools.published_fingerprints import NAMES
 
 
@@ -64,19 +63,6 @@ def test_other_settings_are_reported_with_the_difference(tmp_path: Path) -> None
     assert "the experiment has other settings than the published one" in done.stdout
     assert f"  published    sha256 {read_published().runs['breast_cancer'].weights}" in rows
     assert (tmp_path / "again" / "checkpoints").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "path"),
-    [
-        (["mnist"], "not-a-run", "RUN"),
-        (["digits", "--last=3"], "conflict", "--last"),
-        (["digits", "--runtime.intra_op_threads=2"], "conflict", "--runtime.intra_op_threads"),
-        (["digit"], "not-a-run", "RUN"),
-    ],
-)
-def test_mistakes_are_reported(arguments: list[str], code: str, path: str) -> None:
-    fails(["reproduce", *arguments], code, path)
 
 
 def test_run_directory_takes_precedence_over_an_experiment(

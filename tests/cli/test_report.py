@@ -101,7 +101,7 @@ def test_report_of_100000_records_is_under_two_megabytes(run: Path) -> None:
     [
         (["runs"], "not-a-run", "RUN"),
         (["missing"], "not-a-run", "RUN"),
-        (["gs://bucket/run"], "bad-path", "--html"),
+        (["gs://bucket/run"], "bad-path", "RUN"),
         (["runs/a", "--html=runs/a/run.json/x.html"], "bad-path", "--html"),
     ],
 )

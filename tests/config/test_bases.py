@@ -130,7 +130,7 @@ def test_name_is_that_of_the_file_unless_a_base_sets_it(write: Write) -> None:
         ({"a.yaml": "base: [[digits]]"}, "a.yaml:1", "got ['digits'], expected a file"),
         ({"a.yaml": "base: official/bert"}, "a.yaml:1", "for Model Garden's, write `official: bert`"),
         ({"a.yaml": "base: ."}, "a.yaml:1", "unknown base '.'"),
-        ({"a.yaml": "base: s.yaml", "s.yaml/x": ""}, "a.yaml:1", "s.yaml is a directory, expected a file"),
+        ({"a.yaml": "base: s.yaml", "s.yaml/x": ""}, "a.yaml:1", "s.yaml is a directory, pipe or device"),
     ],
 )  # fmt: skip
 def test_invalid_base_is_reported_with_its_origin(

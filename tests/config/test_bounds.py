@@ -93,8 +93,6 @@ ZERO = {
     "checkpoint_interval": "only at the end",
     "continuous_eval_timeout": "no limit",
 }  # fmt: skip
-# Known but rejected classes: Model Garden does not ship SLIDE and Adafactor.
-_NOT_SHIPPED = ("Slide", "Adafactor")
 
 
 def _classes(cls: type[Config] = Config) -> Iterator[type[Config]]:
@@ -120,8 +118,8 @@ def _numeric() -> Iterator[tuple[type[Config], str, type, bool]]:
             continue
         for field in dataclasses.fields(cls):
             kind, is_list = _kind(_hints(cls)[field.name])
-            chosen = any(field.metadata.get(key) for key in ("allowed", "unsupported", "ignored"))
-            if kind is not None and not chosen and cls.__name__ not in _NOT_SHIPPED:
+            chosen = any(field.metadata.get(key) for key in ("allowed", "unsupported"))
+            if kind is not None and not chosen:
                 yield cls, field.name, kind, is_list
 
 

@@ -92,7 +92,7 @@ CASES = [
     ("TransformerConfig", "task.model.embedding_width=7", "task.model.embedding_width", "not-divisible"),
     ("TransformerConfig", "task.model.encoder.num_attention_heads=7", "task.model.encoder.num_attention_heads", "not-divisible"),
     ("TransformerConfig", "task.model.padded_decode=true,task.validation_data.static_batch=true", "task.model.decode_max_length", "not-set"),
-    ("RecommendationDataConfig", "task.train_data={source: lists, max_bad_records: 1}", "task.train_data.source", "not-allowed"),
+    ("RecommendationDataConfig", "task.train_data={source: lists}", "task.train_data.source", "not-allowed"),
     ("RecommendationConfig", "task.model.name=''", "task.model.name", "not-set"),
     ("KerasConfig", "task={name: keras}", "task.train_data.source", "not-set"),
     ("KerasModelConfig", "task={name: keras}", "task.model.build", "not-set"),
@@ -211,8 +211,8 @@ def test_batch_size_must_be_a_multiple_of_replica_count(
     [
         ("digits", "max_bad_images: 1"),
         ("diabetes", "function: 'a:b'"),
-        ("ncf_movielens", "max_bad_records: 1"),
-        ("transformer_multi30k", "max_bad_records: 1"),
+        ("ncf_movielens", "variant: 1m"),
+        ("transformer_multi30k", "max_seq_length: 9"),
     ],
 )
 def test_unknown_source_is_the_only_problem(

@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import train_dataset
-from orbit_runner.data.images.files import FileSource
-from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import NO_EXAMPLES, EpochOrder, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.mixture import make_order
-from orbit_runner.data.order.records import RecordOrder
-from orbit_runner.data.order.sharding import replica_slices
-from orbit_runner.data.order.steps import RowOrder, StepOrder
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.ratings import synthetic
 from orbit_runner.data.ratings.interactions import leave_one_out
@@ -25,13 +19,11 @@ from orbit_runner.data.text.pipeline import train_pairs
 from orbit_runner.data.tfrecord import bad_record
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.source import load
-from tests.support.batches import global_batches, make_source
 from tests.support.choices import train_pairs as rating_pairs
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 
 SEED = 11
-SHARDS = [(1, 1), (4, 2)]  # Replicas and workers.
 
 
 def some_of(size: int, count: int) -> np.ndarray:
@@ -44,11 +36,6 @@ def filtered(order: EpochOrder, excluded: np.ndarray, epochs: int) -> np.ndarray
     places = np.arange(order.size)
     found = [order.examples(places, epoch) for epoch in range(epochs)]
     return np.concatenate([epoch[~np.isin(epoch, excluded)] for epoch in found])
-
-
-def read_steps(make: Any, shards: tuple[int, int], steps: int) -> np.ndarray:
-    """Returns the examples of the first steps, in the order of the global batches."""
-    return np.concatenate(global_batches(make, *shards, steps))
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -79,41 +66,6 @@ def test_compiled_sampler() -> None:
     np.testing.assert_array_equal(compiled(positions), sampler(positions)[0])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shards", SHARDS)
-@pytest.mark.parametrize(
-    ("size", "count", "batch", "shuffle"), [(97, 9, 12, True), (7, 2, 20, True), (50, 3, 8, False)]
-)
-def test_steps_of_arrays(size: int, count: int, batch: int, shuffle: bool, shards: Any) -> None:
-    excluded, whole = some_of(size, count), ShuffledOrder(size, SEED, shuffle)
-
-    def make(context: Any, start: int = 0) -> tf.data.Dataset:
-        return train_dataset(
-            make_source(size), global_batch_size=batch, seed=SEED, shuffle=shuffle,
-            start_step=start, excluded=excluded, input_context=context,
-            element=lambda found: found["label"],
-        )  # fmt: skip
-
-    steps = -(-2 * size // batch)
-    found = read_steps(make, shards, steps)
-    expected = filtered(whole, excluded, 2 + 7 * max(batch, size) // (size - count))
-    np.testing.assert_array_equal(found, expected[: steps * batch])
-    order = RowOrder(exclude_examples(whole, excluded), batch)
-    assert_inverse(order, found.reshape(steps, batch), excluded)
-    later = read_steps(lambda context: make(context, 5), shards, 2)
-    np.testing.assert_array_equal(later, expected[5 * batch : 7 * batch])
-
-
-def assert_inverse(order: StepOrder, steps: np.ndarray, excluded: np.ndarray) -> None:
-    """Checks the rows of an order, and the steps of examples, against what a pipeline returned."""
-    for step, examples in enumerate(steps):
-        np.testing.assert_array_equal(order.rows(step).examples, examples)
-    for example in [*steps[-1][:3], *excluded[:2]]:
-        found = order.occurrences(int(example), 0, len(steps))
-        expected = np.argwhere(steps == example)
-        np.testing.assert_array_equal(np.stack([found.steps, found.rows], axis=1), expected)
-
-
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("records")
@@ -121,32 +73,6 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Any:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         write_set(folder)
         yield load(data_dir=str(folder), input_path=["train-*"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("window", "shards", "count"),
-    [(100, (4, 2), 40), (1, (1, 1), 5), (7, (4, 2), 260), (1000, (1, 1), 1)],
-)
-def test_steps_of_records(records: Any, window: int, shards: Any, count: int) -> None:
-    size, batch = records.size, 12
-    excluded, whole = some_of(size, count), RecordOrder(records.blocks.records, SEED, window)
-
-    def make(context: Any, start: int = 0) -> tf.data.Dataset:
-        slices = replica_slices(batch, context)
-        columns = make_reader(records).training_columns(slices, SEED, start, window, excluded)
-        return columns.map(lambda found: found["id"])
-
-    steps = -(-2 * (size - count) // batch)
-    found = read_steps(make, shards, steps)
-    expected = filtered(whole, excluded, 12)
-    np.testing.assert_array_equal(found, expected[: steps * batch])
-    assert_inverse(
-        RowOrder(exclude_examples(whole, excluded), batch), found.reshape(steps, batch), excluded
-    )
-    for start in (1, steps - 1, steps):
-        later = read_steps(lambda context, first=start: make(context, first), shards, 1)
-        np.testing.assert_array_equal(later, expected[start * batch : (start + 1) * batch])
 
 
 def test_search_for_a_bad_record_skips_those_left_out(records: Any) -> None:
@@ -161,23 +87,6 @@ def test_search_for_a_bad_record_skips_those_left_out(records: Any) -> None:
     assert bad_record._find_first_bad(problem) == ""
 
     assert len([record for source, record in seen if source is records]) == 270 - 2
-
-
-@pytest.mark.slow
-def test_steps_of_image_files() -> None:
-    paths = tuple(f"{number}.png" for number in range(45))
-    source = FileSource("made", paths, np.zeros(45, np.int32), ("a",), (0, 0, 0))
-    excluded = some_of(45, 6)
-
-    def make(context: Any) -> tf.data.Dataset:
-        columns = make_reader(source).training_columns(
-            replica_slices(8, context), SEED, 0, 100, excluded
-        )
-        return columns.map(lambda found: found["id"])
-
-    found = read_steps(make, (2, 2), 10)
-    expected = filtered(ShuffledOrder(45, SEED), excluded, 3)
-    np.testing.assert_array_equal(found, expected[:80])
 
 
 @pytest.mark.slow

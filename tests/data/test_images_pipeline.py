@@ -101,25 +101,6 @@ def test_batches_depend_only_on_seed_and_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["tfds", "arrays"])
-def test_epoch_contains_each_image_once(made: Callable[[str], ImageDataset], kind: str) -> None:
-    source = made(kind)
-    middle = Preprocessing()
-    batches = _take(_train(source, preprocessing=middle, global_batch_size=23), 2)
-    seen = [sorted(image.tobytes() for image in batch["image"]) for batch in batches]
-    (stored,) = _take(_evaluate(source, global_batch_size=23), 1)
-    assert seen[0] == seen[1] == sorted(image.tobytes() for image in stored["image"])
-    assert (batches[0]["image"] != batches[1]["image"]).any()
-    labels = {image.tobytes(): label for image, label in zip(*_columns(stored), strict=True)}
-    for image, label in zip(*_columns(batches[0]), strict=True):
-        assert labels[image.tobytes()] == label
-
-
-def _columns(batch: Any) -> tuple[Any, Any]:
-    return batch["image"], batch["label"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )

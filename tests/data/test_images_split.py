@@ -177,9 +177,9 @@ def test_the_parts_of_records_are_surveyed_and_named_separately(tmp_path: Path) 
     write_set(tmp_path, write=write_array_file)
     parts = parts_of(open_arrays(tmp_path))
     assert sum(part.size for part in parts.values()) == RECORDS
-    surveys = [add_survey(part, resized=False).survey for part in parts.values()]
-    assert [survey.surveyed for survey in surveys if survey] == [p.size for p in parts.values()]
-    keys = {part.headers(sampled=False).settings[-1] for part in parts.values()}
+    surveys = [add_survey(part).survey for part in parts.values()]
+    assert [survey.total for survey in surveys if survey] == [p.size for p in parts.values()]
+    keys = {part.headers().settings[-1] for part in parts.values()}
     assert len(keys) == 3
     with raises("not-supported") as caught:
         parts_of(open_arrays(tmp_path), is_stratified=True)

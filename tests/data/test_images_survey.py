@@ -50,16 +50,6 @@ def _deep(number: int) -> bytes:
     return bytes(tf.io.encode_png(image).numpy())
 
 
-def _exif(orientation: int) -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return exif
-
-
-def _rotated(number: int, kind: str = "JPEG") -> bytes:
-    return _saved(number, "RGB", kind, exif=_exif(6))
-
-
 _KINDS: Mapping[str, Callable[[int], bytes]] = {
     "gray": lambda number: _saved(number, "L"),
     "color": lambda number: _saved(number, "RGB"),
@@ -72,7 +62,6 @@ _KINDS: Mapping[str, Callable[[int], bytes]] = {
     "deep": _deep,
     "gif": lambda number: _saved(number, "P", "GIF"),
     "bmp": lambda number: _saved(number, "RGB", "BMP"),
-    "rotated": _rotated,
 }
 
 
@@ -239,7 +228,6 @@ def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
         ("color", "gray", 3, "2 of 2 images (such as {first}) are grayscale and converted to"),
         ("gray", "color", 1, "2 of 2 images (such as {first}) are in color and converted to gray"),
         ("rgba", "color", 4, ""),
-        ("color", "rgba", 3, "2 of 2 images (such as {first}) are transparent; the transparency"),
     ],
 )
 def test_validation_images_are_converted_to_the_channels_of_training(
@@ -279,8 +267,6 @@ def test_validation_images_are_converted_to_the_channels_of_training(
     [
         (("gray", "color", "color"), "1 of 3 images ({}) is grayscale and converted to color"),
         (("color", "gray", "gray"), "1 of 3 images ({}) is in color; the others are converted"),
-        (("rotated", "color", "jpeg"), "1 of 3 images ({}) is rotated or mirrored by an EXIF"),
-        (("rgba", "color", "color"), "1 of 3 images ({}) is transparent; the transparency is"),
     ],
 )
 def test_odd_image_is_named_once(
@@ -308,21 +294,6 @@ def test_usual_images_get_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == ""
 
 
-def test_resized_images_are_sampled_and_their_channels_are_those_of_the_config(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(files, "_SAMPLED_FILES", 2)
-    settings = _folder(tmp_path, _files("rotated", "color", "gray", "color", "rotated", "color"))
-    config = _task(settings, settings)
-    config = config.replace(model=config.model.replace(input_size=[4, 4, 1]))
-    assert [*task_data(config).problems()] == []
-    source = load_source(config.train_data, [4, 4, 1])
-    assert source.spec([4, 4, 1])[0] == (4, 4, 1)
-    told = capsys.readouterr().err
-    assert "1 of 2 images that were looked at" in told
-    assert "grayscale" not in told
-
-
 def test_survey_is_cached_until_a_file_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,15 +310,6 @@ def test_survey_is_cached_until_a_file_changes(
         assert load() == 1
     (tmp_path / "data/train/b/000.png").write_bytes(_KINDS["color"](7))
     assert load() == 3
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_header_tells_size_channels_and_orientation(kind: str, orientation: int) -> None:
-    exif = _exif(orientation)
-    exif[0x010F] = "maker"
-    content = _saved(3, "RGB", kind, exif=exif)
-    assert read_header(content) == ImageHeader(*_SIZE, 3, orientation=orientation)
 
 
 @pytest.mark.parametrize("kind", [*_KINDS])
@@ -372,28 +334,15 @@ def test_header_that_is_cut_off_is_an_error(kind: str, length: int) -> None:
         read_header(_saved(0, "RGB", kind)[:length])
 
 
-def test_damaged_exif_does_not_hide_the_size() -> None:
-    content = bytearray(_rotated(1))
-    start = content.index(b"Exif\0\0") + 6
-    for damage in (b"XX", content[start : start + 4] + b"\xff\xff\xff\xff", b"II*\0\x08\0\0\0\xff"):
-        damaged = bytes(content[:start]) + bytes(damage) + bytes(content[start + len(damage) :])
-        header = read_header(damaged)
-        assert (header.height, header.width) == _SIZE
-
-
-def test_inspection_lists_what_was_found_and_what_is_not_used(tmp_path: Path) -> None:
-    large = bytes(tf.io.encode_png(np.zeros((9, 2, 3), np.uint8)).numpy())
-    settings = _folder(tmp_path, [*_files("gray", "color", "color", "rotated"), large])
-    (tmp_path / "train/a/notes.txt").write_text("no image")
-    config = _task(settings, settings)
-    rows = task_data(config.replace(model=config.model.replace(input_size=[4, 4, 3]))).contents()
+def test_inspection_lists_what_was_found(tmp_path: Path) -> None:
+    settings = _folder(tmp_path, _files("gray", "color", "color", "jpeg"))
+    rows = task_data(_task(settings, settings)).contents()
     assert dict(rows["train_data"][:3]) == {
-        "images": "5",
-        "channels": "4 in color, 1 grayscale",
-        "height × width": "9 × 2 to 6 × 5",
+        "images": "4",
+        "channels": "3 in color, 1 grayscale",
+        "height × width": "6 × 5",
     }
-    assert [name for name, _ in rows["train_data"][3:]] == ["note", "not used"]
-    assert "notes.txt" in rows["train_data"][4][1]
+    assert [name for name, _ in rows["train_data"][3:]] == ["note"]
 
 
 @pytest.mark.parametrize("name", ["image_folder", "image_csv", "tfrecord", "array_record"])

@@ -55,22 +55,6 @@ def test_replicas_split_the_single_replica_batch(replicas, pipelines, start_step
     assert_equal_batches(shared, alone)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("start_step", [1, 7, 129])
-def test_resuming_at_a_later_step_gives_the_same_batches(start_step):
-    source, settings = make_source(50), {"augmentation": CropFlip(2)}
-    straight = _train(source, start_step + 5, 64, **settings)
-    resumed = _train(source, 5, 64, start_step=start_step, **settings)
-    assert_equal_batches(resumed, straight[start_step:])
-
-
-def test_very_large_start_step_gives_the_correct_batch():
-    (far,) = _train(make_source(50), 1, 10, start_step=10**12)
-    positions = tf.range(10**13, 10**13 + 10, dtype=tf.int64)
-    ids = ShuffledOrder(50, _SEED)(positions).examples
-    np.testing.assert_array_equal(far["label"], ids)
-
-
 def test_asynchronous_workers_take_batches_in_turn():
     alone = _train(make_source(50), 6, 16)
     rows = [

@@ -14,13 +14,14 @@ import tensorflow as tf
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.readers import make_reader
-from orbit_runner.data.order.epochs import ShuffledOrder
+from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.order.steps import RowOrder, StepOrder, row_owners
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.pipeline import train_pairs
+from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.source import load
 from tests.support.batches import contexts, make_source
 from tests.support.sentences import token_pairs
@@ -29,6 +30,11 @@ from tests.support.tfrecords import write_set
 SEED, STEPS = 11, 1000
 _SHARDS = [(1, 1), (2, 2), (4, 2)]  # Replicas and workers.
 _RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
+
+
+def _some_of(size: int, count: int) -> np.ndarray:
+    """Returns some indices below `size`, ascending."""
+    return np.sort(np.random.default_rng(size).permutation(size)[:count]).astype(np.int64)
 
 
 def _global_columns(
@@ -63,23 +69,25 @@ def _assert_equal_steps(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("size", "batch", "shuffle", "shards", "first"),
+    ("size", "batch", "shuffle", "shards", "first", "count"),
     [
-        (97, 12, True, (2, 2), 123_456),
-        (97, 12, True, (1, 1), 0),
-        (7, 20, True, (4, 2), 0),
-        (50, 8, False, (2, 2), 123_456),
+        (97, 12, True, (2, 2), 123_456, 9),
+        (97, 12, True, (1, 1), 27 * 10**12, 0),
+        (7, 20, True, (4, 2), 0, 2),
+        (50, 8, False, (2, 2), 123_456, 3),
     ],
 )
 def test_steps_of_arrays(
-    size: int, batch: int, shuffle: bool, shards: tuple[int, int], first: int
+    size: int, batch: int, shuffle: bool, shards: tuple[int, int], first: int, count: int
 ) -> None:
-    order = RowOrder(ShuffledOrder(size, SEED, shuffle), batch)
+    excluded = _some_of(size, count)
+    order = RowOrder(exclude_examples(ShuffledOrder(size, SEED, shuffle), excluded), batch)
 
     def make(context: Any) -> tf.data.Dataset:
         return train_dataset(
             make_source(size), global_batch_size=batch, seed=SEED, start_step=first,
-            shuffle=shuffle, input_context=context, element=lambda found: found["label"],
+            shuffle=shuffle, excluded=excluded, input_context=context,
+            element=lambda found: found["label"],
         )  # fmt: skip
 
     _assert_equal_steps(order, make, shards, first)
@@ -87,13 +95,13 @@ def test_steps_of_arrays(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("window", "shards", "first", "steps"),
+    ("window", "shards", "first", "steps", "count", "chunk"),
     [
-        (100, (2, 2), 7_777, STEPS),
-        (100, (1, 1), 0, 100),
-        (1, (2, 2), 0, 100),
-        (7, (4, 2), 7_777, 100),
-        (1000, (1, 1), 7_777, 100),
+        (100, (2, 2), 7_777, STEPS, 40, 1024),
+        (100, (1, 1), 0, 100, 0, 20),
+        (1, (2, 2), 0, 100, 5, 1024),
+        (7, (4, 2), 27 * 10**12, 100, 200, 20),
+        (1000, (1, 1), 7_777, 100, 0, 1024),
     ],
 )
 def test_steps_of_records(
@@ -101,17 +109,22 @@ def test_steps_of_records(
     shards: tuple[int, int],
     first: int,
     steps: int,
+    count: int,
+    chunk: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
-    order = RowOrder(RecordOrder(source.blocks.records, SEED, window), 12)
+    excluded = _some_of(source.size, count)
+    whole = RecordOrder(source.blocks.records, SEED, window)
+    order = RowOrder(exclude_examples(whole, excluded), 12)
 
     def make(context: Any) -> tf.data.Dataset:
         slices = replica_slices(12, context)
-        columns = make_reader(source).training_columns(slices, SEED, first, window)
+        columns = make_reader(source).training_columns(slices, SEED, first, window, excluded)
         return columns.map(lambda found: found["id"])
 
     _assert_equal_steps(order, make, shards, first, steps)
@@ -123,10 +136,13 @@ def test_steps_of_records(
 def test_steps_of_image_files(first: int, shards: Any) -> None:
     paths = tuple(f"{number}.png" for number in range(45))
     source = FileSource("made", paths, np.zeros(45, np.int32), ("a",), (0, 0, 0))
-    order = RowOrder(ShuffledOrder(45, SEED), 8)
+    excluded = _some_of(45, first and 6)
+    order = RowOrder(exclude_examples(ShuffledOrder(45, SEED), excluded), 8)
 
     def make(context: Any) -> tf.data.Dataset:
-        columns = make_reader(source).training_columns(replica_slices(8, context), SEED, first, 100)
+        columns = make_reader(source).training_columns(
+            replica_slices(8, context), SEED, first, 100, excluded
+        )
         return columns.map(lambda found: found["id"])
 
     _assert_equal_steps(order, make, shards, first)
@@ -172,6 +188,7 @@ def _orders() -> dict[str, StepOrder]:
     return {
         "shuffled": RowOrder(ShuffledOrder(211, SEED), 12),
         "batches larger than the set": RowOrder(ShuffledOrder(5, SEED), 12),
+        "without some": RowOrder(exclude_examples(ShuffledOrder(211, SEED), _some_of(211, 11)), 12),
         "stored order": RowOrder(ShuffledOrder(211, SEED, shuffle=False), 12),
         "windows of records": RowOrder(RecordOrder(_RECORDS, SEED, 50), 7),
         "one window": RowOrder(RecordOrder(_RECORDS, SEED, 10**6), 7),

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.permutation import SegmentPermutation
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.text.buckets import plan_batches
@@ -289,21 +288,6 @@ def test_cached_evaluation_can_drop_the_last_partial_batch():
         assert sum(float(tf.reduce_sum(weights)) for _, weights in dataset) == 200
     with raises("out-of-range"):
         eval_pairs(_source(), global_batch_size=204, max_length=_LONGEST, drop_remainder=True)
-
-
-@pytest.mark.slow
-def test_services_give_the_same_training_batches():
-    service = tf.data.experimental.service
-    servers = []
-    for _ in range(2):
-        dispatcher = service.DispatchServer(service.DispatcherConfig(port=0))
-        address = dispatcher.target.split("://")[1]
-        worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address, port=0))
-        servers.append((dispatcher, worker))
-    targets = tuple(dispatcher.target for dispatcher, _ in servers)
-    options = PipelineOptions(services=targets, prefetch=2)
-    served = _batches(7, batch_tokens=_TOKENS, options=options)
-    assert_equal_batches(served, _alone("buckets")[:7])
 
 
 @pytest.mark.slow

@@ -1,22 +1,20 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import sentencepiece
 
+from orbit_runner.data import disk_cache
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN
 from orbit_runner.data.text.tokenizer import vocabulary as vocabularies
 from orbit_runner.data.text.tokenizer.vocabulary import (
     Vocabulary,
     build_vocabulary,
     clean,
-    load_or_build_vocabulary,
+    vocabulary_of_text,
 )
 from tests.support.problems import raises
 from tests.support.sentences import sentences, write_text
@@ -119,7 +117,6 @@ def test_vocabulary_loads_from_a_file(tmp_path, vocabulary):
     path = tmp_path / "some.model"
     path.write_bytes(vocabulary.model)
     assert Vocabulary.load(path).pieces == vocabulary.pieces
-    assert load_or_build_vocabulary(path=str(path)).pieces == vocabulary.pieces
 
 
 @pytest.mark.parametrize(
@@ -159,97 +156,21 @@ def test_models_that_ops_cannot_reproduce_are_rejected(settings, named):
         found.check_reproducible()
 
 
-def test_built_vocabulary_is_saved_next_to_the_text(tmp_path, capsys):
+def test_vocabulary_of_a_text_is_built_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
     files = [write_text(tmp_path / name, _LINES) for name in ("a.en", "a.de.gz")]
-    first = load_or_build_vocabulary(files=files, size=_SIZE)
+    first = vocabulary_of_text(files, size=_SIZE)
     assert "building a vocabulary of 150 subwords from 800 lines" in capsys.readouterr().err
-    (kept,) = tmp_path.glob("*.model")
-    assert kept.name.startswith("vocabulary-150-")
-    assert kept.read_bytes() == first.model
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.de.gz", "a.en", kept.name]
-    assert load_or_build_vocabulary(files=files, size=_SIZE).model == first.model
+    vocabularies._vocabulary_of_text.cache_clear()
+    assert vocabulary_of_text(files, size=_SIZE).model == first.model
     assert capsys.readouterr().err == ""
 
 
 def test_different_text_or_settings_build_another_vocabulary(tmp_path):
     files = [write_text(tmp_path / "a.en", _LINES)]
     settings = [{"size": 150}, {"size": 140}, {"size": 150, "character_coverage": 0.99}]
-    for number, given in enumerate(settings, 1):
-        load_or_build_vocabulary(files=files, **given)
-        assert len(list(tmp_path.glob("*.model"))) == number
+    models = [vocabulary_of_text(files, **given).model for given in settings]
     time.sleep(0.01)
     write_text(files[0], [*_LINES, "another line"])
-    load_or_build_vocabulary(files=files, size=150)
-    assert len(list(tmp_path.glob("*.model"))) == 4
-
-
-def test_vocabulary_is_saved_in_cache_if_directory_is_read_only(tmp_path, text_cache):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    files = [write_text(folder / "a.en", _LINES)]
-    folder.chmod(0o555)
-    try:
-        found = load_or_build_vocabulary(files=files, size=_SIZE)
-        assert load_or_build_vocabulary(files=files, size=_SIZE).model == found.model
-    finally:
-        folder.chmod(0o755)
-    assert [path.name for path in folder.iterdir()] == ["a.en"]
-    (kept,) = text_cache.glob("vocabulary-*")
-    assert kept.read_bytes() == found.model
-
-
-def test_missing_writable_directory_is_reported(tmp_path, monkeypatch):
-    files = [write_text(tmp_path / "a.en", _LINES)]
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    tmp_path.chmod(0o555)
-    try:
-        with raises("not-writable") as caught:
-            load_or_build_vocabulary(files=files, size=_SIZE)
-    finally:
-        tmp_path.chmod(0o755)
-    assert caught.value.field == "vocabulary"
-
-
-def test_vocabulary_without_file_or_text_is_rejected():
-    with raises("not-set"):
-        load_or_build_vocabulary()
-
-
-_BUILD = """
-import sys
-from pathlib import Path
-from orbit_runner.data.text.tokenizer.vocabulary import load_or_build_vocabulary
-print(len(load_or_build_vocabulary(files=[Path(sys.argv[1])], size=150).model))
-assert "tensorflow" not in sys.modules
-"""
-
-
-def test_concurrent_processes_build_the_same_vocabulary(tmp_path):
-    path = write_text(tmp_path / "a.en", _LINES)
-    runs = [
-        subprocess.Popen([sys.executable, "-c", _BUILD, str(path)], stdout=subprocess.PIPE)
-        for _ in range(3)
-    ]
-    sizes = {run.communicate(timeout=600)[0] for run in runs}
-    assert [run.returncode for run in runs] == [0, 0, 0]
-    (kept,) = tmp_path.glob("*.model")
-    assert sizes == {b"%d\n" % os.path.getsize(kept)}
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_second_process_uses_the_vocabulary_of_the_first(tmp_path, monkeypatch):
-    files = [write_text(tmp_path / "a.en", _LINES)]
-    other = build_vocabulary(sentences(400, seed=1), size=_SIZE)
-
-    def slow(*args, **settings):
-        found = build_vocabulary(*args, **settings)
-        name = f"vocabulary-150-{vocabularies._digest(seen[0])}.model"
-        (tmp_path / name).write_bytes(other.model)
-        return found
-
-    seen = []
-    digest = vocabularies._digest
-    monkeypatch.setattr(vocabularies, "_digest", lambda s: seen.append(s) or digest(s))
-    monkeypatch.setattr(vocabularies, "build_vocabulary", slow)
-    assert load_or_build_vocabulary(files=files, size=_SIZE).model == other.model
+    models.append(vocabulary_of_text(files, size=150).model)
+    assert len({*models}) == 4

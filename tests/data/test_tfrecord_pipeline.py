@@ -28,7 +28,6 @@ from tests.support.tfrecords import (
 )
 
 _SEED, _SIZE, _BATCH = 11, sum(SIZES), 16
-_BUFFERS = [1, 7, 100, 1000]
 
 
 @pytest.fixture(scope="module")
@@ -84,70 +83,6 @@ def test_batches_follow_the_block_and_window_order(source, buffer, batch):
     np.testing.assert_array_equal(_labels(batches), expected)
     for got in batches[-3:]:
         np.testing.assert_array_equal(got["image"], [pixels(label) for label in got["label"]])
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("buffer", _BUFFERS)
-def test_each_epoch_has_each_record_once_in_a_different_order(source, buffer):
-    orders = [
-        _labels(_train(source, 81, batch=10, shuffle_buffer_size=buffer, seed=seed))
-        for seed in (_SEED, 5)
-    ]
-    for order in orders:
-        for epoch in order.reshape(3, _SIZE):
-            np.testing.assert_array_equal(np.sort(epoch), np.arange(_SIZE))
-    different = {epoch.tobytes() for order in orders for epoch in order.reshape(3, _SIZE)}
-    assert len(different) == (1 if buffer == 1 else 6)
-
-
-@pytest.mark.parametrize("buffer", [0, 1])
-def test_records_keep_file_order_without_a_shuffle_buffer(source, buffer):
-    got = _labels(_train(source, 40, shuffle_buffer_size=buffer))
-    np.testing.assert_array_equal(got, np.arange(640) % _SIZE)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_chunks")
-# The first epoch ends within step 16, the second one within step 33.
-@pytest.mark.parametrize(
-    ("buffer", "starts"), [(1, (16,)), (7, (17,)), (100, (1, 16, 17, 33)), (1000, (33,))]
-)
-def test_resuming_at_a_later_step_gives_the_same_batches(source, buffer, starts):
-    settings = {"augmentation": CropFlip(2), "shuffle_buffer_size": buffer}
-    straight = _train(source, max(starts) + 19, **settings)
-    for start_step in starts:
-        resumed = _train(source, 19, start_step=start_step, **settings)
-        assert_equal_batches(resumed, straight[start_step : start_step + 19])
-
-
-def test_very_large_start_step_gives_the_correct_batch(source):
-    step = 27 * 10**12
-    (far,) = _train(source, 1, start_step=step, shuffle_buffer_size=7, batch=10)
-    epoch = tf.constant(10**12, tf.int64)
-    order, _ = BlockOrder(source.blocks.records, _SEED, shuffle=True, xp=TENSORFLOW)(epoch)
-    blocks = source.blocks
-    stream = np.concatenate([blocks.first[k] + np.arange(blocks.records[k]) for k in order])
-    moved = WindowShuffle(_SIZE, 7, _SEED)(tf.range(10, dtype=tf.int64), epoch)
-    np.testing.assert_array_equal(far["label"], stream[moved])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("replicas", "pipelines", "start_step", "chunk"),
-    [(2, 1, 0, 20), (4, 2, 15, 20), (4, 4, 0, 1024)],
-)
-def test_replicas_split_the_single_replica_batch(
-    source, monkeypatch, replicas, pipelines, start_step, chunk
-):
-    monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
-    settings = {
-        "augmentation": CropFlip(2),
-        "start_step": start_step,
-        "shuffle_buffer_size": 100,
-    }
-    alone = _train(source, 20, **settings)
-    shared = _train(source, 20, replicas=replicas, pipelines=pipelines, **settings)
-    assert_equal_batches(shared, alone)
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2), (4, 4), (1, 3), (2, 3)])

@@ -58,14 +58,6 @@ def test_many_classes_are_a_heat_map_with_the_most_frequent_confusions() -> None
     )
 
 
-def test_classes_share_rows_of_the_heat_map_if_there_are_many() -> None:
-    html = confusion_matrix({(n, 999 - n): 1 for n in range(1000)}, [])
-
-    assert "1,000 classes, 10 classes in each row and column" in _text(html)
-    squares = re.findall(r"M(\d+) (\d+)h1v1h-1z", html)
-    assert {(int(a), int(b)) for a, b in squares} == {(n, 99 - n) for n in range(100)}
-
-
 def test_picture_has_its_caption_as_text() -> None:
     html = picture_grid([Picture(EVALUATION.pictures[0].png, "<3> → 5 0.98\nexample 7")])
 
@@ -154,6 +146,5 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(
 
 def test_large_class_number_needs_no_memory() -> None:
     html = confusion_matrix({(0, 10**15): 3, (1, 1): 4}, ["cat"])
-    assert "labels and predictions of 1,000,000,000,000,001 classes" in html
     assert "cat</th><td>1000000000000000</td>" in html
     assert len(html) < 3000

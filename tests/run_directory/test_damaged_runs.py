@@ -11,9 +11,9 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.cli.main import main
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.utils.files import repair_records
+from tests.support.damage import DATA, empty, flip, truncate
 from tests.support.toy import Notes, records, run, toy_config
 
-DATA = "data-00000-of-00001"
 BEST = {
     "trainer__best_checkpoint_export_subdir": "best",
     "trainer__best_checkpoint_eval_metric": "error",
@@ -37,6 +37,11 @@ def _file(run_dir: Path, suffix: str, step: int = 10) -> Path:
 def _become_directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
+
+
+def _damage_all(run_dir: Path) -> None:
+    for path in (run_dir / "checkpoints").glob(f"*.{DATA}"):
+        truncate(path)
 
 
 def _lose_record(run_dir: Path) -> None:
@@ -71,19 +76,15 @@ def _leave_unfinished(run_dir: Path) -> None:
 
 
 _DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
+    "truncated": (lambda a: truncate(_file(a, DATA)), f"step 10 is damaged: ckpt-10.{DATA}", 5),
+    "bit flipped": (lambda a: flip(_file(a, DATA)), f"step 10 is damaged: ckpt-10.{DATA}", 5),
+    "index flipped": (lambda a: flip(_file(a, "index")), "step 10 is damaged: ckpt-10.index", 5),
+    "no index": (lambda a: _file(a, "index").unlink(), "step 10 is damaged: ckpt-10.index", 5),
+    "empty record": (lambda a: empty(_file(a, "json")), "step 10 is damaged: ckpt-10.json", 5),
+    "all damaged": (_damage_all, "starting from the beginning", 0),
     "data is a directory": (
         lambda a: _become_directory(_file(a, DATA)),
         f"step 10 is damaged: ckpt-10.{DATA} is not a file",
-        5,
-    ),
-    "index is a directory": (
-        lambda a: _become_directory(_file(a, "index")),
-        "step 10 is damaged: ckpt-10.index is not a file",
-        5,
-    ),
-    "record is a directory": (
-        lambda a: _become_directory(_file(a, "json")),
-        "step 10 is damaged: ckpt-10.json cannot be read",
         5,
     ),
     "no record, short data": (_lose_record, "step 10 is damaged: it cannot be read", 5),
@@ -113,6 +114,8 @@ def test_run_reports_damage_and_continues(
     assert notes.started_at == [start]
     assert expected in "\n".join(notes.notes)
     assert weights_fingerprint(model) == made[1]
+    is_moved = (folder / "checkpoints" / "damaged" / "ckpt-10").is_dir()
+    assert is_moved is ("step 10 is damaged" in "\n".join(notes.notes))
     # The earlier records are kept if checkpoints are lost.
     lost = start < 10 and kind != "unfinished"
     kept = folder / f"metrics.jsonl.before-step-{start}"

@@ -146,44 +146,23 @@ def test_killed_run_resumes_exactly_on_another_machine(
 
 
 @pytest.mark.slow
-def test_commands_read_a_run_in_a_store(
+def test_run_in_a_store_gives_config_and_weights_to_another(
     store: ObjectStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = [*_DIGITS, "--trainer.train_steps=60", f"--model_dir={store.url}"]
-    assert main(arguments) == 0
-    fingerprint = json.loads(capsys.readouterr().out)["fingerprint"]
+    assert main([*_DIGITS, "--trainer.train_steps=60", f"--model_dir={store.url}"]) == 0
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
 
-    def answer(*words: str, code: int = 0) -> str:
-        assert main(words) == code
-        return capsys.readouterr().out
-
-    assert "trainer.train_steps" in answer("show", f"--experiment={store.url}", "--diff=digits")
-    assert "train_steps: 60" in answer("show", f"--experiment={store.url}")
-    assert f"{store.url}: intact, 4 checkpoints read" in answer("verify", store.url)
-    place = tmp_path / "exports"
-    record = json.loads(answer("export", store.url, f"--to={place}", "--json"))
-    assert record["fingerprint"] == fingerprint
-    assert (place / "60" / "saved_model.pb").is_file()
-    answer("report", store.url, f"--html={tmp_path}/page.html")
-    assert store.url in (tmp_path / "page.html").read_text(encoding="utf-8")
-    answer("--mode=eval", *arguments, code=2)
-    results = json.loads(answer("evaluate", store.url, "--checkpoint=40", "--json"))
-    written = json.loads(store.read(results["file"].removeprefix(f"{store.url}/")))
-    assert results["step"] == 40
-    assert written["metrics"] == results["metrics"]
-
+    capsys.readouterr()
+    assert main(["show", f"--experiment={store.url}"]) == 0
+    assert "train_steps: 60" in capsys.readouterr().out
     begun = [*_DIGITS, "--trainer.train_steps=3", f"--task.init_checkpoint={store.url}"]
     assert main([*begun, f"--model_dir={tmp_path}/begun"]) == 0
     assert "loaded 8 of the model's 8 variables" in capsys.readouterr().err
     written = (tmp_path / "begun" / "config.yaml").read_text(encoding="utf-8")
     assert f"init_checkpoint: {store.url}" in written
-
-    store.write("checkpoints/ckpt-40.data-00000-of-00001", b"damaged")
-    assert "ckpt-40.data-00000-of-00001 has 7 bytes" in answer("verify", store.url, code=4)
 
 
 @pytest.mark.slow
@@ -306,16 +285,6 @@ def test_run_has_one_owner(store: ObjectStore) -> None:
     assert "process 7 on far" in str(raised.value)
     assert f"if it has ended, delete {store.url}/{OWNER}" in str(raised.value)
     assert store.read(OWNER) == far
-
-
-def test_run_that_another_process_has_taken_over_is_not_uploaded(store: ObjectStore) -> None:
-    with raises("run-locked", "--model_dir"), training_scope(store.url) as copy:
-        save(copy, 10)
-        store.write(OWNER, b"{}")
-        save(copy, 20)
-
-    assert store.read(OWNER) == b"{}"
-    assert newest_step(store) == 10
 
 
 def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
+from orbit_runner.jobs.launch import SERVERS, make_clusters, member_environ
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
@@ -17,15 +17,13 @@ def main() -> int:
     told = json.loads(sys.argv[1])
     folder, strategy = Path(told["folder"]), told["strategy"]
 
-    def make_specs(attempt):
+    def make_specs():
         return [
             Spec(
                 name=str(cluster.me),
-                trains=cluster.me.role in TRAINERS[strategy],
                 serves=cluster.me.role in SERVERS[strategy],
                 command=(sys.executable, "-S", MEMBER, str(folder), str(cluster.me)),
                 environ=member_environ(cluster, number, strategy, 0),
-                log=folder / "logs" / f"attempt-{attempt}" / f"{cluster.me}.log".replace(" ", "-"),
                 results=cluster.is_chief,
             )
             for number, cluster in enumerate(make_clusters(told["counts"]))

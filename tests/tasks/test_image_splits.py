@@ -13,7 +13,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.tasks.image_classification.data import ImageData
 from orbit_runner.tasks.image_classification.sources import section_source
-from orbit_runner.tasks.shared_examples import find_shared_examples
+from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
 from tests.support.digits import digits_config
 from tests.support.hugging_face import class_label, image_table, save_to_disk

@@ -14,18 +14,17 @@ import pytest
 from orbit_runner.config.resolve import load_config
 from orbit_runner.data import shared_examples
 from orbit_runner.data.shared_examples import SharedExamples
-from orbit_runner.tasks.shared_examples import find_shared_examples
+from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
 from tests.support.images import write_folder, write_listed, write_tfds
 from tests.support.keras_models import BASE, keras_config
 from tests.support.tables import make_rows, table_config, write_csv, write_jsonl, write_npz
 from tests.support.tables import write_parquet as write_table
 from tests.support.tfrecords import example, write_file
-from tests.support.toy import config_of, toy_config
+from tests.support.toy import config_of
 from tests.support.translations import sentences, translation_config, write_pairs
 from tests.support.translations import write_set as write_translations
 
-_NO_FILES = {"task.train_data.input_path": "", "task.validation_data.input_path": ""}
 _CLASSES = {"cat": 6, "dog": 4}
 
 
@@ -276,57 +275,6 @@ def test_excluded_pair_is_not_shared_if_a_pair_before_it_is_too_long(tmp_path: P
 
 def test_the_held_out_ratings_are_no_training_ratings() -> None:
     assert _counts(load_config("ncf_movielens", "configs/data/synthetic.yaml")) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "counts"),
-    [
-        ({"train_data.input_path": "./*.csv", "validation_data.input_path": "b.csv"}, (1, 1)),
-        ({"train_data.input_path": "a.csv", "validation_data.input_path": "link.csv"}, (1, 1)),
-        ({"train_data.input_path": "a.csv", "validation_data.input_path": "b.csv"}, None),
-        ({"train_data.input_path": "a.csv"}, None),
-    ],
-)
-@pytest.mark.parametrize("name", ["toy", "official"])
-def test_files_of_tasks_whose_examples_are_not_known(
-    name: str,
-    changes: dict[str, str],
-    counts: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for file in ("a.csv", "b.csv"):
-        (tmp_path / file).write_text("x")
-    (tmp_path / "link.csv").symlink_to("a.csv")
-    overrides = {f"task.{path}": text for path, text in changes.items()}
-    if name == "toy":
-        config = toy_config(**{path.replace(".", "__"): text for path, text in overrides.items()})
-    else:
-        config = load_config("official/resnet_imagenet", overrides={**_NO_FILES, **overrides})
-
-    assert _counts(config) == counts
-
-
-@pytest.mark.parametrize(
-    ("splits", "shared"),
-    [
-        (("train", "train"), True),
-        (("train", "validation"), False),
-    ],
-)
-def test_splits_that_an_experiment_of_model_garden_names(
-    splits: tuple[str, str], shared: bool
-) -> None:
-    overrides = {
-        "task.train_data.tfds_name": "cifar10",
-        "task.validation_data.tfds_name": "cifar10",
-        "task.train_data.tfds_split": splits[0],
-        "task.validation_data.tfds_split": splits[1],
-    }
-    config = load_config("official/resnet_imagenet", overrides={**_NO_FILES, **overrides})
-
-    assert (find_shared_examples(config) is not None) is shared
 
 
 def test_examples_that_are_left_out_of_training_are_not_shared(tmp_path: Path) -> None:

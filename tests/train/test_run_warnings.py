@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
-from orbit_runner.train.run_warnings import better_values, class_warnings, run_warnings
+from orbit_runner.train.run_warnings import better_values, run_warnings
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import toy_config
 from tests.support.translations import translation_config
@@ -125,11 +125,3 @@ def test_many_shapes_of_batches_are_said_if_xla_compiles_each(
 
 def test_batches_of_other_tasks_have_one_shape() -> None:
     assert run_warnings(toy_config(runtime__enable_xla=True), None) == []
-
-
-def test_classes_that_differ_only_in_case_are_said() -> None:
-    assert class_warnings(["cat", "dog", "Cat"]) == [
-        "the classes have 'cat' and 'Cat', which differ only in case; if they mean the same, "
-        "write them in one way"
-    ]
-    assert class_warnings(["a", "A", "cat"]) == []

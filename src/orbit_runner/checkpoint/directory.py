@@ -124,6 +124,16 @@ class CheckpointFolder:
         path = self._record_path(step)
         return read_record(path) if path.exists() else None
 
+    def records(self) -> Iterator[tuple[int, CheckpointRecord]]:
+        """Yields the steps with a record that can be read, and the record, the newest first."""
+        for step in reversed(self.steps()):
+            try:
+                record = self.record(step)
+            except (OSError, ValueError):
+                continue
+            if record is not None:
+                yield step, record
+
     def require_record(self, step: int) -> CheckpointRecord | None:
         """Returns the record of a checkpoint. Raises `RunnerError` if it cannot be read."""
         try:
@@ -337,13 +347,12 @@ def ranking_on_disk(
 ) -> list[Entry]:
     """Returns the ranking of the checkpoints in a directory, by the results in their records."""
     ranking: list[Entry] = []
-    for step in directory.committed_steps():
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            record = directory.record(step)
-            value = float(record.result[metric]) if record is not None else math.nan
-            ranking = (
-                insert_entry(ranking, Entry(value, step), is_better, len(ranking) + 1) or ranking
-            )
+    committed = directory.committed_steps()
+    for step, record in reversed([*directory.records()]):
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            entry = Entry(float(record.result[metric]), step)
+            if step in committed:
+                ranking = insert_entry(ranking, entry, is_better, len(ranking) + 1) or ranking
     return ranking
 
 

@@ -34,6 +34,11 @@ class CheckpointLocation:
     step: int
     name: str  # Relative to the path that was searched: `checkpoints/ckpt-100`.
 
+    @property
+    def prefix(self) -> Path:
+        """The path without suffix, as TensorFlow expects it."""
+        return self.folder.prefix(self.step)
+
 
 def find_checkpoints(target: Path, best: str) -> list[CheckpointLocation]:
     """Returns the checkpoints at a path, those of the run itself first.
@@ -128,11 +133,6 @@ def newest_step_of_run(own: CheckpointFolder) -> int | None:
     return int(match[1]) if match else None
 
 
-def path_of(place: CheckpointLocation) -> Path:
-    """Returns the path of a checkpoint without suffix, as TensorFlow expects it."""
-    return place.folder.prefix(place.step)
-
-
 def latest_intact_record(
     directory: CheckpointFolder, at_most: int | None = None
 ) -> CheckpointRecord | None:
@@ -163,7 +163,7 @@ class Choice:
     @property
     def prefix(self) -> str:
         """The path without suffix, as TensorFlow expects it."""
-        return str(self.place.folder.prefix(self.place.step))
+        return str(self.place.prefix)
 
     def record(self) -> CheckpointRecord | None:
         """Returns the record of the checkpoint, or None if it is Model Garden's.

@@ -15,7 +15,6 @@ from orbit_runner.checkpoint.latest_checkpoint import (
     CheckpointLocation,
     list_checkpoints,
     newest_step_of_run,
-    path_of,
 )
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.checkpoint.restore import Restorer, content_problem
@@ -200,7 +199,7 @@ class Checkpoints:
 
     def _report_unusable(self, place: CheckpointLocation, problem: str) -> None:
         self.fell_back = True
-        where = path_of(place)
+        where = place.prefix
         moves = self._writes and place.folder is self.folder
         if moves:
             try:

@@ -189,7 +189,7 @@ def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> s
     try:
         if place.folder.record(place.step) is not None:
             return ""
-        content = CheckpointContent(place.folder.prefix(place.step))
+        content = CheckpointContent(place.prefix)
         saved_at = content.global_step()
         if saved_at not in (None, place.step):
             return f"is damaged: it contains step {saved_at}: its files were renamed or copied"

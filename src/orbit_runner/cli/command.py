@@ -57,6 +57,7 @@ class Parser(argparse.ArgumentParser):
     # Dotted paths that `--SECTION.NAME=VALUE` may set, with all below them.
     settings: tuple[str, ...] = ()
     settings_rule: str = ""  # why other settings are rejected, for messages
+    mixes: bool = False  # whether there may be words on both sides of a flag
 
     def __init__(self, command: str, help: str = "", examples: Sequence[str] = ()) -> None:
         super().__init__(
@@ -90,7 +91,8 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     unknown, lacks its value or is not accepted by the command.
     """
     flags = argparse.Namespace(overrides=[])
-    _, rest = parser.parse_known_args([*_known_words(parser, arguments)], flags)
+    parse = parser.parse_known_intermixed_args if parser.mixes else parser.parse_known_args
+    _, rest = parse([*_known_words(parser, arguments)], flags)
     if rest:
         raise RunnerError(
             f"{_unknown_message(rest[0], parser)}\nsee `{parser.prog} --help`",
@@ -104,7 +106,8 @@ def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 def _known_words(parser: Parser, arguments: Sequence[str]) -> Iterator[str]:
     """Yields the arguments, with each `--SECTION.NAME=VALUE` as a flag that argparse knows."""
-    rest = [*map(with_underscores, arguments)]
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    rest = [*map(with_underscores, arguments[:at])]
     while rest:
         word = rest.pop(0)
         name, equals, text = word.removeprefix("--").partition("=")
@@ -115,6 +118,7 @@ def _known_words(parser: Parser, arguments: Sequence[str]) -> Iterator[str]:
         if not equals and (not rest or rest[0].startswith("--")):
             raise RunnerError("expected a value", path=f"--{name}", code="not-set")
         yield f"{SETTING_FLAG}={name}={text if equals else rest.pop(0)}"
+    yield from arguments[at:]
 
 
 def _check_setting(parser: Parser, path: str) -> None:

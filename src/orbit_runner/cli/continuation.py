@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, list_checkpoints
-from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.errors import Diverged
 from orbit_runner.jobs.train_job import CONTINUED_CODES, Job
@@ -34,7 +32,7 @@ def continuing_command(job: Job, place: str, error: BaseException | None = None)
     command = change_flags(job.argv, {"stop_at_step": None})
     # A branch takes its settings from RUN, and has no --resume.
     is_branch = command[1:2] == ["branch"] and isinstance(error, Diverged)
-    if is_branch or any(_names_stream(word) for word in command):
+    if is_branch:
         command = ["runner", f"--experiment={place}", f"--mode={job.mode}"]
     if not any(word.startswith("--model_dir") for word in command):
         command.append(f"--model_dir={place}")
@@ -59,9 +57,3 @@ def change_flags(command: Sequence[str], values: Mapping[str, str | None]) -> li
             rest.append(word)
         skips = is_changed and not equals
     return [*rest, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
-
-
-def _names_stream(word: str) -> bool:
-    """Returns whether a flag names a file that can be read only once, such as bash's `<(…)`."""
-    value = word.partition("=")[2]
-    return value.startswith(("/dev/", "/proc/")) or (value != "" and is_stream(Path(value)))

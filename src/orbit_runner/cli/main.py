@@ -57,7 +57,7 @@ GROUPS = {
     "Set up": {
         "init": "write a project with a task of your own: package, experiment, data, test",
         "data": "list, download, verify and unpack public datasets",
-        "clean": "delete checkpoints and runs that are no longer needed, after showing them",
+        "clean": "delete checkpoints that are no longer needed, after showing them",
     },
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}

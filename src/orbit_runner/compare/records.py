@@ -23,7 +23,7 @@ from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.config import read_settings
-from orbit_runner.run_directory.data_record import read_record
+from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
@@ -164,19 +164,18 @@ def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tupl
     digests = [[row.digest for row in rows] for rows in (left, right)]
     if all(digests[0]) and digests[0] == digests[1]:
         return  # Only the names of the files can differ.
+    rows = [{row.name: row for row in rows} for rows in (left, right)]
     if len(left) == len(right) == 1:
         name = " and ".join(dict.fromkeys([left[0].name, right[0].name]))
-        pairs: dict[str, list[DataFile | None]] = {name: [left[0], right[0]]}
-    else:
-        rows = [{row.name: row for row in rows} for rows in (left, right)]
-        pairs = {name: [side.get(name) for side in rows] for name in {**rows[0], **rows[1]}}
+        rows = [{name: left[0]}, {name: right[0]}]
     differing = False
-    for name, (a, b) in pairs.items():
+    for name in {**rows[0], **rows[1]}:
+        a, b = (side.get(name) for side in rows)
         if a is None or b is None or not _is_same(a, b):
             differing = True
             yield name, [_describe(row, a, b) for row in (a, b)]
-    if not differing and [*pairs] and [row.name for row in left] != [row.name for row in right]:
-        yield "order of the files", [_names(left), _names(right)]
+    if not differing and [*rows[0]] != [*rows[1]]:
+        yield "order of the files", [", ".join([*side][:3]) for side in rows]
 
 
 def _is_same(left: DataFile, right: DataFile) -> bool:
@@ -191,10 +190,6 @@ def _describe(row: DataFile | None, *pair: DataFile | None) -> str:
     if len({other.bytes for other in pair if other}) > 1:
         return f"{row.bytes:,} bytes"
     return row.digest[: row.digest.find(":") + 13] or "unknown contents"
-
-
-def _names(rows: Sequence[DataFile]) -> str:
-    return ", ".join(row.name for row in rows[:3]) + (", …" if rows[3:] else "")
 
 
 def _code(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
@@ -381,7 +376,7 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
         settings=read_settings(path),
         resolved=resolved,
         problem=problem,
-        record=next(_records(history), None),
+        record=next((record for _, record in history.checkpoints.records()), None),
         data=_recorded_data(path),
         recoveries=read_recoveries(directory.metrics),
         edits=dict(_find_edits(history)),
@@ -403,22 +398,9 @@ def _resolve(
         return None, f"{problem.path}: {message}" if problem.path else message
 
 
-def _records(history: RunHistory) -> Iterator[CheckpointRecord]:
-    """Yields the records that can be read, the newest first."""
-    for step in reversed(history.checkpoints.steps()):
-        try:
-            record = history.checkpoints.record(step)
-        except (OSError, ValueError):
-            continue
-        if record is not None:
-            yield record
-
-
 def _recorded_data(path: Path) -> Fingerprint | None:
-    try:
-        return read_record(path)[0]
-    except (OSError, ValueError):
-        return None
+    record = find_record(path)
+    return None if record is None else record[0]
 
 
 def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:

@@ -1,5 +1,5 @@
 """Datasets, and their batches as functions of (seed, step).
 
 The order of examples, its inverse and sharding, written once for NumPy and TensorFlow (`order/`);
-one dataset interface for each kind of data; pipelines; what is left out (`bad_records.py`).
+one dataset interface for each kind of data; pipelines.
 """

@@ -77,10 +77,6 @@ class Dataset(abc.ABC):
         Raises `DataError` if their examples are not alike.
         """
 
-    def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the IDs that an unknown ID may be a misspelling of."""
-        return iter(())
-
     def order(self, seed: int, shuffle_buffer_size: int) -> EpochOrder:
         """Returns the order of the examples in training, without a mixture."""
         return ShuffledOrder(self.size, seed, shuffle_buffer_size > 1)
@@ -100,8 +96,7 @@ class Dataset(abc.ABC):
         if len(matches) == 1:
             return matches[0]
         reason = f"is the end of {len(matches)} paths; add directories" if matches else ""
-        similar = () if matches else self.similar_ids(text)
-        raise unknown_id_error(text, self.id_help, reason, similar)
+        raise unknown_id_error(text, self.id_help, reason)
 
 
 def origins_of(datasets: Sequence[Dataset]) -> np.ndarray:

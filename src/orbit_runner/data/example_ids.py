@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable
 
 import numpy as np
 
-from orbit_runner.errors import RunnerError, nearest_name_hint
+from orbit_runner.errors import RunnerError
 
 # `FILE:NUMBER`, or the place of an example as `runner batch` prints it: `a.csv, row 7`.
 _FILE_AND_NUMBER = re.compile(r"(?P<file>.+?)(?::|, row |, index )(?P<number>\d+)")
 FLAG = "--example"
-# Comparing more names takes too long.
-_MAX_COMPARED = 2000
 
 
 class UnknownExample(RunnerError):
@@ -101,16 +98,7 @@ def is_same_file(path: str, requested: str) -> bool:
     return path == requested or path.endswith(f"/{requested.removeprefix('./')}")
 
 
-def unknown_id_error(
-    text: str, id_help: str, reason: str = "", known: Iterable[str] = ()
-) -> UnknownExample:
-    """Returns the error for an ID that no example has.
-
-    `known` are names of which the nearest is suggested, if they are not too many to compare.
-    """
+def unknown_id_error(text: str, id_help: str, reason: str = "") -> UnknownExample:
+    """Returns the error for an ID that no example has."""
     why = f", which {reason}" if reason else ""
-    names = [*itertools.islice(known, _MAX_COMPARED + 1)]
-    # The name itself is among them if only its number is wrong.
-    comparable = len(names) <= _MAX_COMPARED and text not in names
-    hint = nearest_name_hint(text, names) if comparable else ""
-    return UnknownExample(f"got {text!r}{why}{hint}\nallowed: {id_help}")
+    return UnknownExample(f"got {text!r}{why}\nallowed: {id_help}")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from orbit_runner.errors import DataError, first_line
-
-if TYPE_CHECKING:
-    from orbit_runner.utils.types import JsonObject
+from orbit_runner.errors import DataError
 
 SPLITS = ("train", "test", "all")
 
@@ -86,19 +82,6 @@ def patterns(path: Any) -> list[str]:
 def is_local(path: str) -> bool:
     """Returns whether a path is a local path, and not a URL such as `gs://…`."""
     return "://" not in path
-
-
-def read_json_object(path: Path, field: str) -> JsonObject:
-    """Returns the JSON object in a file; raises `DataError` of a setting if there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{path}: cannot be read ({first_line(error)})", field=field, code="damaged-file"
-        ) from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: is not a JSON object", field=field, code="damaged-file")
-    return content
 
 
 def _glob(pattern: Path) -> list[Path]:

@@ -25,7 +25,6 @@ from orbit_runner.data.images.dataset import (
     Headers,
     ImageUse,
     joined_fields,
-    spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.tables.arrow_types import read_error_scope
@@ -52,8 +51,6 @@ _HINT = (
 )
 # The first bytes of Arrow's file format; the stream format begins with the others.
 _FILE_FORMAT = b"ARROW1"
-# Where images are resized, the config sets the channels, and these many show the rest.
-_SAMPLED_IMAGES = 256
 _EMBED = (
     "the images must be inside of the Arrow files: save the dataset again with a current version "
     "of `datasets`, where their files are"
@@ -325,13 +322,13 @@ class HuggingFaceImages(EncodedImages):
         """Returns the number of classes."""
         return self.num_classes
 
-    def headers(self, *, sampled: bool) -> Headers:
+    def headers(self) -> Headers:
         """Returns how the headers of the images are read."""
         digest = hashlib.sha256(self.rows.tobytes()).hexdigest()
-        return Headers(self.files, ["survey", digest, str(sampled)], self._headers(sampled))
+        return Headers(self.files, ["survey", digest], self._headers())
 
-    def _headers(self, sampled: bool) -> Iterator[tuple[str, ImageHeader | None]]:
-        for number in spread_numbers(self.size, _SAMPLED_IMAGES if sampled else self.size):
+    def _headers(self) -> Iterator[tuple[str, ImageHeader | None]]:
+        for number in range(self.size):
             header = None
             with contextlib.suppress(ValueError):  # The pipeline will report it.
                 header = read_header(self.read([number])[0])

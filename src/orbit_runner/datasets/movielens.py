@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.bad_records import check_bad_records
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import data_folder, download_hint, named_files
@@ -56,7 +55,6 @@ def load(
     data_dir: str = "",
     input_path: Sequence[str] = (),
     variant: str = "",
-    max_bad_records: int = 0,
 ) -> Interactions:
     """Returns all ratings in the order of the file, regardless of their stars.
 
@@ -64,8 +62,8 @@ def load(
     `ml-100k`, `ml-1m` or `ml-20m`. `input_path` is the file to read instead.
 
     `variant` is `100k`, `1m` or `20m`, also for datasets of another size in the same format; by
-    default, the one that is found. Up to `max_bad_records` lines are left out because they cannot
-    be parsed. Raises `DataError` if the file is missing or invalid, or if several are found.
+    default, the one that is found. Raises `DataError` if the file is missing or invalid, or if
+    several are found.
     """
     if input_path:
         path, variant, field = *_named_file(data_dir, input_path, variant), "input_path"
@@ -73,16 +71,9 @@ def load(
         path, variant, field = *_find_file(data_dir, variant), "data_dir"
     layout = _FILES[variant][1]
     name = f"movielens {variant}"
-    bad = dict[int, str]()
-    if max_bad_records:  # Not cached, because the cache only has numbers.
-        users, items, times = _parse_ratings(path, layout, field=field, bad=bad)
-    else:
-        users, items, times = _load_or_parse(path, layout, field)
+    users, items, times = _load_or_parse(path, layout, field)
     first = 2 if layout.header else 1
-    check_bad_records(name, bad, max_bad_records, len(users) + len(bad), "lines")
-    return Interactions(
-        name, users, items, times, files=(path,), first_line=first, bad_lines=tuple(sorted(bad))
-    )
+    return Interactions(name, users, items, times, files=(path,), first_line=first)
 
 
 def _load_or_parse(path: Path, layout: _Layout, field: str) -> np.ndarray:
@@ -147,18 +138,14 @@ def _arguments(section: Any) -> dict[str, object]:
         "data_dir": section.data_dir,
         "input_path": input_paths(section),
         "variant": section.variant,
-        "max_bad_records": section.max_bad_records,
     }
 
 
-def _parse_ratings(
-    path: Path, layout: _Layout, *, field: str, bad: dict[int, str] | None = None
-) -> np.ndarray:
+def _parse_ratings(path: Path, layout: _Layout, *, field: str) -> np.ndarray:
     """Returns the users, items and times of a file, in its order: int64 [3, n].
 
     Raises DataError for the setting `field` if the file cannot be read or is empty, or if a line is
-    not valid. If `bad` is given, lines that are not valid are left out, and added to it by their
-    numbers, from 1, with their problems.
+    not valid.
     """
     parts = [np.zeros((3, 0), np.int64)]
     line = 1
@@ -168,7 +155,7 @@ def _parse_ratings(
                 chunk = _strip_header(path, chunk, layout, field)
                 line += 1
             if chunk:
-                parts.append(_parse(path, chunk, layout, line, field, bad))
+                parts.append(_parse(path, chunk, layout, line, field))
                 line += chunk.count(b"\n")
     except OSError as error:
         raise DataError(
@@ -201,32 +188,21 @@ def _strip_header(path: Path, chunk: bytes, layout: _Layout, field: str) -> byte
     return rest
 
 
-def _parse(
-    path: Path, chunk: bytes, layout: _Layout, line: int, field: str, bad: dict[int, str] | None
-) -> np.ndarray:
+def _parse(path: Path, chunk: bytes, layout: _Layout, line: int, field: str) -> np.ndarray:
     ratings = _parse_fields(chunk, layout)
     if ratings is not None:
         return ratings
     # A line is not valid. Match each line, which is slow, to report which one.
     pattern = layout.pattern
-    good = []
-    for number, text in enumerate(chunk.split(b"\n")[:-1], start=line):
-        if pattern.fullmatch(text):
-            good.append(text)
-            continue
-        separator = repr(layout.separator.decode())
-        problem = (
-            f"{path}:{number}: got {_format_line(text)}, expected four numbers separated by "
-            f"{separator}: {', '.join(_FIELDS)}"
-        )
-        if bad is None:
-            raise DataError(problem, field=field, code="bad-record")
-        bad[number] = problem
-    rest = b"".join(text + b"\n" for text in good)
-    ratings = _parse_fields(rest, layout) if rest else np.zeros((3, 0), np.int64)
-    if ratings is None or len(rest) == len(chunk):
-        raise AssertionError(f"{path}: lines that match were not parsed")
-    return ratings
+    lines = enumerate(chunk.split(b"\n")[:-1], start=line)
+    number, text = next((n, text) for n, text in lines if not pattern.fullmatch(text))
+    separator = repr(layout.separator.decode())
+    raise DataError(
+        f"{path}:{number}: got {_format_line(text)}, expected four numbers separated by "
+        f"{separator}: {', '.join(_FIELDS)}",
+        field=field,
+        code="bad-record",
+    )
 
 
 def _parse_fields(text: bytes, layout: _Layout) -> np.ndarray | None:

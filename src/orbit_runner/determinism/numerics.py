@@ -95,22 +95,6 @@ def seed_everything(seed: int, *, keep_objects: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def unchanged_generators_scope() -> Iterator[None]:
-    """Restores the random generators of Python, NumPy and TensorFlow after a `with` block."""
-    python = random.getstate()
-    arrays = np.random.get_state()
-    seed, rng = eager_generator()
-    # Not a copy: ops with equal seeds share a kernel, whose state cannot be restored.
-    set_eager_generator(seed, random.Random(f"other than {seed}"))
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(arrays)
-        set_eager_generator(seed, rng)
-
-
-@contextlib.contextmanager
 def restored_generators_scope() -> Iterator[None]:
     """Lets a `with` block seed Python, NumPy, TensorFlow and Keras, and restores their generators.
 
@@ -132,6 +116,16 @@ def restored_generators_scope() -> Iterator[None]:
             rng.setstate(state)
             set_eager_generator(seed, rng)
         set_keras_generator(keras)
+
+
+@contextlib.contextmanager
+def unchanged_generators_scope() -> Iterator[None]:
+    """Restores the random generators of Python, NumPy and TensorFlow after a `with` block."""
+    with restored_generators_scope():
+        seed, _ = eager_generator()
+        # Not a copy: ops with equal seeds share a kernel, whose state cannot be restored.
+        set_eager_generator(seed, random.Random(f"other than {seed}"))
+        yield
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Decides what `runner clean` deletes of a run, and deletes what it has shown.
+"""Decides which checkpoints `runner clean` deletes of a run, and deletes those it has shown.
 
 Nothing is deleted while another process may train in the run.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,80 +14,10 @@ from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, current_damage
 from orbit_runner.errors import RunnerError, first_line, format_count
 from orbit_runner.run_directory.config import read_setting
-from orbit_runner.run_directory.paths import CHECKPOINTS
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
-from orbit_runner.run_directory.run_summary import RunSummary, read_summary, tracker_directories
-from orbit_runner.serving.formats import saved_model
-from orbit_runner.serving.formats.base import network_formats
+from orbit_runner.run_directory.run_summary import RunSummary, read_summary
 
-_FILES = (
-    r"branch\.json|config\.yaml|operative_config\.gin|run(\.\w+)?\.json|trackers(\.\w+)?\.json|"
-    r"data\.json|code(-\d+)?\.patch|report\.html|report_data/(model|inputs|evaluation)\.json|"
-    r"evaluations/\d+-\d+-\d+(-\d+)?\.json|metrics\.jsonl|checkpoint|\.lock|bleu\.json|assets/[^/]+"
-)
-_CHECKPOINT = r"-\d+\.(index|json|data-\d+-of-\d+)"
-_EVENTS = r"/(.+/)?events\.out\.tfevents\.[^/]+"
 _CHANGED = "the run has changed since it was listed; run the command again"
-
-
-@dataclasses.dataclass(frozen=True)
-class RunFiles:
-    """The files in a run directory, with paths relative to it."""
-
-    known: tuple[str, ...]  # Includes empty directories, which end in a slash.
-    unknown: tuple[str, ...]
-
-
-def best_directory(run: Path) -> str:
-    """Returns the subdirectory of the best checkpoints; `best` if the config does not name it."""
-    return str(read_setting(run, "trainer.best_checkpoint_export_subdir") or "best")
-
-
-def list_run_files(run: Path) -> RunFiles:
-    """Returns the files in a run directory and in the directories below it.
-
-    A link to a directory is a file here: it is not followed, and deleting it deletes only the link.
-    """
-    pattern = _pattern(run)
-    known: list[str] = []
-    unknown: list[str] = []
-    for above, directories, files in os.walk(run, followlinks=False):
-        links = [name for name in directories if Path(above, name).is_symlink()]
-        for name in (*links, *files):
-            path = Path(above, name).relative_to(run).as_posix()
-            (known if pattern.fullmatch(path) else unknown).append(path)
-        directory = Path(above).relative_to(run).as_posix()
-        if not directories and not files and pattern.fullmatch(f"{directory}/any"):
-            known.append(f"{directory}/")
-    return RunFiles(tuple(sorted(known)), tuple(sorted(unknown)))
-
-
-def _pattern(run: Path) -> re.Pattern[str]:
-    best = re.escape(best_directory(run))
-    alternatives = [
-        # A file that could not be read was renamed, and a killed process leaves temporary files.
-        rf"({_FILES})(\.damaged(-\d+)?)?|\.({_FILES})\.\d+",
-        rf"ckpt{_CHECKPOINT}",
-        rf"{CHECKPOINTS}/(ckpt{_CHECKPOINT}|checkpoint|fingerprints\.jsonl)",
-        rf"{CHECKPOINTS}/(configs|damaged|\.writing-\d+)/.+",
-        rf"{best}/(best{_CHECKPOINT}|checkpoint|info\.json(\.damaged(-\d+)?)?|\.writing-\d+/.+)",
-        rf"ema_checkpoints/(average_weights{_CHECKPOINT}|checkpoint|\.writing-\d+/.+)",
-        rf"(train|validation){_EVENTS}",
-        r"train/plugins/profile/[^/]+/[^/]+\.xplane\.pb",
-        r"\.assets-\d+/[^/]+",
-        r"logs/(.+/)?[^/]+\.log|\.cluster/.+",
-        rf"({'|'.join(map(re.escape, tracker_directories()))})/.+",
-    ]
-    exported = read_setting(run, "trainer.export_subdir")
-    pattern = f"*/{saved_model.FORMAT.file}"
-    for model in (run / str(exported)).glob(pattern) if exported else ():
-        alternatives.append(rf"{re.escape(model.parent.relative_to(run).as_posix())}/.+")
-    if exported:
-        known = network_formats()
-        models = "|".join({re.escape(kind.file) for kind in known.values()})
-        files = rf"{models}|export\.json|config\.yaml|labels(_[^/]+)?\.txt|assets/[^/]+"
-        alternatives.append(rf"{re.escape(str(exported))}/\d+-({'|'.join(known)})/({files})")
-    return re.compile("|".join(alternatives))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +26,6 @@ class Rules:
 
     keep_last: int | None = None  # The number of newest checkpoints to keep; None: all.
     keep_best: int | None = None  # The number of best checkpoints to keep; None: all.
-    delete_runs: bool = False  # Whether to delete the whole run directory.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +43,6 @@ class Plan:
 
     run: RunSummary
     items: tuple[Item, ...] = ()
-    unknown_files: tuple[str, ...] = ()  # What remains of a deleted run.
     untouched_reason: str = ""  # Why nothing of the run may be deleted.
 
     @property
@@ -130,8 +56,7 @@ def make_plan(run: RunSummary, rules: Rules) -> Plan:
     reason = _find_obstacle(run)
     if reason:
         return Plan(run=run, untouched_reason=reason)
-    unknown = list_run_files(run.path).unknown if rules.delete_runs else ()
-    return Plan(run=run, items=_find_items(run.path, rules), unknown_files=unknown)
+    return Plan(run=run, items=_find_items(run.path, rules))
 
 
 def _find_obstacle(run: RunSummary) -> str:
@@ -152,9 +77,6 @@ def _find_obstacle(run: RunSummary) -> str:
 
 def _find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
     """Returns what the rules delete of a run, without asking whether another process uses it."""
-    if rules.delete_runs:
-        files = list_run_files(run).known
-        return (Item("the run directory", files, _total_size(run, files)),)
     items = []
     for checkpoints, kept, noun in _folders(run, rules):
         surplus = [step for step in checkpoints.steps() if step not in kept]
@@ -177,7 +99,8 @@ def _folders(run: Path, rules: Rules) -> Iterator[tuple[CheckpointFolder, list[i
         for checkpoints, noun in ((newest, "checkpoint"), (averages, "average")):
             if _is_directory(checkpoints):
                 yield checkpoints, _newest_steps(checkpoints, rules.keep_last), noun
-    best = CheckpointFolder(run / best_directory(run), name=BEST)
+    subdirectory = str(read_setting(run, "trainer.best_checkpoint_export_subdir") or "best")
+    best = CheckpointFolder(run / subdirectory, name=BEST)
     if rules.keep_best is not None and _is_directory(best):
         yield best, steps_by_rank(best)[-rules.keep_best :], "best checkpoint"
 
@@ -224,13 +147,9 @@ def delete_items(plan: Plan, rules: Rules) -> str:
 def _delete_under_lock(plan: Plan, rules: Rules) -> str:
     run = plan.run.path
     shown = {name for item in plan.items for name in item.files}
-    # The lock file exists because this process holds the lock.
-    present = {name for item in _find_items(run, rules) for name in item.files} - {".lock"}
+    present = {name for item in _find_items(run, rules) for name in item.files}
     if not present <= shown:
         return _CHANGED
-    if rules.delete_runs:
-        _delete_files(run, sorted(present))
-        return ""
     for checkpoints, kept, _ in _folders(run, rules):
         if set(checkpoints.steps()) <= set(kept):
             continue
@@ -241,20 +160,3 @@ def _delete_under_lock(plan: Plan, rules: Rules) -> str:
             )
         checkpoints.remove_others(kept)
     return ""
-
-
-def _delete_files(run: Path, files: list[str]) -> None:
-    """Deletes files of a run, then the directories that are empty, and the lock file last.
-
-    The file without which a directory is not a run is deleted second to last: if this process is
-    killed, the run is listed and can be deleted again.
-    """
-    last = ("run.json", ".lock")
-    for name in [*(name for name in files if name not in last), *last]:
-        if not name.endswith("/"):
-            (run / name).unlink(missing_ok=True)
-    above = {path for name in files for path in (run / f"{name}x").parents}
-    inside = [path for path in above if path.is_relative_to(run)]
-    for directory in sorted(inside, key=lambda path: len(path.parts), reverse=True):
-        with contextlib.suppress(OSError):  # It is not empty.
-            directory.rmdir()

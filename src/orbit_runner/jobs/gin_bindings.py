@@ -1,14 +1,11 @@
-"""Applies the gin statements of a config; checks them in a separate process for `validate`."""
+"""Applies the gin statements of a config, or only checks them, for `validate`."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import inspect
-import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,11 +13,10 @@ from typing import Any
 from orbit_runner import tf_internals
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.gin_files import macro_names, parse_statements
-from orbit_runner.config.resolve import ResolvedConfig, import_modules
+from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.tf_environment import prepare_environment, redirect_native_output
+from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import first_line, nearest_name_hint
-from orbit_runner.utils.signals import describe_exit
 
 Statement = tuple[str, Origin | None]
 
@@ -54,65 +50,22 @@ def restored_gin_scope(resolved: ResolvedConfig) -> Iterator[None]:
 def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
     """Returns the problems that a run would have with the gin statements of a config.
 
-    Applies them in a separate process, so that what the modules register does not affect the next
-    file.
+    Imports what a run has imported when it applies them, and TensorFlow with it.
     """
-    config = resolved.config
-    request = {
-        "official": config.official,
-        "imports": [*config.imports],
-        "statements": [
-            (text, origin and dataclasses.astuple(origin)) for text, origin in _statements(resolved)
-        ],
-    }
-    # Sets the path, because `-m` and `-c` add the working directory, which an installed `runner`
-    # does not have.
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(request),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    try:
-        problems = json.loads(done.stdout)
-    except ValueError:
-        last = done.stderr.strip().splitlines()[-1:]
-        reason = last[0] if last else f"the process {describe_exit(done.returncode)}"
-        return [
-            Problem("gin_bindings", f"cannot import their modules: {reason}", code="import-failed")
-        ]
-    return [
-        Problem(path, message, at and Origin(*at), code) for path, message, at, code in problems
-    ]
-
-
-def main() -> None:
-    """Reads the statements from standard input and writes their problems to standard output."""
-    request = json.load(sys.stdin)
-    answer, sys.stdout = sys.stdout, sys.stderr  # Modules may print on import.
-    statements = [(text, at and Origin(*at)) for text, at in request["statements"]]
-    problems = _find_problems(request["imports"], request["official"], statements)
-    rows = [
-        (p.path, p.message, p.origin and dataclasses.astuple(p.origin), p.code) for p in problems
-    ]
-    json.dump(rows, answer)
-
-
-def _find_problems(
-    imports: Sequence[str], official: str, statements: Sequence[Statement]
-) -> list[Problem]:
     prepare_environment(RuntimeConfig())
-    redirect_native_output(None)
-    try:
-        import_modules(imports, Origin("imports"))
-        if official:
-            importlib.import_module("orbit_runner.model_garden.loading").experiment(official)
-    except ConfigError as error:
-        return [*error.problems]
-    importlib.import_module("orbit_runner.train_lib")  # A run has imported it by then.
-    return [*_bind(statements)]
+    # Modules may print on import.
+    with restored_gin_scope(resolved), contextlib.redirect_stdout(sys.stderr):
+        try:
+            if resolved.config.official:
+                loading = importlib.import_module("orbit_runner.model_garden.loading")
+                loading.experiment(resolved.config.official)
+            importlib.import_module("orbit_runner.train_lib")
+            return [*_bind(_statements(resolved))]
+        except ConfigError as error:
+            return [*error.problems]
+        except SystemExit as error:
+            message = f"cannot import their modules: {error}"
+            return [Problem("gin_bindings", message, code="import-failed")]
 
 
 def _statements(resolved: ResolvedConfig) -> list[Statement]:

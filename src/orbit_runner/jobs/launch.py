@@ -1,39 +1,39 @@
-"""Plans the cluster of `runner launch`, and runs it after the checks of its members."""
+"""Plans the cluster of `runner launch`: its members, their addresses, and how to start them."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-import re
+import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.config.schema.runtime import ROLES, RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES
+from orbit_runner.distribute.cluster.addresses import listening_socket
+from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.distribute.cluster.sources import NAME
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
-from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
+from orbit_runner.launch import LAUNCHED
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
 
-_ATTEMPT = re.compile(r"attempt-(\d+)")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LaunchOptions:
-    """How many processes are started, and how they are supervised."""
-
-    workers: int | None  # None: `runtime.num_workers`
-    ps: int | None  # parameter servers; None: `runtime.num_parameter_servers`
-    evaluator: bool  # whether a separate process evaluates
-    restarts: int  # how often all members are started again after one is lost
-    logs: Path | None  # None: `MODEL_DIR/logs`
+_HOST = "127.0.0.1"
+# The roles that run until the launcher ends them.
+SERVERS = {"multi_worker_mirrored": (), "parameter_server": ("worker", "ps")}
+# Below the ephemeral ports of outgoing connections (from 32768 on Linux): between the choice of a
+# port and the moment a member listens on it, TensorFlow is imported, and in those seconds any
+# outgoing connection could take an ephemeral port.
+_FIRST, _LAST = 15000, 29999
+_TRIES = 1000
+_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,6 @@ class LaunchPlan:
     run_arguments: tuple[str, ...]  # those of `runner run`, for each member
     counts: Mapping[str, int]  # role to number of processes
     model_dir: Path
-    logs: Path
     limits: Limits
 
     @property
@@ -57,17 +56,29 @@ class LaunchPlan:
 
 def plan_launch(
     resolved: ResolvedConfig,
-    options: LaunchOptions,
     *,
+    workers: int | None,
+    ps: int | None,
+    evaluator: bool,
+    restarts: int,
     mode: str,
     resume: str,
     model_dir: Path,
     run_arguments: Sequence[str],
 ) -> LaunchPlan:
-    """Returns the plan; raises `RunnerError` if the config does not describe a cluster."""
+    """Returns the plan; raises `RunnerError` if the config does not describe a cluster.
+
+    The config has the numbers of workers and parameter servers that are None.
+    """
     runtime = resolved.config.runtime
     _check_strategy(runtime)
-    counts = _process_counts(options, runtime)
+    servers = runtime.parameter_servers
+    counts = {
+        "chief": int(servers > 0),
+        "worker": runtime.num_workers if workers is None else workers,
+        "ps": servers if ps is None else ps,
+        "evaluator": int(evaluator or runtime.num_evaluators > 0),
+    }
     _check_counts(runtime, counts)
     return LaunchPlan(
         resolved=resolved,
@@ -76,26 +87,15 @@ def plan_launch(
         run_arguments=tuple(run_arguments),
         counts={role: count for role, count in counts.items() if count},
         model_dir=model_dir,
-        logs=options.logs or model_dir / "logs",
-        limits=Limits(restarts=options.restarts, grace=runtime.grace_period),
+        limits=Limits(restarts=restarts, grace=runtime.grace_period),
     )
 
 
-def _process_counts(options: LaunchOptions, runtime: RuntimeConfig) -> dict[str, int]:
-    servers = runtime.parameter_servers
-    return {
-        "chief": int(servers > 0),
-        "worker": runtime.num_workers if options.workers is None else options.workers,
-        "ps": servers if options.ps is None else options.ps,
-        "evaluator": int(options.evaluator or runtime.num_evaluators > 0),
-    }
-
-
 def _check_strategy(runtime: RuntimeConfig) -> None:
-    if runtime.distribution_strategy not in TRAINERS:
+    if runtime.distribution_strategy not in SERVERS:
         raise RunnerError(
             f"got `{runtime.distribution_strategy}`, which runs in "
-            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(TRAINERS)}",
+            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(SERVERS)}",
             path="runtime.distribution_strategy",
             code="not-supported",
         )
@@ -127,60 +127,72 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
 
 def launch(plan: LaunchPlan, output: Output) -> int:
     """Runs the cluster until it ends. Returns the exit code."""
+    _check_members(plan, next(make_clusters(plan.counts)))
     signals = Signals()
     with signals.handler_scope():
-        return supervise(_Specs(plan, output), output, signals, plan.limits)
+        return supervise(lambda: member_specs(plan), output, signals, plan.limits)
 
 
-class _Specs:
-    """Returns the processes of each attempt; before the first, runs the checks of the members."""
-
-    def __init__(self, plan: LaunchPlan, output: Output) -> None:
-        self._plan = plan
-        self._output = output
-        matches = [_ATTEMPT.fullmatch(path.name) for path in plan.logs.glob("attempt-*")]
-        self._last = max((int(match[1]) for match in matches if match), default=0)
-
-    def __call__(self, attempt: int) -> list[Spec]:
-        plan = self._plan
-        clusters = [*make_clusters(plan.counts)]
-        if attempt == 1:
-            _check_members(plan, clusters[0])
-        self._last += 1
-        while not _create_directory(logs := plan.logs / f"attempt-{self._last}"):
-            self._last += 1  # Another launch uses the same directory.
-        if attempt == 1:
-            self._output.note(f"logs: {logs}")
-        return [self._spec(cluster, number, logs) for number, cluster in enumerate(clusters)]
-
-    def _spec(self, cluster: Cluster, number: int, logs: Path) -> Spec:
-        runtime = self._plan.runtime
-        strategy = runtime.distribution_strategy
-        me = cluster.me
-        run = [sys.executable, "-m", "orbit_runner", "run", *self._plan.run_arguments]
-        return Spec(
-            name=str(me),
-            trains=me.role in TRAINERS[strategy],
-            serves=me.role in SERVERS[strategy],
-            command=(*run, *_member_flags(runtime, cluster)),
-            environ=member_environ(cluster, number, strategy, runtime.num_gpus),
-            log=logs / f"{me.role}-{me.index}.log",
+def member_specs(plan: LaunchPlan) -> list[Spec]:
+    """Returns the processes of an attempt."""
+    strategy = plan.runtime.distribution_strategy
+    run = [sys.executable, "-m", "orbit_runner", "run", *plan.run_arguments]
+    return [
+        Spec(
+            name=str(cluster.me),
+            serves=cluster.me.role in SERVERS[strategy],
+            command=(*run, *_member_flags(plan.runtime, cluster)),
+            environ=member_environ(cluster, number, strategy, plan.runtime.num_gpus),
             results=cluster.is_chief,
         )
+        for number, cluster in enumerate(make_clusters(plan.counts))
+    ]
 
 
-def _create_directory(directory: Path) -> bool:
-    """Creates a directory. Returns False if it exists already."""
-    try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir()
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise RunnerError(
-            f"cannot create {directory}: {error.strerror}", path="--model_dir", code="not-writable"
-        ) from error
-    return True
+def make_clusters(counts: Mapping[str, int]) -> Iterator[Cluster]:
+    """Yields a cluster with free ports as each of its members sees it.
+
+    `counts` is role to number of processes.
+    """
+    ports = iter(_free_ports(sum(counts.values())))
+    jobs = {
+        role: tuple(f"{_HOST}:{next(ports)}" for _ in range(counts[role]))
+        for role in ROLES
+        if counts.get(role)
+    }
+    for role, addresses in jobs.items():
+        for index, address in enumerate(addresses):
+            yield Cluster(jobs, Member(role, index, address), NAME)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Returns ports that were free a moment ago; raises an error if there are not enough.
+
+    The ports are random, so that two launchers at the same time rarely choose the same.
+    """
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in random.sample(range(_FIRST, _LAST + 1), _TRIES):
+            if len(ports) == count:
+                return ports
+            with contextlib.suppress(OSError):
+                held.enter_context(listening_socket(port))
+                ports.append(port)
+    raise RunnerError(
+        f"cannot find {count} free ports from {_FIRST} to {_LAST} on this machine",
+        code="unreachable",
+    )
+
+
+def member_environ(cluster: Cluster, number: int, strategy: str, gpus: int) -> dict[str, str]:
+    """Returns the environment of a member, the `number`th of all, which uses `gpus` GPUs."""
+    added = {NAME: cluster.tf_config(), LAUNCHED: "1", "PYTHONUNBUFFERED": "1"}
+    if gpus > 0 and STRATEGIES[strategy].synchronous_workers:
+        # Otherwise, each member would use the first GPUs.
+        everything = ",".join(map(str, range((number + 1) * gpus)))
+        there = [name for name in os.environ.get(_GPUS, everything).split(",") if name]
+        added[_GPUS] = ",".join(there[number * gpus : (number + 1) * gpus])
+    return {**os.environ, **added}
 
 
 def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:

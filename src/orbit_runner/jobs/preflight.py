@@ -40,7 +40,7 @@ from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.distribute.tpu_address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.config import is_made_with
-from orbit_runner.run_directory.data_record import has_record
+from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
 from orbit_runner.storage.staging import localize
 from orbit_runner.utils.log import note
@@ -212,7 +212,7 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
         origin = resolved.origin(LOGICAL_REPLICAS)
         raise ConfigError([Problem(LOGICAL_REPLICAS, message, origin, code="other-config")])
     # Without a data record, it is unknown whether another directory contains the same data.
-    records_data = has_record(model_dir)
+    records_data = find_record(model_dir) is not None
     changed = [
         change
         for change in differences(before, now)

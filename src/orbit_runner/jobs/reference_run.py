@@ -17,7 +17,6 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.distribute.tf_environment import prepare_environment
@@ -178,24 +177,6 @@ def limit_steps(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
     """Returns the config of a run that ends at a step."""
     trainer = resolved.config.trainer.replace(train_steps=step, train_epochs=0.0)
     return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
-
-
-def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
-    """Returns a config without exports, traces, trackers and limits of time.
-
-    They do not affect the weights, but a repeated run must not continue the tracked run of the
-    original, and with limits of time, it would stop and save at other steps.
-    """
-    trainer = config.trainer.replace(
-        export_subdir="",
-        export_checkpoint=None,
-        export_weights=None,
-        export_formats=(),
-        profile_steps=(),
-        max_time=None,
-        checkpoint_time_interval=None,
-    )
-    return config.replace(trainer=trainer, trackers=())
 
 
 def difference_reasons(

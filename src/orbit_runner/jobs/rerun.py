@@ -15,7 +15,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
 from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.reference_run import without_side_effects
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.code_version import read_code_version
@@ -95,6 +94,24 @@ def rerun(
         return dataclasses.replace(done, error=error)
     record.finish("left" if stage.stops_early else "done", step=step)
     return done
+
+
+def without_side_effects(config: ExperimentConfig) -> ExperimentConfig:
+    """Returns a config without exports, traces, trackers and limits of time.
+
+    They do not affect the weights, but a repeated run must not continue the tracked run of the
+    original, and with limits of time, it would stop and save at other steps.
+    """
+    trainer = config.trainer.replace(
+        export_subdir="",
+        export_checkpoint=None,
+        export_weights=None,
+        export_formats=(),
+        profile_steps=(),
+        max_time=None,
+        checkpoint_time_interval=None,
+    )
+    return config.replace(trainer=trainer, trackers=())
 
 
 @dataclasses.dataclass(frozen=True)

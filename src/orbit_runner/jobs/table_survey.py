@@ -11,11 +11,9 @@ import numpy as np
 
 from orbit_runner.data.tables.build import CellError, build_columns
 from orbit_runner.data.tables.cell_texts import (
-    DATES,
     MISSING_MARKS,
-    NUMBERS,
     are_dates,
-    find_misreading,
+    odd_among_numbers,
 )
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT, Column
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
@@ -123,15 +121,13 @@ def _use_of(column: Column) -> tuple[ColumnUse, dict[str, None]]:
     if column.kind == DATE:
         return use(DATE, f"{summary.range}, {distinct}{missing}")
     counts = {text: count for text, count in column.text_counts().items() if text}
-    misreading = find_misreading(counts)
-    if misreading is not None:
-        if misreading.what == DATES and are_dates(counts):
-            return use(DATE, f"dates as texts, {distinct}{missing}")
-        odd = dict.fromkeys(misreading.odd)
-        if misreading.what == NUMBERS and all(text.lower() in MISSING_MARKS for text in odd):
-            return (use(NUMBER, f"numbers, {distinct}{missing}")[0], odd)
-        shown = ", ".join(map(plain_text, [*odd][:_SHOWN_TEXTS]))
-        return use("", f"{misreading.what}, such as {shown}")
+    if are_dates(counts):
+        return use(DATE, f"dates as texts, {distinct}{missing}")
+    odd = odd_among_numbers(counts)
+    if odd is not None:
+        if all(text.lower() in MISSING_MARKS for text in odd):
+            return (use(NUMBER, f"numbers, {distinct}{missing}")[0], dict.fromkeys(odd))
+        return use("", f"numbers, but also {', '.join(map(plain_text, odd[:_SHOWN_TEXTS]))}")
     if _are_long(counts):
         return use(TEXT, f"texts, {distinct}{missing}")
     if summary.distinct > max(_FEW_TEXTS, rows // 2):

@@ -9,13 +9,11 @@ import contextlib
 import ctypes
 import dataclasses
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import IO
 
 from orbit_runner.errors import RunnerError
@@ -23,13 +21,6 @@ from orbit_runner.errors import RunnerError
 _LAST_WORDS_SECONDS = 10.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LONGEST_LINE = 1 << 16
-LAUNCHER = "launcher"
-# Until absl's log is initialized, it ignores TF_CPP_MIN_LOG_LEVEL, and reports that a server was
-# started.
-_CHATTER = re.compile(
-    rb"WARNING: All log messages before absl::InitializeLog\(\) |"
-    rb"[IW]\d{4} \d\d:\d\d:[\d.]+ +\d+ grpc_server_lib\.cc:"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,11 +28,9 @@ class Spec:
     """How to start a process."""
 
     name: str  # shown before its lines
-    trains: bool  # training is done when all that train are done
     serves: bool  # runs until the launcher ends it
     command: tuple[str, ...]
     environ: Mapping[str, str]  # complete environment
-    log: Path  # file for its output
     results: bool = False  # whether its stdout goes to the launcher's stdout
 
 
@@ -57,17 +46,14 @@ class Output:
         self._out = out
         self._err = err
         self._lock = threading.Lock()
-        self.width = len(LAUNCHER)  # of the longest name
 
     def note(self, text: str) -> None:
         """Shows a message of the launcher itself."""
-        self.write_line(LAUNCHER, text.encode())
+        self.write_line("launcher", text.encode())
 
     def write_line(self, name: str, text: bytes) -> None:
         """Shows a line of a process."""
-        if not _CHATTER.match(text):
-            prefix = f"{name:<{self.width}} │ ".encode()
-            self._write(self._err, prefix + text.rstrip(b"\r\n") + b"\n")
+        self._write(self._err, f"{name:<8} │ ".encode() + text.rstrip(b"\r\n") + b"\n")
 
     def write_result(self, text: bytes) -> None:
         """Writes a line of the results unchanged."""
@@ -85,14 +71,12 @@ class Process:
     """A process in a separate session, so that Ctrl-C in a terminal reaches only the launcher.
 
     Must be created in the main thread: on Linux, the process is killed when the thread that created
-    it ends. Raises `RunnerError` if the program or the log file cannot be opened.
+    it ends. Raises `RunnerError` if the program cannot be started.
     """
 
     def __init__(self, spec: Spec, output: Output) -> None:
         self.spec = spec
         try:
-            spec.log.parent.mkdir(parents=True, exist_ok=True)
-            spec.log.touch()
             self._child = subprocess.Popen(
                 spec.command,
                 stdin=subprocess.DEVNULL,
@@ -110,10 +94,9 @@ class Process:
         def show(text: bytes) -> None:
             output.write_line(spec.name, text)
 
-        show_stdout = output.write_result if spec.results else show
         self._readers = [
-            start_reader(self._child.stdout, spec.log, show_stdout),
-            start_reader(self._child.stderr, spec.log, show),
+            start_reader(self._child.stdout, output.write_result if spec.results else show),
+            start_reader(self._child.stderr, show),
         ]
 
     def status(self) -> int | None:
@@ -141,35 +124,21 @@ class Process:
         """Kills the process and its children, even if it is stopped."""
         if self._child.returncode is None:
             self._kill_group()
-            self.send_signal(signal.SIGKILL)
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, signal.SIGKILL)
 
 
-def start_reader(stream: IO[bytes], log: Path, show: Callable[[bytes], None]) -> threading.Thread:
-    """Starts a thread that writes each line of a stream to a log file and passes it to `show`.
+def start_reader(stream: IO[bytes], show: Callable[[bytes], None]) -> threading.Thread:
+    """Starts a thread that passes each line of a stream to `show`, and ends with the stream."""
 
-    Returns the thread, which ends with the stream. Two streams may share a log file.
-    """
-    # Appending keeps lines whole if two threads write to the same file.
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-
-    def copy_lines() -> None:
-        try:
+    def pass_lines() -> None:
+        with stream:
             while text := stream.readline(_LONGEST_LINE):
-                # The last line may lack its end, and the other stream may write after it.
-                ended = len(text) == _LONGEST_LINE or text.endswith(b"\n")
-                # A full disk must not stop the member.
-                with contextlib.suppress(OSError):
-                    os.write(file, text if ended else text + b"\n")
                 show(text)
-        finally:
-            os.close(file)
-            stream.close()
 
-    thread = threading.Thread(target=copy_lines, daemon=True)
+    thread = threading.Thread(target=pass_lines, daemon=True)
     thread.start()
     return thread
 

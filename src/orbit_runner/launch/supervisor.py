@@ -28,20 +28,18 @@ class Limits:
 
 
 def supervise(
-    make_specs: Callable[[int], Sequence[Spec]], output: Output, signals: Signals, limits: Limits
+    make_specs: Callable[[], Sequence[Spec]], output: Output, signals: Signals, limits: Limits
 ) -> int:
     """Runs a cluster until training is done, and again if a member is lost. Returns the exit code.
 
-    `make_specs` returns the processes of an attempt; it gets its number, from 1. The exit code is
-    that of the process that failed first, 128 + n for signal n, or 0.
+    `make_specs` returns the processes of an attempt. The exit code is that of the process that
+    failed first, 128 + n for signal n, or 0.
     """
     attempt = 1
     while True:
-        specs = make_specs(attempt)
-        output.width = max([output.width, *(len(spec.name) for spec in specs)])
         processes: list[Process] = []
         try:
-            for spec in specs:
+            for spec in make_specs():
                 processes.append(Process(spec, output))
             ending = _Attempt(processes, output, signals, limits).watch()
         finally:
@@ -51,50 +49,41 @@ def supervise(
         if signals.received is not None:
             return exit_codes.after_signal(signals.received)
         if ending.kind in ("failed", "left") or attempt > limits.restarts:
-            output.note(f"{ending} (log: {ending.log}); all members have ended")
+            output.note(f"{ending.text}; all members have ended")
             return ending.code
         restart = f"{attempt} of {limits.restarts}"
-        output.note(f"{ending}; restarting all members from the last checkpoint ({restart})")
+        output.note(f"{ending.text}; restarting all members from the last checkpoint ({restart})")
         attempt += 1
 
 
 class _Ending:
-    """How a process ended: its exit code, or minus the number of the signal that killed it."""
+    """How a process ended: its exit code, or minus the number of the signal that killed it.
+
+    `kind` is `killed` (SIGKILL), `failed`, `left` (on request), `crashed` or `lost` (the process
+    reports a loss).
+    """
 
     def __init__(self, process: Process, status: int) -> None:
-        self.name = process.spec.name
-        self.log = process.spec.log
-        self.status = status
+        self.text = f"{process.spec.name} {describe_exit(status)}"
         # As a shell reports it. A server that exits on request is lost to its clients.
         self.code = status if status >= 0 else 128 - status
         if process.spec.serves and self.code in _EXIT_CODES:
             self.code = _LOST
-
-    @property
-    def kind(self) -> str:
-        """`killed` (SIGKILL), `failed`, `left` (on request), `crashed`, `lost` (reports a loss).
-
-        Of endings of about the same time, the first kind explains the others: TensorFlow may crash,
-        and members report a loss, because another member was lost.
-        """
-        if self.status == -signal.SIGKILL:
-            return "killed"
-        if self.code in _EXIT_CODES:
-            return "left"
-        if self.code == _LOST:
-            return "lost"
-        return "crashed" if self.status < 0 else "failed"
-
-    def __str__(self) -> str:
-        if self.status == _LOST:
-            return f"{self.name} reported that another member was lost (exit code {_LOST})"
-        if self.kind == "left":
-            return f"{self.name} was asked to exit ({signal_name(self.code - 128)})"
-        return f"{self.name} {describe_exit(self.status)}"
+        if status == -signal.SIGKILL:
+            self.kind = "killed"
+        elif self.code in _EXIT_CODES:
+            self.kind = "left"
+        elif self.code == _LOST:
+            self.kind = "lost"
+        else:
+            self.kind = "crashed" if status < 0 else "failed"
 
 
 def _first(endings: Iterable[_Ending]) -> _Ending:
-    """Returns the ending that explains the others."""
+    """Returns the ending that explains the others.
+
+    TensorFlow may crash, and members report a loss, because another member was lost.
+    """
     order = ("killed", "failed", "left", "crashed", "lost")
     return min(endings, key=lambda ending: order.index(ending.kind))
 
@@ -111,42 +100,26 @@ class _Attempt:
         self._limits = limits
         # Servers run until the launcher ends them.
         self._clients = [process for process in processes if not process.spec.serves]
-        self._trainers = [process for process in processes if process.spec.trains]
 
     def watch(self) -> int | _Ending:
         """Waits for the end of training or of a member. Returns the exit code, or what ended it."""
-        is_reported = False
-        while True:
-            if self._signals.received is not None:
-                return self._forward(self._signals.received)
-            is_done = all(process.status() == 0 for process in self._trainers)
-            endings = self._endings(self._clients if is_done else self._processes)
+        while self._signals.received is None:
+            endings = _endings(self._processes)
+            if all(process.status() == 0 for process in self._clients):
+                return 0
             if endings:
                 return self._find_cause(_first(endings))
-            working = _running(self._clients)
-            if not working:
-                return 0
-            if is_done and not is_reported:
-                is_reported = True
-                self._output.note(f"training is done; waiting for {_names(working)}")
             time.sleep(_PAUSE_SECONDS)
-
-    def _endings(self, processes: Iterable[Process]) -> list[_Ending]:
-        """Returns how processes ended, without those that are done."""
-        statuses = [(process, process.status()) for process in processes]
-        return [_Ending(process, status) for process, status in statuses if status]
+        return self._forward(self._signals.received)
 
     def _find_cause(self, first: _Ending) -> _Ending:
         """Lets the other members end, and returns what ended the attempt."""
         if first.kind == "left":
-            self._output.note(f"{first}; waiting for {_names(_running(self._clients))} to save")
             self._exit(signal.SIGTERM)
-            return first
         if first.kind in ("failed", "lost"):
             self._wait(self._limits.settle)
         # A loss that a member reports is explained by the endings of others.
-        endings = self._endings(self._processes) if first.kind == "lost" else []
-        return _first([first, *endings])
+        return _first([first, *(_endings(self._processes) if first.kind == "lost" else [])])
 
     def _forward(self, number: int) -> int:
         """Forwards a signal, and waits until all members have saved and exited.
@@ -159,7 +132,7 @@ class _Attempt:
             f"{_names(_running(self._clients))} to save and exit; press Ctrl-C to kill them now"
         )
         late = self._exit(self._signals.forwarded_signal)
-        endings = self._endings(self._clients)
+        endings = _endings(self._clients)
         failed = [ending.code for ending in endings if ending.kind == "failed"]
         return failed[0] if failed else exit_codes.after_signal(number) if late or endings else 0
 
@@ -181,6 +154,12 @@ class _Attempt:
 
 def _running(processes: Iterable[Process]) -> list[Process]:
     return [process for process in processes if process.status() is None]
+
+
+def _endings(processes: Iterable[Process]) -> list[_Ending]:
+    """Returns how processes ended, without those that are done."""
+    statuses = [(process, process.status()) for process in processes]
+    return [_Ending(process, status) for process, status in statuses if status]
 
 
 def _names(processes: Iterable[Process]) -> str:

@@ -42,19 +42,11 @@ class Registration:
     module: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """An experiment of Model Garden."""
-
-    name: str  # without `official/`
-    module: str  # the module that registers it
-
-
 @functools.cache
-def experiments() -> dict[str, Entry]:
+def experiments() -> dict[str, Registration]:
     """Returns all experiments that modules of Model Garden register, sorted by name."""
     registered = (r for r in registrations() if r.kind == _EXPERIMENT)
-    return {r.name: Entry(r.name, r.module) for r in sorted(registered, key=lambda r: r.name)}
+    return {r.name: r for r in sorted(registered, key=lambda r: r.name)}
 
 
 def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:

@@ -44,12 +44,13 @@ def load_experiment(name: str) -> hyperparams.Config:
     if entry is not None:
         reason = try_import(entry.module)
         if reason:
-            raise _experiment_error(f"Model Garden cannot import {entry.module}: {reason}")
+            message = f"Model Garden cannot import {entry.module}: {reason}"
+            raise ConfigError([Problem("--experiment", message, code="unknown-name")])
         _import_parts(entry.module)
-    factory = _find_factory(name)
-    if factory is None:
-        raise catalogue.unknown_experiment(name, dict(registered_factories()))
-    return factory()
+    factories = dict(registered_factories())
+    if name not in factories:
+        raise catalogue.unknown_experiment(name, factories)
+    return factories[name]()
 
 
 def try_import(module: str) -> str:
@@ -128,10 +129,6 @@ def _import_parts(module: str) -> None:
         try_import(part)
 
 
-def _find_factory(name: str) -> Callable[[], hyperparams.Config] | None:
-    return dict(registered_factories()).get(name)
-
-
 def _flatten_factories(
     factories: dict[str, Any], path: str
 ) -> Iterator[tuple[str, Callable[[], hyperparams.Config]]]:
@@ -140,10 +137,6 @@ def _flatten_factories(
             yield from _flatten_factories(value, f"{path}{name}/")
         else:
             yield f"{path}{name}", value
-
-
-def _experiment_error(message: str) -> ConfigError:
-    return ConfigError([Problem("--experiment", message, code="unknown-name")])
 
 
 def registered_experiment(name: str, user_settings: Section) -> tuple[ExperimentConfig, Section]:

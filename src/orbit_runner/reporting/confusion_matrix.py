@@ -1,4 +1,4 @@
-"""A confusion matrix: a table, or for many classes a heat map with the most frequent confusions."""
+"""A confusion matrix: a table, or for many classes the most frequent confusions and a heat map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbit_runner.reporting.html import table_html
 
 Counts = Mapping[tuple[int, int], int]
 _MOST_IN_TABLE = 20
-_MOST_CELLS = 100  # in a row of the heat map; with more classes, a cell is several of them
+_MOST_IN_MAP = 100
 _MOST_CONFUSIONS = 20
 _SHADES = 8
 _LONG = 3  # characters of a name, after which the names of columns are written upwards
@@ -24,7 +24,8 @@ def confusion_matrix(counts: Counts, names: Sequence[str]) -> str:
     classes = max(len(names), 1 + max(max(pair) for pair in counts))
     if classes <= _MOST_IN_TABLE:
         return _matrix(counts, [_title(number, names) for number in range(classes)])
-    return _heat_map(counts, classes) + _confusions(counts, names)
+    drawn = _heat_map(counts, classes) if classes <= _MOST_IN_MAP else ""
+    return drawn + _confusions(counts, names)
 
 
 def _title(number: int, names: Sequence[str]) -> str:
@@ -77,19 +78,12 @@ def _shade(share: float) -> float:
 
 
 def _heat_map(counts: Counts, classes: int) -> str:
-    size = -(-classes // _MOST_CELLS)
-    joined: dict[tuple[int, int], int] = {}
-    for (label, predicted), count in counts.items():
-        cell = label // size, predicted // size
-        joined[cell] = joined.get(cell, 0) + count
-    side = -(-classes // size)
-    paths = "".join(_paths(joined))
-    note = f", {size} classes in each row and column" if size > 1 else ""
+    paths = "".join(_paths(counts))
     return (
-        f"<figure class=heat><figcaption>labels and predictions of {classes:,} classes{note}"
-        f'</figcaption><p class=soft>label ↓ prediction →</p><svg viewBox="0 0 {side} {side}" '
+        f"<figure class=heat><figcaption>labels and predictions of {classes} classes</figcaption>"
+        f'<p class=soft>label ↓ prediction →</p><svg viewBox="0 0 {classes} {classes}" '
         'role="img" aria-label="confusion matrix">'
-        f'<path class=frame d="M0 0h{side}v{side}h-{side}z"/>'
+        f'<path class=frame d="M0 0h{classes}v{classes}h-{classes}z"/>'
         f"{paths}</svg></figure>"
     )
 

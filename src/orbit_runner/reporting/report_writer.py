@@ -148,12 +148,4 @@ class ReportWriter(Callback):
 
 def _conditions(path: Path) -> Mapping[str, str]:
     """Returns what the weights of the newest checkpoint depend on besides the config."""
-    checkpoints = checkpoints_of(path)
-    for step in reversed(checkpoints.steps()):
-        try:
-            record = checkpoints.record(step)
-        except (OSError, ValueError):
-            continue
-        if record is not None:
-            return record.numerics
-    return {}
+    return next((record.numerics for _, record in checkpoints_of(path).records()), {})

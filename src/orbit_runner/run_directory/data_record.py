@@ -111,7 +111,9 @@ class DataRecord(Callback):
             date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             lines = list(self.difference.changes[:100])
             changes.append({"step": run.step, "date": date, "changes": lines})
-        write_atomically(self._path, _format_record(self._now, changes))
+        sections = {name: [row.as_dict() for row in rows] for name, rows in self._now.items()}
+        values = {"format": _FORMAT, "sections": sections, "changes": changes}
+        write_atomically(self._path, json.dumps(values, indent=1) + "\n")
         self._written = True
 
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
@@ -134,15 +136,6 @@ class DataRecord(Callback):
                 )
 
 
-def has_record(model_dir: Path) -> bool:
-    """Returns whether a run has a record of its data that can be read."""
-    try:
-        read_record(model_dir)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def read_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]]:
     """Returns the fingerprint in a run's record, and the data changes it was resumed with.
 
@@ -163,29 +156,22 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]]:
     return sections, changes
 
 
+def find_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]] | None:
+    """Returns what `read_record` returns; None if a run has no record that can be read."""
+    try:
+        return read_record(model_dir)
+    except (OSError, ValueError):
+        return None
+
+
 def difference_from_record(task: Config, model_dir: Path) -> DataDifference:
     """Returns how the data of a task, the section of a config, differs from that of a run.
 
     There is no difference if the run has no record that can be read. Raises `DataError` if a file
     cannot be read, `SettingError` if a setting names no file.
     """
-    try:
-        before, _ = read_record(model_dir)
-    except (OSError, ValueError):
-        return DataDifference()
-    return compare(before, fingerprint_of(task))
-
-
-def _format_record(sections: Fingerprint, changes: list[JsonObject]) -> str:
-    """Returns the record as text, with one file per line."""
-    parts = []
-    for name, rows in sections.items():
-        lines = ",".join(f"\n  {json.dumps(row.as_dict())}" for row in rows)
-        parts.append(f"\n {json.dumps(name)}: [{lines}]")
-    return (
-        f'{{"format": {_FORMAT},\n"sections": {{{",".join(parts)}}},\n'
-        f'"changes": {json.dumps(changes, indent=1)}}}\n'
-    )
+    record = find_record(model_dir)
+    return DataDifference() if record is None else compare(record[0], fingerprint_of(task))
 
 
 def _parse_row(row: JsonObject) -> DataFile:
@@ -197,10 +183,8 @@ def _parse_row(row: JsonObject) -> DataFile:
 
 def data_changes(model_dir: Path) -> list[JsonObject]:
     """Returns the changes of the data that a run was resumed with; [] without a record."""
-    try:
-        return read_record(model_dir)[1]
-    except (OSError, ValueError):
-        return []
+    record = find_record(model_dir)
+    return [] if record is None else record[1]
 
 
 def inexact_data(model_dir: Path) -> list[str]:

@@ -88,7 +88,14 @@ def read_history(run: Path) -> RunHistory:
     """Returns the history of a run; it is empty if the files are missing."""
     return RunHistory(
         folder=run,
-        fingerprints={**_read_records(run), **_read_trail(RunDirectory(run).fingerprints)},
+        # A process may be killed before it appends those of a checkpoint to the file.
+        fingerprints={
+            **{
+                step: Fingerprints(record.weights, record.state)
+                for step, record in checkpoints_of(run).records()
+            },
+            **_read_trail(RunDirectory(run).fingerprints),
+        },
         losses={
             line["step"]: line["training_loss"]
             for line in read_lines(RunDirectory(run).metrics)
@@ -106,23 +113,6 @@ def _read_trail(path: Path) -> dict[int, Fingerprints]:
         line["step"]: Fingerprints(str(line.get("weights")), str(line.get("state")))
         for line in read_lines(path)
     }
-
-
-def _read_records(run: Path) -> dict[int, Fingerprints]:
-    """Returns the fingerprints in the records of the checkpoints.
-
-    A process may be killed before it appends them to `fingerprints.jsonl`.
-    """
-    fingerprints = {}
-    checkpoints = checkpoints_of(run)
-    for step in checkpoints.steps():
-        try:
-            record = checkpoints.record(step)
-        except (OSError, ValueError):
-            continue
-        if record is not None:
-            fingerprints[step] = Fingerprints(record.weights, record.state)
-    return fingerprints
 
 
 def _is_loss(value: object) -> bool:

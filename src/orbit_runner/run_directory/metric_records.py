@@ -21,7 +21,6 @@ from orbit_runner.utils.files import (
     cut_records,
     parse_record,
     read_lines,
-    remove_leftovers,
     repair_records,
 )
 
@@ -221,7 +220,6 @@ def prepare_records(
     `keep_metrics`, the metrics are copied first: they may be all that is left of a run whose
     checkpoints were removed.
     """
-    remove_leftovers(directory.path)
     records = directory.metrics
     for path in (records, directory.fingerprints):
         repair_records(path, note)

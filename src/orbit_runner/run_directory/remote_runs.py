@@ -1,4 +1,4 @@
-"""Runs whose directory is in an object store: training in a local copy, and commands that read."""
+"""Runs whose directory is in an object store: they train in a local copy."""
 
 from __future__ import annotations
 
@@ -10,56 +10,32 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.directory import CHECKPOINT_FILE, save_listeners
+from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import (
-    PathError,
-    is_remote,
-    local_run_directory,
-    redact,
-    strip_file_scheme,
-)
+from orbit_runner.run_directory.run_lock import describe_process, may_hold, refusal
+from orbit_runner.storage.objects import ObjectStore, Stat, StorageError, file_stat
+from orbit_runner.storage.paths import COPY_RUN, SHARED, PathError, local_run_directory, redact
+from orbit_runner.storage.staging import copy_objects, lock_scope
 from orbit_runner.utils.log import note
-
-if TYPE_CHECKING:
-    from orbit_runner.storage.objects import ObjectStore
 
 OWNER = ".owner"
 _WHAT = "--model_dir"
-_ATTEMPTS = 3
 # The runs that this process trains.
 _own_runs: set[str] = set()
 
 
-@contextlib.contextmanager
-def local_run_scope(text: str, what: str) -> Iterator[Path]:
-    """Yields the local directory of a run; first downloads a run that is in an object store.
+def check_remote_run(url: str, mode: str, *, is_alone: bool) -> None:
+    """Raises `RunnerError` if the directory of a run cannot be a URL.
 
-    Error messages name the URL instead of the copy. `what` is the name of the argument in messages.
+    `is_alone` is whether its process is not in a cluster.
     """
-    if not is_remote(text):
-        yield Path(strip_file_scheme(text))
-        return
-    path = _fetch(text, what)
-    try:
-        yield path
-    except RunnerError as error:
-        error.args = (str(error).replace(str(path), text), *error.args[1:])
-        raise
-
-
-def _fetch(url: str, what: str, attempts: int = _ATTEMPTS) -> Path:
-    from orbit_runner.storage.staging import stage
-
-    try:
-        return stage(url, what)
-    except PathError as error:
-        # A run that is training may delete a checkpoint while it is downloaded.
-        if attempts > 1 and isinstance(error.__cause__, FileNotFoundError):
-            return _fetch(url, what, attempts - 1)
-        raise
+    check_mode(mode)
+    if mode not in TRAINING or not is_alone:
+        advice = SHARED if mode in TRAINING else f"--mode={mode} reads local runs: {COPY_RUN}"
+        message = f"got {url!r}, expected a local path\n{advice}"
+        raise RunnerError(message, path=_WHAT, code="bad-path")
 
 
 @contextlib.contextmanager
@@ -70,18 +46,15 @@ def training_scope(url: str) -> Iterator[Path]:
     cannot be used as a run directory or is not writable, `RunnerError` if another process trains
     there, and `StorageError` if the last upload fails.
     """
-    from orbit_runner.storage.objects import ObjectStore, StorageError
-    from orbit_runner.storage.staging import copy_objects
-
     store = ObjectStore(url, _WHAT)
     path = local_run_directory(url)
-    owner = _acquire(store, path.parent)
+    _acquire(store, path.parent)
     try:
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
         objects = {name: info for name, info in store.list().items() if name != OWNER}
         note(f"{store.url}: the local copy of this run is {copy_objects(store, objects, path)}")
-        upload = _Upload(store, path, owner)
+        upload = _Upload(store, path)
         save_listeners.append(upload.try_run)
         try:
             yield path
@@ -98,15 +71,11 @@ def training_scope(url: str) -> Iterator[Path]:
     finally:
         _own_runs.discard(store.url)
         with contextlib.suppress(PathError, StorageError):
-            if store.read(OWNER) == owner:
-                store.delete(OWNER)
+            store.delete(OWNER)
 
 
-def _acquire(store: ObjectStore, lock: Path) -> bytes:
-    """Writes the owner file, unless another process owns the run. Returns its content."""
-    from orbit_runner.run_directory.run_lock import describe_process, may_hold, refusal
-    from orbit_runner.storage.staging import lock_scope
-
+def _acquire(store: ObjectStore, lock: Path) -> None:
+    """Writes the owner file, unless another process owns the run."""
     content = redact(json.dumps(describe_process())).encode()
     with lock_scope(lock):
         if not store.create(OWNER, content):
@@ -117,7 +86,6 @@ def _acquire(store: ObjectStore, lock: Path) -> bytes:
                 raise refusal(store.url, holder, f"{store.url}/{OWNER}")
             store.write(OWNER, content)
         _own_runs.add(store.url)
-    return content
 
 
 class _Upload:
@@ -128,36 +96,22 @@ class _Upload:
     objects of removed files. So a process that is killed leaves the previous checkpoint.
     """
 
-    def __init__(self, store: ObjectStore, path: Path, owner: bytes) -> None:
+    def __init__(self, store: ObjectStore, path: Path) -> None:
         self._store = store
         self._path = path
-        self._owner = owner
         self._sent = _list_files(path)
         self._guard = threading.Lock()
-        self._is_failing = False
 
     def try_run(self) -> None:
         """Uploads the changes; if that fails, training continues, and the next save tries again."""
-        from orbit_runner.storage.objects import StorageError
-
         try:
             self.run()
-            self._is_failing = False
         except StorageError as error:
-            if not self._is_failing:
-                note(f"warning: {error}\n  training continues; the next save uploads again")
-            self._is_failing = True
+            note(f"warning: {error}\n  training continues; the next save uploads again")
 
     def run(self) -> None:
-        """Uploads the changes. Raises `StorageError`, or `RunnerError` for another owner."""
+        """Uploads the changes. Raises `StorageError`."""
         with self._guard:
-            if self._store.read(OWNER) != self._owner:
-                raise RunnerError(
-                    f"another process has taken over {self._store.url}, and this one has stopped "
-                    "uploading",
-                    path=_WHAT,
-                    code="run-locked",
-                )
             # Checkpoints may change during a listing: the second one has all that the files of the
             # first one name.
             first = _list_files(self._path)
@@ -174,10 +128,10 @@ class _Upload:
                 self._store.delete(name)
                 del self._sent[name]
 
-    def _send(self, name: str, stat: tuple[int, int]) -> None:
+    def _send(self, name: str, stat: Stat) -> None:
         path = self._path / name
         try:
-            if _order(name) < _POINTER or _stat(path) == stat:
+            if _order(name) < _POINTER or file_stat(path) == stat:
                 self._store.upload(path, name)
                 self._sent[name] = stat
         except (FileNotFoundError, PathError):
@@ -198,7 +152,7 @@ def _order(name: str) -> int:
     return _INDEX if name.endswith(".index") else 1
 
 
-def _list_files(directory: Path) -> dict[str, tuple[int, int]]:
+def _list_files(directory: Path) -> dict[str, Stat]:
     """Returns the size and time of each file of a run."""
     files = {}
     for above, directories, names in os.walk(directory):
@@ -208,10 +162,5 @@ def _list_files(directory: Path) -> dict[str, tuple[int, int]]:
             path = Path(above, name)
             if not name.startswith(".") and ".tempstate" not in name:
                 with contextlib.suppress(FileNotFoundError):
-                    files[path.relative_to(directory).as_posix()] = _stat(path)
+                    files[path.relative_to(directory).as_posix()] = file_stat(path)
     return files
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns

@@ -133,7 +133,7 @@ def _check_tensors(place: CheckpointLocation, verdict: Verdict) -> Verdict | Non
     from orbit_runner.checkpoint.finite_check import describe_non_finite
 
     try:
-        content = CheckpointContent(place.folder.prefix(place.step)).summary()
+        content = CheckpointContent(place.prefix).summary()
         record = place.folder.record(place.step)
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
         if place.step not in place.folder.steps():

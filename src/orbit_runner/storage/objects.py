@@ -6,7 +6,6 @@ fsspec and its packages are imported on first use, so that a run on local paths 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import zlib
 from collections.abc import Iterator, Mapping
@@ -30,14 +29,10 @@ class StorageError(RunnerError):
     exit_code = exit_codes.CRASHED
 
 
-@dataclasses.dataclass(frozen=True)
-class ObjectInfo:
-    """What identifies the content of an object."""
-
-    size: int  # In bytes.
-    # When it was written, in nanoseconds since 1970. The digits below a second are a digest of its
-    # ETag or generation, so that another content has another time.
-    time: int
+# What identifies the content of a file or an object: its size in bytes, and when it was written, in
+# nanoseconds since 1970. The digits of an object below a second are a digest of its ETag or
+# generation, so that another content has another time.
+Stat = tuple[int, int]
 
 
 class ObjectStore:
@@ -67,28 +62,21 @@ class ObjectStore:
         fsspec = importlib.import_module("fsspec")
         self._fs: Any = fsspec.filesystem(scheme, use_listings_cache=False)
 
-    def list(self) -> dict[str, ObjectInfo]:
+    def list(self) -> dict[str, Stat]:
         """Returns all objects."""
+        root = f"{self.url.partition('://')[2]}/"
         with self._error_scope("list"):
-            try:
-                objects = self._fs.find(self.url, detail=True)
-            except FileNotFoundError:
-                if scheme_of(self.url) != "memory":
-                    raise  # The bucket does not exist.
-                objects = {}
-        strip_protocol = importlib.import_module("fsspec.core").strip_protocol
-        root = f"{strip_protocol(self.url).strip('/')}/"
-        keys = {key.lstrip("/"): info for key, info in sorted(objects.items())}
+            objects = self._fs.find(self.url, detail=True)
         return {
-            key.removeprefix(root): _object_info(info)
-            for key, info in keys.items()
+            key.removeprefix(root): _object_stat(info)
+            for key, info in sorted(objects.items())
             if key.startswith(root) and not key.endswith("/")
         }
 
-    def info(self, name: str) -> ObjectInfo:
-        """Returns the metadata of an object."""
+    def stat(self, name: str) -> Stat:
+        """Returns what identifies the content of an object."""
         with self._error_scope("read", name):
-            return _object_info(self._fs.info(f"{self.url}/{name}"))
+            return _object_stat(self._fs.info(f"{self.url}/{name}"))
 
     def read(self, name: str) -> bytes:
         """Returns the content of an object."""
@@ -148,11 +136,17 @@ class ObjectStore:
             raise StorageError(message, path=self._what) from error
 
 
-def _object_info(info: Mapping[str, Any]) -> ObjectInfo:
+def _object_stat(info: Mapping[str, Any]) -> Stat:
     version = next((info[k] for k in ("ETag", "generation", "etag") if info.get(k)), "")
     modified = next((info[k] for k in ("LastModified", "mtime", "created") if info.get(k)), 0.0)
     if isinstance(modified, str):
         modified = datetime.fromisoformat(modified.replace("Z", "+00:00"))
     seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified)
     below = zlib.crc32(str(version or seconds).encode()) % 10**9
-    return ObjectInfo(int(info.get("size") or 0), int(seconds) * 10**9 + below)
+    return int(info.get("size") or 0), int(seconds) * 10**9 + below
+
+
+def file_stat(path: Path) -> Stat:
+    """Returns what identifies the content of a local file."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

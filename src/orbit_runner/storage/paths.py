@@ -11,35 +11,31 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from orbit_runner.errors import RunnerError
 
-# The package that fsspec needs for each scheme. `memory` is part of fsspec, for tests.
-STORES = {"gs": "gcsfs", "s3": "s3fs", "memory": "fsspec"}
+# The package that fsspec needs for each scheme.
+STORES = {"gs": "gcsfs", "s3": "s3fs"}
 # `pathlib` turns `gs://bucket/x` into `gs:/bucket/x`, which is accepted as the URL.
-_COLLAPSED = re.compile(rf"({'|'.join(STORES)}|file):/(?!/)")
+_COLLAPSED = re.compile(rf"({'|'.join(STORES)}):/(?!/)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
-_LOCAL_HOSTS = ("", "localhost")
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]*@")
 _QUERY = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
-_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
-# Shorter values might match parts of ordinary words.
-_SHORTEST_SECRET = 8
+COPY_RUN = (
+    "copy the run to this machine: `aws s3 sync URL DIR`, or `gcloud storage rsync -r URL DIR`"
+)
 
-_LOCAL_FORMS = "a local path, file:///…"
+SHARED = (
+    "the processes of a cluster share one directory: use one that all of them mount, such as "
+    "/gcs/BUCKET/… with Cloud Storage FUSE"
+)
 
 
 class PathError(RunnerError):
     """A path that cannot be used as its flag, setting or argument."""
 
     code = "bad-path"
-
-
-class EmptyPathError(PathError):
-    """A URL below which there are no objects."""
-
-    code = "missing-file"
 
 
 def url_of(path: str | os.PathLike[str]) -> str:
@@ -54,8 +50,8 @@ def scheme_of(path: str | os.PathLike[str]) -> str:
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Returns whether a path is a URL other than that of a local file."""
-    return scheme_of(path) not in ("", "file")
+    """Returns whether a path is a URL."""
+    return scheme_of(path) != ""
 
 
 def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -> str:
@@ -68,10 +64,8 @@ def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -
     shown = redact(url_of(path))
     if not scheme:
         return ""
-    if scheme == "file":
-        return _file_problem(url_of(path))
     if scheme not in STORES:
-        forms = f"{_LOCAL_FORMS}, gs://bucket/…, s3://bucket/…" if remote else _LOCAL_FORMS
+        forms = "a local path, gs://bucket/…, s3://bucket/…" if remote else "a local path"
         return f"got {shown!r}: {scheme}:// is not supported\nallowed: {forms}"
     if not remote:
         return f"got {shown!r}, expected a local path\n{use or 'use a path on this machine'}"
@@ -86,45 +80,20 @@ def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -
     return ""
 
 
-def _file_problem(url: str) -> str:
-    split = urlsplit(url)
-    if split.netloc in _LOCAL_HOSTS and split.path.startswith("/"):
-        return ""
-    return f"got {redact(url)!r}, expected file:///… with an absolute path"
-
-
 def local_path(path: str | os.PathLike[str], what: str) -> Path:
-    """Returns a local path or `file://` URL as a path. Raises PathError for any other URL.
+    """Returns a local path. Raises PathError for a URL.
 
     `what` is the flag, setting or argument, for the message.
     """
     problem = path_problem(path, remote=False)
     if problem:
         raise PathError(problem, path=what)
-    return Path(strip_file_scheme(path))
-
-
-def strip_file_scheme(path: str | os.PathLike[str]) -> str:
-    """Returns the path of a `file://` URL. Returns any other path unchanged."""
-    text = os.fspath(path)
-    if scheme_of(text) != "file" or _file_problem(url_of(text)):
-        return text
-    return unquote(urlsplit(url_of(text)).path)
+    return Path(path)
 
 
 def redact(text: str) -> str:
-    """Returns a text without the credentials that are in URLs or in the environment."""
-    text = _QUERY.sub(r"\1?…", _USER_INFO.sub("…@", text))
-    for secret in _secrets():
-        text = text.replace(secret, "…")
-    return text
-
-
-def _secrets() -> Iterator[str]:
-    for name in _SECRET_VARIABLES:
-        value = os.environ.get(name, "")
-        if len(value) >= _SHORTEST_SECRET:
-            yield value
+    """Returns a text without the credentials that are in URLs."""
+    return _QUERY.sub(r"\1?…", _USER_INFO.sub("…@", text))
 
 
 _LOCAL_USE = "files are written to it directly: use a path on this machine"

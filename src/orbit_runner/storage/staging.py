@@ -10,19 +10,13 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import SettingError, format_count
-from orbit_runner.storage.objects import ObjectInfo, ObjectStore
-from orbit_runner.storage.paths import (
-    EmptyPathError,
-    PathError,
-    is_remote,
-    strip_file_scheme,
-    url_cache_directory,
-)
+from orbit_runner.storage.objects import ObjectStore, Stat, file_stat
+from orbit_runner.storage.paths import PathError, is_remote, url_cache_directory
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
@@ -100,7 +94,7 @@ def _localize_value(section: Any, field: dataclasses.Field[Any], value: Any, dat
     if kind == "checkpoint":
         return _local_checkpoint(value)
     if data and kind == "dir":
-        return _local_directory(value, _needed_files(section, field.name))
+        return _local_directory(value, *_needed_files(section, field.name))
     if data and kind == "patterns":
         texts = [_map_parts(_local_pattern, text) for text in texts]
         return texts[0] if is_text else texts
@@ -109,7 +103,7 @@ def _localize_value(section: Any, field: dataclasses.Field[Any], value: Any, dat
     return value
 
 
-def _map_parts(function: Any, text: Any) -> Any:
+def _map_parts(function: Callable[[str], str], text: Any) -> Any:
     """Applies a function to the paths in a text, which are separated by commas."""
     if not isinstance(text, str):
         return text
@@ -129,55 +123,61 @@ def _needed_files(section: Any, name: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _local_directory(url: str, patterns: tuple[str, ...] = ()) -> str:
-    return str(stage(url, "", *patterns)) if is_remote(url) else strip_file_scheme(url)
+def _local_directory(path: str, *patterns: str) -> str:
+    return str(stage(path, *patterns)) if is_remote(path) else path
 
 
 @functools.cache
-def _local_file(url: str) -> str:
-    return str(stage_file(url)) if is_remote(url) else strip_file_scheme(url)
+def _local_file(path: str) -> str:
+    return str(stage_file(path)) if is_remote(path) else path
 
 
 def _local_pattern(text: str) -> str:
     if not is_remote(text):
-        return strip_file_scheme(text)
+        return text
     wild = _WILDCARDS.search(text)
     above = text[: wild.start() if wild else len(text)].rpartition("/")[0]
     pattern = text[len(above) + 1 :]
-    return f"{_local_directory(above, (pattern,))}/{pattern}"
+    return f"{_local_directory(above, pattern)}/{pattern}"
 
 
 @functools.cache
-def _local_checkpoint(url: str) -> str:
-    if not is_remote(url):
-        return strip_file_scheme(url)
-    url = url.rstrip("/")
+def _local_checkpoint(path: str) -> str:
+    if not is_remote(path):
+        return path
+    url = path.rstrip("/")
     above, _, name = url.rpartition("/")
     if above.count("/") >= 2:
         with contextlib.suppress(EmptyPathError):
-            return str(stage(above, "", f"{name}.index", f"{name}.data-*") / name)
+            return str(stage(above, f"{name}.index", f"{name}.data-*") / name)
     # A directory. Its file `checkpoint` contains the name of the newest checkpoint.
     match = _POINTER.search(stage_file(f"{url}/checkpoint").read_text(encoding="utf-8"))
     newest = (match[1] if match else "").removeprefix(f"{url}/")
-    return str(stage(url, "", f"{newest}.*") / newest)
+    return str(stage(url, f"{newest}.*") / newest)
 
 
-def stage(url: str, what: str = "", *patterns: str) -> Path:
+class EmptyPathError(PathError):
+    """A URL below which there are no objects."""
+
+    code = "missing-file"
+
+
+def stage(url: str, *patterns: str) -> Path:
     """Copies the objects below a URL to the local cache, and returns the local directory.
 
     Objects that have a copy are not downloaded again. `patterns` select some of the objects. Raises
     EmptyPathError if there are none, PathError if they cannot be read, and StorageError if the
     store does not respond.
     """
-    store = ObjectStore(url, what)
+    store = ObjectStore(url)
     objects = store.list()
     chosen = {
-        name: info
-        for name, info in objects.items()
+        name: stat
+        for name, stat in objects.items()
         if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
     }
     if not chosen:
-        raise EmptyPathError(f"there is nothing at {store.url}", path=what)
+        raise EmptyPathError(f"there is nothing at {store.url}")
     target = url_cache_directory("staged", store.url)
     for path in target.rglob("*"):
         if path.is_file() and path.relative_to(target).as_posix() not in objects:
@@ -193,31 +193,30 @@ def stage_file(url: str) -> Path:
     above, _, name = url.rstrip("/").rpartition("/")
     store = ObjectStore(above)
     target = url_cache_directory("staged", store.url)
-    return copy_objects(store, {name: store.info(name)}, target) / name
+    return copy_objects(store, {name: store.stat(name)}, target) / name
 
 
-def copy_objects(store: ObjectStore, objects: Mapping[str, ObjectInfo], target: Path) -> Path:
+def copy_objects(store: ObjectStore, objects: Mapping[str, Stat], target: Path) -> Path:
     """Downloads objects to a directory, unless they are there, and returns the directory.
 
     A copy has the size and the modification time of its object, on every machine.
     """
     with lock_scope(target.parent):
         paths = {}
-        for name, info in objects.items():
+        for name, stat in objects.items():
             path = target / name
             if not path.resolve().is_relative_to(target.resolve()):
                 raise PathError(f"the object name {name!r} points outside its directory")
-            stat = path.stat() if path.is_file() else None
-            if stat is None or (stat.st_size, stat.st_mtime_ns) != (info.size, info.time):
+            if not path.is_file() or file_stat(path) != stat:
                 paths[name] = path
         if paths:
-            size = sum(objects[name].size for name in paths) / 1e6
+            size = sum(objects[name][0] for name in paths) / 1e6
             text = f"downloading {store.url}: {format_count(len(paths), 'file')}, {size:.1f} MB"
             # As `utils.log.detail`, which this layer cannot import.
             logging.getLogger("orbit_runner").info(text, extra={"detail": text, "fraction": 0.0})
             store.download(paths)
         for name, path in paths.items():
-            os.utime(path, ns=(objects[name].time, objects[name].time))
+            os.utime(path, ns=(objects[name][1], objects[name][1]))
     return target
 
 

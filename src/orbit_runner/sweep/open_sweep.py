@@ -73,7 +73,7 @@ def _check_first_trial(
     run = directory.path / "probe"
     log = directory.log("probe")
     settings = Schedule(sweep).progress(lambda number, seed: RunState()).settings[0]
-    task = TrialTask(0, sweep.seeds[0], sweep.train_steps, 1)
+    task = TrialTask(0, sweep.seeds[0], 1)
     arguments = trial_arguments(sweep, task, settings, run, imports)
     # A run checks the metric of its best checkpoint when it is built. The weights are the same.
     arguments += (f"--{_METRIC}={sweep.file.metric}", f"--{_SUBDIRECTORY}=best")

@@ -31,13 +31,11 @@ class TrialTask:
     Attributes:
         number: The trial.
         seed: The seed.
-        train_steps: The step at which the run ends; 0 if it follows from `train_epochs`.
         stop_at: The rung at which it stops; None to train to the end.
     """
 
     number: int
     seed: int
-    train_steps: int
     stop_at: int | None
 
     def is_done(self, state: RunState) -> bool:
@@ -78,9 +76,7 @@ class Schedule:
         self._grid = grid_settings(sweep.file.space) if search.type == "grid" else []
         self._learner: OptunaSearch | None = None
         if search.learns:
-            self._learner = OptunaSearch(
-                search.type, sweep.file.space, search.seed, sweep.file.mode
-            )
+            self._learner = OptunaSearch(sweep.file.space, search.seed, sweep.file.mode)
         self._reported_batches = 0
 
     def progress(self, states: States) -> SweepProgress:
@@ -175,7 +171,7 @@ class _Bracket:
     def has_all_outcomes(self) -> bool:
         """Whether every trial has stopped at a rung or ended."""
         return all(
-            number in self.stopped or self._has_reached(number, None) for number in self._numbers
+            number in self.stopped or not self._open_tasks(number, None) for number in self._numbers
         )
 
     def outcome(self, number: int) -> TrialOutcome:
@@ -222,21 +218,15 @@ class _Bracket:
         if rung is not None:
             early = state.early_end(rung)
             return "stopped", rung if early is None else early
-        has_all_rungs = all(self._has_reached(number, rung) for rung in self._sweep.rungs)
-        return (
-            ("pending", last) if state.end is None or not has_all_rungs else ("finished", state.end)
-        )
+        return ("pending", last) if state.end is None else ("finished", state.end)
 
     def _add_tasks(self, numbers: Sequence[int], rung: int | None) -> None:
         """Adds the runs that have not reached a rung, or their end if it is None."""
         self.tasks += [task for number in numbers for task in self._open_tasks(number, rung)]
 
     def _open_tasks(self, number: int, rung: int | None) -> list[TrialTask]:
-        tasks = [TrialTask(number, s, self._sweep.train_steps, rung) for s in self._seeds]
+        tasks = [TrialTask(number, s, rung) for s in self._seeds]
         return [task for task in tasks if not task.is_done(self._state(number, task.seed))]
-
-    def _has_reached(self, number: int, rung: int | None) -> bool:
-        return not self._open_tasks(number, rung)
 
     def _objective(self, number: int, rung: int) -> float | None:
         """Returns the mean objective at a rung, or at the end of a run that stopped early."""

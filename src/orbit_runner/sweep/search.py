@@ -1,16 +1,15 @@
 """The space of a sweep, and the searches that choose the settings of its trials.
 
-In random and grid search, the settings of a trial do not depend on those of any other. TPE and
-CMA-ES are those of Optuna, with `ask` and `tell` in the order of trial numbers. Their state is not
-saved. It is rebuilt by repeating `ask` and `tell`: the samplers are seeded, so the same results
-give the same settings.
+In random and grid search, the settings of a trial do not depend on those of any other. TPE is that
+of Optuna, with `ask` and `tell` in the order of trial numbers. Its state is not saved. It is
+rebuilt by repeating `ask` and `tell`: the sampler is seeded, so the same results give the same
+settings.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import importlib
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -251,7 +250,7 @@ def count_kept(count: int, fraction: float) -> int:
 
 
 _NOT_INSTALLED = (
-    "search.type: {kind} requires optuna, which is not installed\n"
+    "search.type: tpe requires optuna, which is not installed\n"
     "install it with `pip install 'orbit-runner[sweep]'`, or use `type: random`"
 )
 
@@ -273,7 +272,6 @@ class OptunaSearch:
     """Proposes the settings of trials, and learns from their results.
 
     Args:
-        kind: "tpe" or "cma_es".
         space: The space.
         seed: The seed of the sampler.
         mode: "max" or "min".
@@ -282,17 +280,15 @@ class OptunaSearch:
         RunnerError: If optuna is not installed.
     """
 
-    def __init__(self, kind: str, space: Space, seed: int, mode: str) -> None:
+    def __init__(self, space: Space, seed: int, mode: str) -> None:
         try:
             import optuna
         except ImportError:
-            raise RunnerError(_NOT_INSTALLED.format(kind=kind), code="missing-package") from None
+            raise RunnerError(_NOT_INSTALLED, code="missing-package") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna: ModuleType = optuna
         self._space = space
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CMA-ES is experimental in optuna.
-            sampler = _sampler(optuna, kind, seed)
+        sampler = optuna.samplers.TPESampler(seed=seed)
         direction = "maximize" if mode == "max" else "minimize"
         self._study = self._optuna.create_study(sampler=sampler, direction=direction)
         self._trials: list[optuna.Trial] = []
@@ -323,24 +319,6 @@ class OptunaSearch:
             self._study.tell(trial, state=state.PRUNED)
         else:
             self._study.tell(trial, objective)
-
-
-def _sampler(optuna: ModuleType, kind: str, seed: int) -> optuna.samplers.BaseSampler:
-    samplers = optuna.samplers
-    if kind == "tpe":
-        return samplers.TPESampler(seed=seed)
-    try:
-        importlib.import_module("cmaes")  # Optuna imports it at the first trial.
-    except ImportError:
-        raise RunnerError(
-            _NOT_INSTALLED.format(kind=kind).replace("optuna,", "cmaes,"), code="missing-package"
-        ) from None
-    return samplers.CmaEsSampler(
-        seed=seed,
-        # For settings that are not numbers, or not always set.
-        independent_sampler=samplers.RandomSampler(seed=seed),
-        warn_independent_sampling=False,
-    )
 
 
 def _suggest(trial: Any, path: str, values: Values) -> object:

@@ -28,9 +28,9 @@ from orbit_runner.sweep.search import (
 MODES = ("max", "min")
 # The value of the metric that is the objective of a run: of its last evaluation, or the best one.
 VALUES = ("last", "best")
-SEARCHES = ("random", "grid", "tpe", "cma_es")
+SEARCHES = ("random", "grid", "tpe")
 # Searches that learn from results, in batches.
-LEARNING = ("tpe", "cma_es")
+LEARNING = ("tpe",)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,9 +103,11 @@ class TrialProcess:
 
     def poll(self) -> int | None:
         """Returns the exit code of the trial, negative for a signal; None while it runs."""
-        if self._code is None and select.select([self._answers], [], [], 0)[0]:
+        if self._code is None:
+            is_answered = select.select([self._answers], [], [], 0)[0]
             # The process ends after a trial whose exit code is not 0.
-            self._code = 0 if os.read(self._answers, 1) else self._child.wait()
+            trained = os.read(self._answers, 1) if is_answered else b""
+            self._code = 0 if trained else self._child.poll()
         return self._code
 
     def send_signal(self, number: int) -> None:

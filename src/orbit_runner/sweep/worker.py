@@ -296,11 +296,15 @@ class Worker:
 
     def _show_changes(self, results: SweepResults) -> None:
         """Shows the results if they or the running trials have changed."""
-        running = {trial.task.number: _describe(trial.task) for trial in self._running}
+        running = {trial.task.number: self._describe(trial.task) for trial in self._running}
         now = (results, running)
         if now != self._shown:
             self._shown = now
             self._show(results, running)
+
+    def _describe(self, task: TrialTask) -> str:
+        target = self._sweep.train_steps if task.stop_at is None else task.stop_at
+        return f"seed {task.seed}, to step {target}" if target else f"seed {task.seed}"
 
     def _write_results(self, results: SweepResults) -> None:
         """Writes `sweep.json` unless it has the same content."""
@@ -330,9 +334,3 @@ def _is_locked_locally(run: Path) -> bool:
     """
     holder = read_holder(run)
     return holder is not None and not holder.host
-
-
-def _describe(task: TrialTask) -> str:
-    target = task.stop_at if task.stop_at is not None else task.train_steps
-    seed = f"seed {task.seed}"
-    return f"{seed}, to step {target}" if target else seed

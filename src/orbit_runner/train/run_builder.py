@@ -59,7 +59,7 @@ from orbit_runner.train.multitask import TRAINERS, JointTrainer, MultiEvaluator,
 from orbit_runner.train.parameter_servers import AsyncTrainer, ChiefEvaluator
 from orbit_runner.train.records import Records
 from orbit_runner.train.run import Run
-from orbit_runner.train.run_warnings import class_warnings, run_warnings
+from orbit_runner.train.run_warnings import run_warnings
 from orbit_runner.train.schedule import Plan, check_stop_step, make_plan
 from orbit_runner.train.step_profiler import StepProfiler
 from orbit_runner.train.stop_requests import (
@@ -126,7 +126,7 @@ def build_run(
     config = localize(written_config)
     directory = RunDirectory(model_dir)
     workers = Workers(strategy)
-    warnings = _find_warnings(config, plan, adapter.task) if trains and workers.is_chief else []
+    warnings = run_warnings(config, plan) if trains and workers.is_chief else []
     for text in warnings:
         note(f"warning: {text}")
     other_callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
@@ -248,13 +248,6 @@ def _build_plan(config: ExperimentConfig, adapter: TaskAdapter, *, trains: bool)
             "trainer.train_steps", "is 0; set it, or trainer.train_epochs", code="not-set"
         )
     return plan
-
-
-def _find_warnings(config: ExperimentConfig, plan: Plan, task: AnyTask) -> list[str]:
-    names = getattr(task, "class_names", ())
-    # A user's task may have an attribute of this name with another meaning.
-    known = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
-    return [*run_warnings(config, plan), *class_warnings(names if known else ())]
 
 
 def _build_stop_requests(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.schedule_length import describe_early_end
+from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.tables.cell_texts import describe_equal_but_case, equal_but_case
+from orbit_runner.config.schema.task_data import task_data
+from orbit_runner.data.shared_examples import SharedExamples
+from orbit_runner.errors import DataError, SettingError
 from orbit_runner.run_directory.metric_records import better_values
-from orbit_runner.tasks.shared_examples import find_shared_examples
 from orbit_runner.train.schedule import Plan
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.base import Config
 
 
 def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
@@ -29,10 +35,27 @@ def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
     return [text for text in texts if text]
 
 
-def class_warnings(names: Sequence[str]) -> list[str]:
-    """Returns the warnings about the names of a task's classes."""
-    same = equal_but_case(names)
-    return [f"the classes have {describe_equal_but_case(same)}"] if same else []
+def find_shared_examples(config: ExperimentConfig) -> SharedExamples | None:
+    """Returns the validation examples that are also training examples, or None.
+
+    None also if the data cannot be read, which the run reports elsewhere.
+    """
+    try:
+        shared: SharedExamples | None = task_data(_with_seeds(config)).shared_examples()
+        return shared
+    except (DataError, SettingError, OSError):
+        return None
+
+
+def _with_seeds(config: ExperimentConfig) -> Config:
+    """Returns the task with the seeds of the run, which decide what synthetic data are."""
+    if config.is_official:
+        return config.task
+    sections = {
+        name: resolve_data_config(getattr(config.task, name), config.runtime)
+        for name in ("train_data", "validation_data")
+    }
+    return config.task.replace(**sections)
 
 
 def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:

@@ -7,7 +7,6 @@ import errno
 import json
 import math
 import os
-import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 _MOST_LINKS = 40
-_TEMPORARY_NAME = re.compile(r"\..+\.(\d+)")
-
 
 # The directories of runs in progress, which `create_directory` does not create again.
 directories_in_use: set[Path] = set()
@@ -197,28 +194,6 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
         f"warning: invalid lines in {path}: {bad}; the file was moved to {moved.name}, and its "
         f"{len(good)} valid records were kept"
     )
-
-
-def remove_leftovers(run: Path) -> None:
-    """Removes incomplete files of killed processes of this machine.
-
-    `run` is a run directory. Its subdirectories are searched as well.
-    """
-    for path in [*run.glob(".*"), *run.glob("*/.*")]:
-        match = _TEMPORARY_NAME.fullmatch(path.name)
-        if match and not _is_alive(int(match[1])):
-            with contextlib.suppress(OSError):
-                path.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def parse_record(line: bytes) -> JsonObject | None:

@@ -1,6 +1,4 @@
-"""TPE and CMA-ES propose the same settings for the same results."""
-
-import pytest
+"""TPE proposes the same settings for the same results."""
 
 from orbit_runner.sweep.search import (
     Choice,
@@ -18,9 +16,9 @@ SPACE = (
 )
 
 
-def searched(kind: str, results: list[TrialOutcome], batch: int = 4) -> list[dict]:
+def searched(results: list[TrialOutcome], batch: int = 4) -> list[dict]:
     """Returns the settings of the trials, asked in batches, each told before the next."""
-    search = OptunaSearch(kind, SPACE, 3, "min")
+    search = OptunaSearch(SPACE, 3, "min")
     while len(search.settings) < len(results):
         first = len(search.settings)
         for _ in range(batch):
@@ -40,18 +38,16 @@ def results(count: int) -> list[TrialOutcome]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["tpe", "cma_es"])
-def test_same_results_give_the_same_settings(kind: str) -> None:
-    settings = searched(kind, results(20))
+def test_same_results_give_the_same_settings() -> None:
+    settings = searched(results(20))
 
-    assert settings == searched(kind, results(20))
+    assert settings == searched(results(20))
     assert all(("m.units" in one) == (one["m.name"] == ["a"]) for one in settings)
     assert all(one.get("m.units", 8) % 8 == 0 for one in settings)
     assert len({one["t.rate"] for one in settings}) == 20
 
 
-@pytest.mark.parametrize("kind", ["tpe", "cma_es"])
-def test_search_learns_from_results(kind: str) -> None:
+def test_search_learns_from_results() -> None:
     others = [TrialOutcome(-one.objective) if one.objective else one for one in results(32)]
 
-    assert searched(kind, results(32)) != searched(kind, others)
+    assert searched(results(32)) != searched(others)

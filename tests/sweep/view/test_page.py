@@ -12,6 +12,7 @@ import pytest
 
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.view.page import write_sweep_files
+from orbit_runner.sweep.view.scatter import trials_chart
 from tests.support.pages import Page
 from tests.support.run_directories import write_run
 from tests.support.sweep_results import (
@@ -155,3 +156,13 @@ def test_best_is_finite(tmp_path: Path) -> None:
     best = make_results(trials).best
     assert best is not None
     assert best.number == 1
+
+
+def test_line_of_the_best_so_far_ignores_stopped_trials() -> None:
+    trials = [
+        make_trial(0, {}, [0.99], status="stopped"),
+        make_trial(1, {}, [0.5]),
+        make_trial(2, {}, [0.4]),
+        make_trial(3, {}, [0.9]),
+    ]
+    assert trials_chart(make_results(trials)).series[0].points == {1: 0.5, 2: 0.5, 3: 0.9}

@@ -17,9 +17,8 @@ from orbit_runner.cli.flags.config_flags import (
     messages_scope,
     parse_step,
     progress_of,
-    refuse_streams,
 )
-from orbit_runner.cli.flags.values import LOCAL_RUN, MODEL_DIR
+from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
@@ -57,7 +56,6 @@ def main(flags: argparse.Namespace) -> int:
     started = time.monotonic()
     run = Path(flags.run)
     directory = Path(flags.model_dir)
-    refuse_streams(flags, "a branch reads it more than once")
     before, resolved = _resolve_configs(flags, run)
     with messages_scope(flags):
         known = _read_existing_branch(directory, run, flags.at)
@@ -117,7 +115,7 @@ def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch
 
 def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
-    add("run", type=LOCAL_RUN, help="run directory of the run to continue")
+    add("run", type=RUN, help="run directory of the run to continue")
     add("--at", type=parse_step, metavar="N", help="last step that both runs have in common")
     add("--model_dir", type=MODEL_DIR, required=True, help="run directory of the branch, a new one")
     add(

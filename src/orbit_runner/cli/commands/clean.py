@@ -1,4 +1,4 @@
-"""`runner clean`: deletes checkpoints and runs that are no longer needed."""
+"""`runner clean`: deletes checkpoints that are no longer needed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.reporting.numbers import bytes_text
-from orbit_runner.run_directory.run_summary import RunSummary, find_runs, read_summaries
+from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
-Delete checkpoints, or whole runs, that are no longer needed. The command shows what it would
-delete, and deletes it with --yes, or after you have answered y.
+Delete checkpoints that are no longer needed. The command shows what it would delete, and deletes it
+with --yes, or after you have answered y.
 
-It never touches a run that another process may be training, the latest checkpoint of a run that it
-keeps, files that the runner did not write, and what symbolic links point to."""
+It never touches a run that another process may be training, the latest checkpoint of a run, and
+what symbolic links point to."""
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -74,11 +74,6 @@ def _add_flags(parser: Parser) -> None:
         metavar="K",
         help="all best checkpoints but the K best of each run",
     )
-    what.add_argument(
-        "--delete_runs",
-        action="store_true",
-        help="whole run directories: those that are named, or with --older_than all older ones",
-    )
     parser.add_argument(
         "--older_than",
         metavar="DURATION",
@@ -89,29 +84,12 @@ def _add_flags(parser: Parser) -> None:
 
 
 def _make_rules(flags: argparse.Namespace) -> Rules:
-    keeps = flags.keep_last is not None or flags.keep_best is not None
-    if flags.delete_runs and keeps:
+    if flags.keep_last is None and flags.keep_best is None:
         raise RunnerError(
-            "--keep_last and --keep_best would have no effect\nrun the command twice",
-            path="--delete_runs",
-            code="no-effect",
-        )
-    if not flags.delete_runs and not keeps:
-        raise RunnerError(
-            "clean: no flag specifies what to delete\n"
-            "allowed: --keep_last=K, --keep_best=K, --delete_runs",
+            "clean: no flag specifies what to delete\nallowed: --keep_last=K, --keep_best=K",
             code="nothing-selected",
         )
-    named = flags.directories and all([*find_runs(Path(d))] == [Path(d)] for d in flags.directories)
-    if flags.delete_runs and not named and not flags.older_than:
-        raise RunnerError(
-            "would delete all runs\nname run directories, or select runs with --older_than",
-            path="--delete_runs",
-            code="nothing-selected",
-        )
-    return Rules(
-        keep_last=flags.keep_last, keep_best=flags.keep_best, delete_runs=flags.delete_runs
-    )
+    return Rules(keep_last=flags.keep_last, keep_best=flags.keep_best)
 
 
 def _select_runs(runs: Sequence[RunSummary], older_than: str | None) -> Sequence[RunSummary]:
@@ -147,11 +125,6 @@ def _print_table(plans: Sequence[Plan]) -> None:
     if rows:
         rows = [("run", "status", "to delete", "size"), *rows]
         print("\n".join(table_lines(rows, right=[-1])))
-    for plan in plans:
-        if plan.unknown_files:
-            more = ", …" if len(plan.unknown_files) > 3 else ""
-            shown = f"{', '.join(plan.unknown_files[:3])}{more}"
-            print(f"{os.path.relpath(plan.run.path)} keeps files of other programs: {shown}")
 
 
 def _summary(plans: Sequence[Plan], deleted: Sequence[Plan], advice: str) -> str:
@@ -176,7 +149,6 @@ def _as_dict(
                 {"what": item.label, "bytes": item.bytes, "files": item.files}
                 for item in plan.items
             ],
-            "left": plan.unknown_files,
         }
         for plan in plans
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
@@ -22,9 +21,7 @@ from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.reporting.comparison import comparison_section, paired_sections
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.run_directory.run_summary import find_runs, read_run, read_summary
-from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.streams import use_utf8
 
@@ -42,21 +39,18 @@ Curve = tuple[str, str]  # (split, metric)
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the comparison, or writes it as a page. Returns 0."""
-    with contextlib.ExitStack() as stack:
-        directories = {name: _find_run_paths(name, stack) for name in flags.runs}
-        if flags.paired:
-            groups = {
-                name: _select_paths(paths, flags.condition) for name, paths in directories.items()
-            }
-            pairs = _compare_paired(groups, flags.metric or ())
-        else:
-            every = dict.fromkeys(path for paths in directories.values() for path in paths)
-            comparison = compare(_select_paths(list(every), flags.condition))
+    directories = {name: _find_run_paths(name) for name in flags.runs}
     if flags.paired:
+        groups = {
+            name: _select_paths(paths, flags.condition) for name, paths in directories.items()
+        }
+        pairs = _compare_paired(groups, flags.metric or ())
         sections = [section for pair in pairs for section in paired_sections(pair)]
         values = {"paired": [_paired_as_dict(pair) for pair in pairs]}
         title = "Is the difference chance?"
     else:
+        every = dict.fromkeys(path for paths in directories.values() for path in paths)
+        comparison = compare(_select_paths(list(every), flags.condition))
         selected = _select_curves(comparison, flags.metric or ())
         curves = selected or comparison.curve_keys()
         drawn = curves if flags.html else selected or comparison.main_curve_keys()
@@ -101,10 +95,8 @@ def _add_flags(parser: Parser) -> None:
     add("--json", action="store_true", help="print JSON")
 
 
-def _find_run_paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
-    if is_remote(name):
-        return [stack.enter_context(local_run_scope(name, "RUN"))]
-    path = stack.enter_context(local_run_scope(name, "RUN"))
+def _find_run_paths(name: str) -> list[Path]:
+    path = Path(name)
     run_paths = list(find_runs(path))
     if run_paths:
         return run_paths

@@ -9,7 +9,6 @@ import math
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,8 +34,6 @@ from orbit_runner.reporting.evaluation import evaluation_sections
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.evaluations import evaluated_data, write_evaluation
-from orbit_runner.run_directory.remote_runs import local_run_scope
-from orbit_runner.storage.paths import is_remote, strip_file_scheme
 from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.log import note
 from orbit_runner.utils.text_table import table_lines
@@ -68,13 +65,14 @@ _SETTINGS = (
 
 def main(flags: argparse.Namespace) -> int:
     """Evaluates a checkpoint. Returns 0, or 3 if a result is not finite."""
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
+    run = Path(flags.run)
+    with messages_scope(flags):
         selected = _select(run, flags)
         selected = dataclasses.replace(selected, resolved=_convert(selected))
         check_evaluation(selected.resolved, run)
         data = evaluated_data(run, selected.resolved.config)
         values = _describe(selected, data) | _evaluate(selected, flags)
-        values["file"] = _write(flags.run, selected, values)
+        values["file"] = str(write_evaluation(run, selected.choice.place.step, values))
     emit(flags, to_jsonable(values), _lines(values))
     is_finite = all(math.isfinite(value) for value in values["metrics"].values())
     return 0 if is_finite else exit_codes.DIVERGED
@@ -180,20 +178,6 @@ def _details(evaluation: CheckpointEvaluation) -> JsonObject | None:
         note(f"warning: the evaluation has no examples: {first_line(error)}")
         return None
     return None if details is None else evaluation_values(details)
-
-
-def _write(place: str, selected: SelectedModel, values: JsonObject) -> str:
-    """Writes the file of the evaluation, also to a run in an object store. Returns its path."""
-    step = selected.choice.place.step
-    if not is_remote(place):
-        return str(write_evaluation(Path(strip_file_scheme(place)), step, values))
-    from orbit_runner.storage.objects import ObjectStore
-
-    with tempfile.TemporaryDirectory() as directory:
-        path = write_evaluation(Path(directory), step, values)
-        name = path.relative_to(directory).as_posix()
-        ObjectStore(place, "RUN").upload(path, name)
-    return f"{place.rstrip('/')}/{name}"
 
 
 def _lines(values: JsonObject) -> Iterator[str]:

@@ -17,10 +17,8 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.report import export_table
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
 from orbit_runner.serving.formats.base import network_formats
-from orbit_runner.storage.paths import is_remote, strip_file_scheme
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -39,15 +37,10 @@ def main(flags: argparse.Namespace) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
     formats = parse_formats(flags.format)
     _check_flags(flags)
-    if is_remote(flags.run) and not flags.to:
-        raise RunnerError(
-            f"{flags.run} is in an object store; specify a local directory",
-            path="--to",
-            code="bad-path",
-        )
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
+    run = Path(flags.run)
+    with messages_scope(flags):
         selected = select_model(run, flags)
-        directory = Path(strip_file_scheme(flags.to)) if flags.to else run / "export"
+        directory = Path(flags.to) if flags.to else run / "export"
         records = _export_formats(directory, selected, formats, flags)
     emit(flags, records[0] if len(records) == 1 else records, _output_lines(records))
     return 0

@@ -6,17 +6,17 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.commands.run import add_flags, choose_model_dir
-from orbit_runner.cli.flags.config_flags import build_request, refuse_streams
-from orbit_runner.cli.flags.values import MODEL_DIR, OUTPUT_DIRECTORY, SHARED, Count
+from orbit_runner.cli.flags.config_flags import build_request
+from orbit_runner.cli.flags.values import MODEL_DIR, Count
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.launch import LaunchOptions, LaunchPlan, launch, plan_launch
+from orbit_runner.jobs.launch import LaunchPlan, launch, plan_launch
 from orbit_runner.launch.process import Output
+from orbit_runner.storage.paths import SHARED
 
 _DESCRIPTION = """\
 Start the members of a cluster on this machine, and restart them if one is lost.
@@ -25,10 +25,10 @@ Start the members of a cluster on this machine, and restart them if one is lost.
          --distribution_strategy=multi_worker_mirrored --model_dir=runs/a
 
 The flags after `--` are those of `runner run`, the same for all members. The output of the members
-is written to stderr, prefixed with their names, and to MODEL_DIR/logs; the results are written to
-stdout, as by `runner run`. If a member is lost, all are restarted, up to --restarts times, and
-training resumes from the last checkpoint; if a member fails, all are stopped. Ctrl-C saves a
-checkpoint and exits; a second Ctrl-C exits at once.
+is written to stderr, prefixed with their names; the results are written to stdout, as by `runner
+run`. If a member is lost, all are restarted, up to --restarts times, and training resumes from the
+last checkpoint; if a member fails, all are stopped. Ctrl-C saves a checkpoint and exits; a second
+Ctrl-C exits at once.
 
 To run on several machines, use Slurm, Kubernetes or Vertex AI: see the files in configs/clusters/.
 
@@ -62,23 +62,18 @@ def make_plan(flags: argparse.Namespace) -> LaunchPlan:
     parser = Parser("run")
     add_flags(parser, dataclasses.replace(MODEL_DIR, use=SHARED))
     run_flags = parse_flags(parser, flags.run_arguments)
-    refuse_streams(run_flags, "each member reads it")
     resolved = resolve(build_request(run_flags))
     model_dir = choose_model_dir(run_flags, resolved)
     run_arguments = list(flags.run_arguments)
     if not run_flags.model_dir:
         # The default depends on the time, but all members must use the same directory.
         run_arguments.append(f"--model_dir={model_dir}")
-    options = LaunchOptions(
+    return plan_launch(
+        resolved,
         workers=flags.workers,
         ps=flags.ps,
         evaluator=flags.evaluator,
         restarts=flags.restarts,
-        logs=Path(flags.logs) if flags.logs else None,
-    )
-    return plan_launch(
-        resolved,
-        options,
         mode=run_flags.mode,
         resume=run_flags.resume,
         model_dir=model_dir,
@@ -133,9 +128,6 @@ def _add_flags(parser: Parser) -> None:
         metavar="N",
         help="how often all members are restarted after one is lost",
     )
-    logs = dataclasses.replace(OUTPUT_DIRECTORY, use=SHARED)
-    add("--logs", type=logs,
-        help="directory of the members' logs (default: MODEL_DIR/logs)")  # fmt: skip
 
 
 COMMAND = Command(

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
-from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, Count, resolve_paths
+from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN, Count
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.serving.export_directory import (
     config_of_export,
     find_export,
@@ -47,7 +46,6 @@ Predictions are printed on standard output in the order of the items, batch by b
 without a prediction, the reason is printed instead, and the exit code is 5."""
 _COUNT = Count(1, 2**20)
 _CPU = "CPU:0"
-_FLAGS_WITHOUT_VALUE = ("--json", "--quiet", "--help")
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -58,12 +56,7 @@ def main(flags: argparse.Namespace) -> int:
         )
     if flags.to is not None:
         _check_output(flags)
-    given = flags.where
-    with (
-        messages_scope(flags),
-        local_run_scope(given, "WHERE") as where,
-        _predictor_scope(where, flags) as predictor,
-    ):
+    with messages_scope(flags), _predictor_scope(Path(flags.where), flags) as predictor:
         failed = print_predictions(
             predictor,
             flags.items,
@@ -99,44 +92,17 @@ def _check_output(flags: argparse.Namespace) -> None:
 
 
 def _parse(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    options, words = _split_flags(arguments)
-    flags = parse_flags(parser, options)
-    if not words:
+    flags = parse_flags(parser, arguments)
+    if not flags.where:
         raise RunnerError(
             f"the following arguments are required: WHERE\nusage: {_USAGE}", code="wrong-usage"
         )
-    flags.where = words[0]
-    flags.items = words[1:]
-    resolve_paths(parser.arguments, flags)
     return flags
-
-
-def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separates flags from words: argparse does not accept words on both sides of a flag."""
-    options = list[str]()
-    words = list[str]()
-    rest = list(arguments)
-    while rest:
-        first = rest.pop(0)
-        if first == "--":
-            words += rest
-            break
-        if first == "-" or not first.startswith("-"):
-            words.append(first)
-            continue
-        options.append(first)
-        if (
-            "=" not in first
-            and first not in _FLAGS_WITHOUT_VALUE
-            and rest
-            and first.startswith("--")
-        ):
-            options.append(rest.pop(0))
-    return options, words
 
 
 def _add_flags(parser: Parser) -> None:
     parser.usage = _USAGE
+    parser.mixes = True
     parser.add_argument("where", nargs="?", metavar="WHERE", type=RUN, help=argparse.SUPPRESS)
     parser.add_argument("items", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument(

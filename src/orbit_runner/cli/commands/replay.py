@@ -25,7 +25,6 @@ from orbit_runner.cli.flags.config_flags import (
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
 from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.step.results import Examination
 
 if TYPE_CHECKING:
@@ -51,7 +50,8 @@ _SETTINGS_RULE = "the saved config determines the step; only settings of the mac
 
 def main(flags: argparse.Namespace) -> int:
     """Replays a step and prints what happens in it. Returns 4 if it differs from the run's."""
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
+    run = Path(flags.run)
+    with messages_scope(flags):
         imports, changes = tuple(flags.imports or ()), tuple(flags.overrides)
         if flags.find:
             plan = plan_search(run, imports, changes)

@@ -10,8 +10,6 @@ from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.report_writer import make_report
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.remote_runs import local_run_scope
-from orbit_runner.storage.paths import is_remote
 from orbit_runner.utils.files import output_target, write_atomically, write_output
 
 _DESCRIPTION = """\
@@ -21,23 +19,16 @@ file without scripts. The run may still be in progress; repeat the command to up
 
 def main(flags: argparse.Namespace) -> int:
     """Writes the report and prints its path. Returns 0."""
-    if is_remote(flags.run) and not flags.html:
+    directory = RunDirectory(Path(flags.run))
+    directory.require_config()
+    target = Path(flags.html) if flags.html else directory.report
+    try:
+        write = write_output if flags.html else write_atomically
+        write(target, make_report(Path(flags.run), flags.run))
+    except OSError as error:
         raise RunnerError(
-            f"{flags.run} is in an object store; specify a local file",
-            path="--html",
-            code="bad-path",
-        )
-    with local_run_scope(flags.run, "RUN") as path:
-        directory = RunDirectory(path)
-        directory.require_config()
-        target = Path(flags.html) if flags.html else directory.report
-        try:
-            write = write_output if flags.html else write_atomically
-            write(target, make_report(path, flags.run))
-        except OSError as error:
-            raise RunnerError(
-                f"cannot write {target}: {error.strerror}\nuse --html=FILE", code="not-writable"
-            ) from error
+            f"cannot write {target}: {error.strerror}\nuse --html=FILE", code="not-writable"
+        ) from error
     if output_target(target) != 1:  # Otherwise, the page is there.
         print(target)
     return 0

@@ -33,8 +33,6 @@ from orbit_runner.jobs.reproduce import (
     reproduce_run,
 )
 from orbit_runner.reporting.reproduction import Reproduction, print_reproduction
-from orbit_runner.run_directory.remote_runs import local_run_scope
-from orbit_runner.storage.paths import is_remote
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
@@ -57,8 +55,8 @@ def main(flags: argparse.Namespace) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
     if names_published_run(flags.run):
         return _reproduce_published(flags)
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
-        result = _reproduce(flags, run)
+    with messages_scope(flags):
+        result = _reproduce(flags, Path(flags.run))
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
@@ -75,8 +73,6 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
-        if is_remote(flags.run):
-            result = dataclasses.replace(result, run=flags.run)
         if flags.json:
             print(json.dumps(result.as_dict(), indent=2, allow_nan=False))
         else:

@@ -9,23 +9,22 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
-from orbit_runner.cli.command import Command, Parser, with_underscores
-from orbit_runner.cli.continuation import continuation, continuing_command
+from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.continuation import change_flags, continuation, continuing_command
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
     build_request,
     messages_scope,
     progress_of,
-    refuse_streams,
 )
-from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, Count, PathValue
+from orbit_runner.cli.flags.values import MODEL_DIR, Count, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
@@ -35,7 +34,6 @@ from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.jobs.finetune import fine_tune_continuously, watched_directory
 from orbit_runner.jobs.preflight import (
     check_before_start,
-    check_mode,
     check_same_config,
     setting_error_scope,
 )
@@ -47,7 +45,7 @@ from orbit_runner.jobs.train_job import (
     run_job,
     serve,
 )
-from orbit_runner.run_directory.remote_runs import training_scope
+from orbit_runner.run_directory.remote_runs import check_remote_run, training_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
@@ -63,8 +61,6 @@ A run keeps all its files in one directory (--model_dir, or runs/NAME/TIME). If 
 the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoint and exits."""
 
 _ALL_MODES = (*MODES, FINE_TUNING)
-# Flags that each fine-tuning gets with a value of its own.
-_REPLACED_FLAGS = ("mode", "model_dir", "pretrain_steps", "json")
 _ANY_MODEL_DIR = dataclasses.replace(MODEL_DIR, remote=True)
 
 
@@ -90,7 +86,6 @@ def main(flags: argparse.Namespace) -> int:
 
 def _fine_tune(flags: argparse.Namespace) -> int:
     """Fine-tunes from each checkpoint that another run writes. Returns the exit code."""
-    refuse_streams(flags, "each fine-tuning run reads it")
     resolved = resolve(build_request(flags))
     watched = watched_directory(resolved)
     if not flags.model_dir:
@@ -100,28 +95,15 @@ def _fine_tune(flags: argparse.Namespace) -> int:
             path="--model_dir",
             code="not-set",
         )
+    replaced = dict.fromkeys(("mode", "model_dir", "pretrain_steps"))
     return fine_tune_continuously(
         watched,
         local_path(flags.model_dir, f"--model_dir with --mode={FINE_TUNING}"),
-        _fine_tuning_arguments(flags.arguments),
+        # Each fine-tuning has a run directory of its own.
+        ["--mode=train_and_eval", "--json", *change_flags(flags.arguments, replaced)],
         timeout=resolved.config.trainer.continuous_eval_timeout,
         last_step=flags.pretrain_steps,
     )
-
-
-def _fine_tuning_arguments(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments of each fine-tuning, without those that differ between them."""
-    kept = ["--mode=train_and_eval", "--json"]
-    rest = [*map(with_underscores, arguments)]
-    while rest:
-        argument = rest.pop(0)
-        name, equals, _ = argument.removeprefix("--").partition("=")
-        if argument.startswith("--") and name in _REPLACED_FLAGS:
-            if not equals and name != "json" and rest:
-                rest.pop(0)
-            continue
-        kept.append(argument)
-    return kept
 
 
 def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
@@ -159,18 +141,8 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
         yield choose_model_dir(flags, resolved)
         return
     url = flags.model_dir
-    if resolve_cluster(resolved.config.runtime, os.environ) is not None:
-        raise RunnerError(
-            f"got {url!r}, expected a local path\n{SHARED}", path="--model_dir", code="bad-path"
-        )
-    if flags.mode not in TRAINING:
-        check_mode(flags.mode)
-        raise RunnerError(
-            f"got {url!r}, expected a local path with --mode={flags.mode}\n"
-            f"use `runner evaluate {url}`, or copy the run to this machine",
-            path="--model_dir",
-            code="bad-path",
-        )
+    is_alone = resolve_cluster(resolved.config.runtime, os.environ) is None
+    check_remote_run(url, flags.mode, is_alone=is_alone)
     # Check before anything is downloaded.
     check_before_start(resolved, flags.mode, local_run_directory(url))
     with training_scope(url) as directory:

@@ -13,7 +13,6 @@ from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_sco
 from orbit_runner.cli.flags.values import RUN
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_count, format_list
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.run_directory.verification import (
     DataVerification,
     Verdict,
@@ -32,8 +31,8 @@ is 4 if anything differs or is not finite."""
 
 def main(flags: argparse.Namespace) -> int:
     """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
-    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
-        verification, data = _verify(run, flags)
+    with messages_scope(flags):
+        verification, data = _verify(Path(flags.run), flags)
     lines = [
         *format_verdicts(verification.verdicts),
         *filter(None, [verification.config_problem]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from orbit_runner.cli.flags.values import RUN
 from orbit_runner.compare.explanation import Explanation
 from orbit_runner.compare.records import compare_recorded, read_recorded_run
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.remote_runs import local_run_scope
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
@@ -33,10 +31,8 @@ code is 0 if the runs are equal, and 4 if not."""
 
 def main(flags: argparse.Namespace) -> int:
     """Prints why two runs differ. Returns 0 if they are equal, else 4."""
-    with messages_scope(flags), contextlib.ExitStack() as stack:
-        left = stack.enter_context(local_run_scope(flags.a, "A"))
-        right = stack.enter_context(local_run_scope(flags.b, "B"))
-        explanation = _explain(flags, left, right)
+    with messages_scope(flags):
+        explanation = _explain(flags, Path(flags.a), Path(flags.b))
     use_utf8()
     if flags.json:
         print(json.dumps(explanation.as_dict(), indent=2, allow_nan=False))

@@ -20,7 +20,6 @@ from orbit_runner.cli.flags.values import (
     OverrideAction,
 )
 from orbit_runner.config.errors import note_text
-from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.errors import RunnerError, shorten
@@ -268,22 +267,6 @@ def build_request(flags: argparse.Namespace) -> Request:
         imports=tuple(flags.imports or ()),
         strict=getattr(flags, "strict", False),
     )
-
-
-def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
-    """Raises an error if a config file is a pipe or device, which can be read only once.
-
-    `reason` tells which other processes read it.
-    """
-    for flag in ("experiment", "config_file", "gin_file"):
-        values = getattr(flags, flag) or ()
-        for name in (values,) if isinstance(values, str) else values:
-            if is_stream(Path(name)):
-                raise RunnerError(
-                    f"{name} can be read only once, but {reason}\nuse a regular file",
-                    path=f"--{flag}",
-                    code="bad-path",
-                )
 
 
 def print_notes(resolved: ResolvedConfig) -> None:

@@ -13,17 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import is_remote, path_problem, strip_file_scheme
+from orbit_runner.storage.paths import COPY_RUN, is_remote, path_problem
 from orbit_runner.utils.files import (
     is_special,
     output_target,
     special_file_problem,
     write_output,
-)
-
-SHARED = (
-    "the processes of a cluster share one directory: use one that all of them mount, such as "
-    "/gcs/BUCKET/… with Cloud Storage FUSE"
 )
 
 
@@ -54,10 +49,9 @@ class PathValue:
             return ""
         if problem := path_problem(text, remote=self.remote, use=self.use):
             return problem
-        path = strip_file_scheme(text)
         if self.kind == "directory":
-            return _directory_problem(path)
-        return _output_problem(path, self.kind) if self.kind.startswith("output") else ""
+            return _directory_problem(text)
+        return _output_problem(text, self.kind) if self.kind.startswith("output") else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +86,7 @@ def check_counts(arguments: Iterable[argparse.Action], flags: argparse.Namespace
 
 
 def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespace) -> None:
-    """Expands `~`, turns `file://` URLs into paths, and rejects paths that cannot be used.
+    """Expands `~`, and rejects paths that cannot be used.
 
     Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
     `RunnerError` if a URL is not supported, `~` names an unknown user, or an output file cannot be
@@ -116,11 +110,11 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
 
 
 def resolve_path(value: PathValue, text: str, name: str) -> str:
-    """Returns a path without `~` and `file://`. Raises `RunnerError` if it cannot be used."""
+    """Returns a path without `~`. Raises `RunnerError` if it cannot be used."""
     path = _expand_user(text, name)
     if problem := value.problem(path):
         raise RunnerError(problem, path=name, code="bad-path")
-    return path if value.kind == "any URL" else strip_file_scheme(path)
+    return path
 
 
 # Stands for all flags of the form `--trainer.train_steps=5`, which argparse does not know.
@@ -169,8 +163,6 @@ def _expand_user(text: str, shown: str) -> str:
 
 
 def _output_problem(text: str, kind: str) -> str:
-    if is_remote(text):
-        return ""
     if kind == "output file":
         try:
             target = output_target(Path(text))
@@ -202,8 +194,7 @@ def _directory_problem(text: str) -> str:
 
 
 # The paths of several commands. Others are declared by the command that has them.
-RUN = PathValue("RUN", remote=True)
-LOCAL_RUN = PathValue("RUN")
+RUN = PathValue("RUN", use=COPY_RUN)
 MODEL_DIR = PathValue("DIR", "directory")
 EXPERIMENT = PathValue("NAME", remote=True)
 LOCAL_EXPERIMENT = PathValue("RUN|EXPERIMENT")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import stat
 from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError, Origin
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.paths import CONFIG, RunDirectory
-from orbit_runner.storage.paths import PathError, is_remote, strip_file_scheme
+from orbit_runner.storage.paths import PathError, is_remote
 from orbit_runner.utils.log import note_once
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
-# Much larger than any config file. A device such as /dev/zero has no end.
+# Much larger than any config file.
 _MAX_BYTES = 2**20
 _EXPECTED = "expected an experiment, a file or a run directory"
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -66,7 +64,7 @@ def find_experiment(name: str) -> Path:
     path = Path(name)
     if names_run(name):
         return RunDirectory(path).config
-    if path.suffix in SUFFIXES or is_stream(path):
+    if path.suffix in SUFFIXES:
         return find_file(name)
     experiments = experiment_files()
     if name not in experiments and os.path.isdir(path):
@@ -110,34 +108,19 @@ def find_file(name: str, including_dir: Path | None = None) -> Path:
             return stage_file(name)
         except PathError as error:
             raise ConfigError.of("", str(error), code=error.code) from None
-    name = strip_file_scheme(name)
     roots = [root for root in (including_dir, Path.cwd(), shipped_root()) if root is not None]
     for root in roots:
         # `os.path`, because methods of `Path` raise an error if the name is too long.
-        if os.path.isfile(root / name) or is_stream(root / name):
+        if os.path.isfile(root / name):
             return root / name
-    if any(os.path.isdir(root / name) for root in roots):
-        raise ConfigError.of("", f"{name} is a directory, expected a file", code="wrong-file-type")
+    if any(os.path.exists(root / name) for root in roots):
+        # A pipe can be read only once, but a config is read again, such as by each trial or worker.
+        message = f"{name} is a directory, pipe or device, expected a regular file"
+        raise ConfigError.of("", message, code="wrong-file-type")
     known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
     near = unknown_name_message("file", name, known).split("\n")[0]
     searched = ", ".join(dict.fromkeys(str(root) for root in roots))
     raise ConfigError.of("", f"{near}\nsearched in: {searched}", code="missing-file")
-
-
-def is_stream(path: Path) -> bool:
-    """Returns whether a path is a pipe, socket or device, such as `/dev/stdin` or bash's `<(…)`."""
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError):  # ValueError: a null byte
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
-
-
-@functools.cache
-def _read_stream(path: Path) -> bytes:
-    # Cached, because a pipe can be read only once, and some commands resolve experiments twice.
-    with path.open("rb") as file:
-        return file.read(_MAX_BYTES + 1)
 
 
 def read_text(path: Path, label: str) -> str:
@@ -146,7 +129,8 @@ def read_text(path: Path, label: str) -> str:
     Raises ConfigError if the file cannot be read, is too large, or is not UTF-8.
     """
     try:
-        content = _read_stream(path) if is_stream(path) else _read_file(path)
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
             message = f"is larger than {_MAX_BYTES // 2**20} MiB, the limit for config files"
             raise ConfigError.of("", message, Origin(label), code="bad-syntax")
@@ -158,8 +142,3 @@ def read_text(path: Path, label: str) -> str:
         raise ConfigError.of(
             "", f"cannot be read: {error}", Origin(label), code="unreadable-file"
         ) from None
-
-
-def _read_file(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_MAX_BYTES + 1)

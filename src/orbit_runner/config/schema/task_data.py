@@ -73,7 +73,7 @@ class TaskData(abc.ABC):
 
         Returns:
             `SharedExamples` (see `orbit_runner.data.shared_examples`), or None if there are none
-            or it is unknown. By default None; then the files in `input_path` are compared.
+            or it is unknown. By default None.
         """
         return None
 

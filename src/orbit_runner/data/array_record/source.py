@@ -13,12 +13,10 @@ from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import spread_numbers
 from orbit_runner.data.images.headers import ImageSurvey
 from orbit_runner.data.tfrecord.source import (
     IMAGE,
     LABEL,
-    SAMPLED_RECORDS,
     Blocks,
     RecordDataset,
     join_blocks,
@@ -119,11 +117,10 @@ class ArrayRecordSource(RecordDataset):
         """Yields all records."""
         yield from self.read(range(self.size))
 
-    def named_records(self, *, sampled: bool) -> Iterator[tuple[str, bytes]]:
-        """Yields the names of records and the records: all, or some."""
-        numbers = spread_numbers(self.size, SAMPLED_RECORDS if sampled else self.size)
-        for start in range(0, len(numbers), _RECORDS_AT_ONCE):
-            part = numbers[start : start + _RECORDS_AT_ONCE]
+    def named_records(self) -> Iterator[tuple[str, bytes]]:
+        """Yields the names of all records and the records."""
+        for start in range(0, self.size, _RECORDS_AT_ONCE):
+            part = range(start, min(start + _RECORDS_AT_ONCE, self.size))
             for number, record in zip(part, self.read(part), strict=True):
                 yield self.example_name(number), record
 

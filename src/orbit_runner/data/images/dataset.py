@@ -98,7 +98,6 @@ class ImageDataset(Dataset):
         std: Standard deviation, likewise.
         image_shape: Height, width and channels of the first image; 0 if they are not known.
         survey: What the headers of all images tell; None if there are none.
-        left_out: What the directories contain besides the images, one line each.
     """
 
     labels: tuple[str, ...] | None
@@ -107,7 +106,6 @@ class ImageDataset(Dataset):
     std: tuple[float, ...] | None = (127.5,)
     image_shape: Shape
     survey: ImageSurvey | None = None
-    left_out: tuple[str, ...] = ()
 
     stored: ClassVar[str]  # Where the images are, for messages.
     is_in_memory: ClassVar[bool] = False
@@ -129,8 +127,8 @@ class ImageDataset(Dataset):
         """Returns the number of classes, or None if only reading all images would tell."""
         return None if self.labels is None else len(self.labels)
 
-    def headers(self, *, sampled: bool) -> Headers | None:
-        """Returns how the headers are read, of some images if `sampled`; None if there are none."""
+    def headers(self) -> Headers | None:
+        """Returns how the headers of the images are read; None if there are none."""
         return None
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
@@ -214,12 +212,6 @@ class EncodedImages(ImageDataset):
     @abc.abstractmethod
     def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the index of the file of each image, and its number there, int64 [n]."""
-
-
-def spread_numbers(size: int, most: int) -> list[int]:
-    """Returns at most `most` numbers below `size`, evenly spread, the first among them."""
-    count = min(size, most)
-    return [number * size // count for number in range(count)]
 
 
 def shape_tuple(shape: Sequence[int]) -> Shape:

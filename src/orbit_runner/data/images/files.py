@@ -27,7 +27,6 @@ from orbit_runner.data.images.dataset import (
     ImageDataset,
     joined_fields,
     place_arguments,
-    spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
@@ -42,8 +41,6 @@ _HINT = (
     "contain these"
 )
 _THREADS = 8
-# Where images are resized, the config sets the channels, and these many show the rest.
-_SAMPLED_FILES = 10_000
 _HASHED_AT_ONCE = 2**16
 # The column of all image files: the directory that they are in.
 DIRECTORY = "directory"
@@ -68,7 +65,6 @@ class FileSource(ImageDataset):
     # The source of a mixture that each image comes from, integers [n]; None if there is only one.
     origins: np.ndarray | None = None
     survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
-    left_out: tuple[str, ...] = ()  # What the directories contain besides, one line each.
 
     stored = "in separate files"
     graph_reader = "orbit_runner.data.images.readers:FileReader"
@@ -110,11 +106,6 @@ class FileSource(ImageDataset):
         if self.listed is not None and place_of(text) is not None and not numbers:
             yield from self.listed.find(text)
 
-    def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the ends of all paths, with as many directories as the text has."""
-        parts = text.count("/") + 1
-        return ("/".join(path.split("/")[-parts:]) for path in self.paths)
-
     @functools.cached_property
     def _numbers_by_name(self) -> dict[str, list[int]]:
         """The numbers of the image files by their names without directories."""
@@ -125,12 +116,10 @@ class FileSource(ImageDataset):
 
     def join(self, datasets: Sequence[FileSource]) -> FileSource:
         """Returns the image files of several datasets."""
-        left_out = dict.fromkeys(line for dataset in datasets for line in dataset.left_out)
         return FileSource(
             **joined_fields(datasets),
             paths=tuple(path for dataset in datasets for path in dataset.paths),
             label=np.concatenate([dataset.label for dataset in datasets]),
-            left_out=tuple(left_out),
             directories=tuple(pair for dataset in datasets for pair in dataset.directories),
             label_files=tuple(path for dataset in datasets for path in dataset.label_files),
         )
@@ -172,11 +161,9 @@ class FileSource(ImageDataset):
         """Where the names of images start in their paths, which do not begin with `./`."""
         return 0 if self.root == "." else len(os.path.join(self.root, ""))
 
-    def headers(self, *, sampled: bool) -> Headers:
+    def headers(self) -> Headers:
         """Returns how the headers of the images are read."""
-        numbers = spread_numbers(self.size, _SAMPLED_FILES if sampled else self.size)
-        paths = [self.paths[number] for number in numbers]
-        return Headers(paths, ["survey", str(self.size)], image_headers(paths))
+        return Headers(self.paths, ["survey"], image_headers(self.paths))
 
 
 def _hash_names(names: Iterable[str]) -> np.ndarray:
@@ -231,8 +218,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
             part = _list_images(above / name, skipped)
             class_images.append((numbers[name], str(above / name), part))
             progress(f"{len(class_images):,} directories")
-    left_out = tuple(_skipped_notes(chosen, skipped))
-    for line in (*_class_notes(classes, labels), *left_out):
+    for line in (*_class_notes(classes, labels), *_skipped_notes(chosen, skipped)):
         note_once(f"note: image_folder: {line}")
     paths = tuple(path for *_, part in class_images for path in part)
     label = np.repeat(
@@ -246,7 +232,6 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         first_image_shape(paths[0]),
         root=str(chosen[0] if len(chosen) == 1 else root),
         directories=tuple((directory, len(part)) for _, directory, part in class_images),
-        left_out=left_out,
     )
 
 

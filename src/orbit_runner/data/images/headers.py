@@ -5,13 +5,12 @@ Does not import TensorFlow.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import struct
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 # Of ImageNet's training images, as in Model Garden; in pixel values of 0 to 255.
 NATURAL_MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
@@ -37,13 +36,11 @@ class ImageHeader:
         height: Rows of pixels, as they are stored.
         width: Columns of pixels.
         channels: 1 for grayscale, 3 for color, 4 for color with transparency.
-        orientation: The EXIF orientation, 1 to 8; 1 if the image is stored upright.
     """
 
     height: int
     width: int
     channels: int
-    orientation: int = 1
 
 
 def read_header(source: bytes | str, formats: tuple[str, ...] = _FORMATS) -> ImageHeader:
@@ -51,7 +48,7 @@ def read_header(source: bytes | str, formats: tuple[str, ...] = _FORMATS) -> Ima
 
     Raises ValueError if the format is another one, or if the header is damaged.
     """
-    from PIL import ExifTags, Image
+    from PIL import Image
 
     try:
         file = source if isinstance(source, str) else io.BytesIO(source)
@@ -60,17 +57,10 @@ def read_header(source: bytes | str, formats: tuple[str, ...] = _FORMATS) -> Ima
             # TensorFlow decodes GIF, BMP, palettes and CMYK to color.
             is_gray = image.mode.startswith(_GRAY) and image.format in ("PNG", "JPEG")
             has_alpha = image.format == "PNG" and image.mode == "RGBA"
-            exif = image.info.get("exif", b"")
     except (*_DAMAGED, Image.DecompressionBombError) as error:
         start = "" if isinstance(source, str) else f": bytes that start with 0x{source[:4].hex()}"
         raise ValueError(f"no image, or a damaged or too large one{start}") from error
-    orientation = 1
-    with contextlib.suppress(*_DAMAGED):  # If only that is damaged, the image is not.
-        block = Image.Exif()
-        block.load(exif)
-        orientation = int(block.get(ExifTags.Base.Orientation, 1))
-    channels = 1 if is_gray else 4 if has_alpha else 3
-    return ImageHeader(height, width, channels, orientation if 1 <= orientation <= 8 else 1)
+    return ImageHeader(height, width, 1 if is_gray else 4 if has_alpha else 3)
 
 
 def image_shape(source: bytes | str) -> tuple[int, int, int]:
@@ -88,29 +78,30 @@ def image_shape(source: bytes | str) -> tuple[int, int, int]:
 
 # What a survey counts, as `survey_rows` names it.
 _GRAYSCALE, _COLOR, _TRANSPARENT = "grayscale", "in color", "in color with transparency"
-_UNKNOWN, _ROTATED = "with a header that cannot be read", "rotated"
+_UNKNOWN = "with a header that cannot be read"
 _KINDS = {1: _GRAYSCALE, 3: _COLOR, 4: _TRANSPARENT}
 
 
 @dataclasses.dataclass
 class ImageSurvey:
-    """What the headers of the images of a dataset tell.
+    """What the headers of all images of a dataset tell.
 
     Attributes:
-        total: The number of images.
-        surveyed: The number of images whose headers were read: all, unless images are resized.
         counts: The number of images of each kind.
         first: The name of the first image of each kind.
         smallest: Height and width of the smallest image; (0, 0) if none is known.
         largest: Height and width of the largest image.
     """
 
-    total: int = 0
-    surveyed: int = 0
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     first: dict[str, str] = dataclasses.field(default_factory=dict)
     smallest: tuple[int, int] = (0, 0)
     largest: tuple[int, int] = (0, 0)
+
+    @property
+    def total(self) -> int:
+        """The number of images."""
+        return sum(self.counts.values())
 
     @property
     def channels(self) -> int:
@@ -123,18 +114,16 @@ class ImageSurvey:
 
     def add(self, name: str, header: ImageHeader | None) -> None:
         """Adds an image; its header is None if it cannot be read."""
-        self.surveyed += 1
-        kinds = [_UNKNOWN if header is None else _KINDS[header.channels]]
+        kind = _UNKNOWN
         if header is not None:
-            kinds += [_ROTATED] * (header.orientation != 1)
+            kind = _KINDS[header.channels]
             size = header.height, header.width
             self.smallest = (
                 min(self.smallest, size, key=_size_order) if any(self.smallest) else size
             )
             self.largest = max(self.largest, size, key=_size_order)
-        for kind in kinds:
-            self.counts[kind] = self.counts.get(kind, 0) + 1
-            self.first.setdefault(kind, name)
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        self.first.setdefault(kind, name)
 
 
 def _size_order(size: tuple[int, int]) -> tuple[int, int]:
@@ -145,8 +134,6 @@ def join_surveys(surveys: Sequence[ImageSurvey]) -> ImageSurvey:
     """Returns the survey of the images of all sources."""
     sizes = [survey.smallest for survey in surveys if any(survey.smallest)]
     return ImageSurvey(
-        total=sum(survey.total for survey in surveys),
-        surveyed=sum(survey.surveyed for survey in surveys),
         counts=dict(sum((Counter(survey.counts) for survey in surveys), Counter())),
         first={kind: n for survey in reversed(surveys) for kind, n in survey.first.items()},
         smallest=min(sizes, key=_size_order, default=(0, 0)),
@@ -158,50 +145,33 @@ def survey_rows(survey: ImageSurvey) -> list[tuple[str, str]]:
     """Returns the numbers, the channels and the sizes of images as rows of a name and a text."""
     counts = sorted(survey.counts.items(), key=lambda pair: -pair[1])
     sizes = [f"{height} × {width}" for height, width in (survey.smallest, survey.largest)]
-    looked_at = f" ({survey.surveyed:,} looked at)" if survey.surveyed < survey.total else ""
     return [
-        ("images", f"{survey.total:,}{looked_at}"),
-        ("channels", ", ".join(f"{count:,} {kind}" for kind, count in counts if kind != _ROTATED)),
+        ("images", f"{survey.total:,}"),
+        ("channels", ", ".join(f"{count:,} {kind}" for kind, count in counts)),
         ("height × width", " to ".join(dict.fromkeys(sizes))),
     ]
 
 
-def survey_notes(survey: ImageSurvey, shape: Sequence[int], *, resized: bool) -> Iterator[str]:
-    """Yields what may surprise in the images of a dataset, one line each.
-
-    Args:
-        survey: The survey of the images.
-        shape: Height, width and channels of the network's input.
-        resized: Whether the config sets that shape.
-    """
+def survey_note(survey: ImageSurvey, shape: Sequence[int]) -> str:
+    """Returns which images are converted to the channels of the network's input, or ""."""
     height, width, channels = shape
-    count = survey.counts.get
-    gray, color = count(_GRAYSCALE, 0), count(_COLOR, 0) + count(_TRANSPARENT, 0)
-    if not resized and channels == 1 and color:
-        yield (
-            f"{_some(survey, _COLOR, _TRANSPARENT)} in color and converted to grayscale, like the "
-            "training images"
+    gray = survey.counts.get(_GRAYSCALE, 0)
+    colors = [kind for kind in (_COLOR, _TRANSPARENT) if kind in survey.counts]
+    color = sum(survey.counts[kind] for kind in colors)
+    if channels == 1 and color:
+        return (
+            f"{_some(survey, colors)} in color and converted to grayscale, like the training images"
         )
-    elif not resized and channels > 1 and gray:
-        choice = f"to use grayscale images, set task.model.input_size to [{height}, {width}, 1]"
-        if 0 < color < gray:
-            some = _some(survey, _COLOR, _TRANSPARENT)
-            yield f"{some} in color; the others are converted to color; {choice}"
-        else:
-            yield f"{_some(survey, _GRAYSCALE)} grayscale and converted to color; {choice}"
-    if count(_TRANSPARENT) and channels != 4:
-        yield f"{_some(survey, _TRANSPARENT)} transparent; the transparency is ignored"
-    if count(_ROTATED):
-        yield (
-            f"{_some(survey, _ROTATED)} rotated or mirrored by an EXIF orientation, which is "
-            "not applied; store the pixels upright, for example with `exiftran -ai`"
-        )
+    if channels == 1 or not gray:
+        return ""
+    choice = f"to use grayscale images, set task.model.input_size to [{height}, {width}, 1]"
+    if 0 < color < gray:
+        return f"{_some(survey, colors)} in color; the others are converted to color; {choice}"
+    return f"{_some(survey, [_GRAYSCALE])} grayscale and converted to color; {choice}"
 
 
-def _some(survey: ImageSurvey, *kinds: str) -> str:
-    count = sum(survey.counts.get(kind, 0) for kind in kinds)
-    first = next(survey.first[kind] for kind in kinds if kind in survey.first)
-    looked_at = "" if survey.surveyed == survey.total else " that were looked at"
-    subject = f"{count:,} of {survey.surveyed:,} images{looked_at}"
+def _some(survey: ImageSurvey, kinds: Sequence[str]) -> str:
+    count = sum(survey.counts[kind] for kind in kinds)
+    first = survey.first[kinds[0]]
     such_as = f" ({first})" if count == 1 else f" (such as {first})"
-    return f"{subject}{such_as} {'is' if count == 1 else 'are'}"
+    return f"{count:,} of {survey.total:,} images{such_as} {'is' if count == 1 else 'are'}"

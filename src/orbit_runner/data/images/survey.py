@@ -17,31 +17,30 @@ from orbit_runner.utils.log import Progress
 Dataset = TypeVar("Dataset", bound=ImageDataset)
 
 
-def add_survey(dataset: Dataset, *, resized: bool) -> Dataset:
+def add_survey(dataset: Dataset) -> Dataset:
     """Returns a dataset with the survey of its images, which decides on its channels.
 
-    If `resized`, the config sets the channels, and only some images are surveyed. A dataset in
-    memory has no headers.
+    A dataset in memory has no headers.
     """
-    headers = dataset.headers(sampled=resized)
+    headers = dataset.headers()
     if headers is None:
         return dataset
-    survey = _survey(headers, dataset.size)
+    survey = _survey(headers)
     height, width, channels = dataset.image_shape
-    if height and not resized:
+    if height:
         channels = survey.channels or channels
     changes: dict[str, object] = {"survey": survey, "image_shape": (height, width, channels)}
     return dataclasses.replace(dataset, **changes)  # type: ignore[type-var]
 
 
-def _survey(headers: Headers, total: int) -> ImageSurvey:
+def _survey(headers: Headers) -> ImageSurvey:
     def survey_all() -> Values:
-        survey = ImageSurvey(total=total)
+        survey = ImageSurvey()
         progress = Progress("reading the headers of images")
-        for name, header in headers.headers:
+        for count, (name, header) in enumerate(headers.headers):
             survey.add(name, header)
-            if survey.surveyed % 1024 == 0:
-                progress(f"{survey.surveyed:,} images")
+            if count % 1024 == 0:
+                progress(f"{count:,} images")
         return dataclasses.asdict(survey)
 
     files = [file_status(path) for path in headers.files]

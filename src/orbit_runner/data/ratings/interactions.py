@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import functools
 from pathlib import Path
@@ -23,20 +22,6 @@ class Interactions:
     known_items: np.ndarray | None = None  # All item ids, ascending. If None, those in `items`.
     files: tuple[Path, ...] = ()
     first_line: int = 0  # Line of the first interaction, one per line; 0 if they have no lines.
-    # Later lines that are left out because they cannot be read, ascending.
-    bad_lines: tuple[int, ...] = ()
-
-    def lines_of(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the lines of interactions, int64 [k], from their indices."""
-        lines = np.asarray(rows, np.int64) + self.first_line
-        bad = np.array(self.bad_lines, np.int64)
-        return lines + np.searchsorted(bad - np.arange(len(bad)), lines, side="right")
-
-    def row_of(self, line: int) -> int | None:
-        """Returns the index of the interaction in a line; None if there is none."""
-        row = line - self.first_line - bisect.bisect_left(self.bad_lines, line)
-        inside = 0 <= row < len(self.users) and line not in self.bad_lines
-        return row if inside else None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,14 +11,15 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from orbit_runner.data.bad_records import check_bad_records
 from orbit_runner.data.disk_cache import KEPT_SECONDS, CacheEntry, Values, file_status
 from orbit_runner.data.tables.build import BadRows, Parts, build_columns
 from orbit_runner.data.tables.columns import Column, TableSource, check_names
 from orbit_runner.data.tables.dataset import TableDataset
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, format_list
+from orbit_runner.utils.log import note
 
 _THREADS = 4
+_LISTED = 10
 _CachedColumn = tuple[Column, Parts, BadRows]
 
 
@@ -64,13 +65,44 @@ def read_table(
         )
     bad = {row: problem for *_, rows in entries.values() for row, problem in rows.items()}
     total = sum(rows for _, rows in parts)
-    check_bad_records(dataset.name, bad, dataset.options.max_bad_records, total, "rows")
+    _check_bad_records(dataset.name, bad, dataset.options.max_bad_records, total, "rows")
     return TableSource(
         name=dataset.name,
         columns={name: entries[name][0] for name in kinds},
         parts=parts,
         files=dataset.files,
         bad_rows=tuple(sorted(bad)),
+    )
+
+
+def _check_bad_records(
+    source: str, problems: Mapping[int, str], limit: int, total: int, what: str
+) -> None:
+    """Logs the records that are left out.
+
+    `problems` maps the number of each record in the source to the reason, with its file and its
+    position in the file. `what` is the plural for records, such as `rows`. Raises `DataError` if
+    there are more than `limit`, or if they are all `total` records.
+    """
+    if not problems:
+        return
+    lines = format_list([problems[number].splitlines()[0] for number in sorted(problems)], _LISTED)
+    if len(problems) > limit:
+        raise DataError(
+            f"{source}: {len(problems):,} of {total:,} {what} cannot be read, more than "
+            f"max_bad_records={limit}\n{lines}",
+            field="max_bad_records",
+            code="too-many-bad-records",
+        )
+    if len(problems) == total:
+        raise DataError(
+            f"{source}: none of the {total:,} {what} can be read\n{lines}",
+            field="input_path",
+            code="empty-data",
+        )
+    note(
+        f"warning: {source}: {len(problems):,} of {total:,} {what} cannot be read and are left "
+        f"out, at most {limit:,} (max_bad_records)\n{lines}"
     )
 
 

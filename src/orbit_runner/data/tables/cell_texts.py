@@ -1,4 +1,4 @@
-"""What the texts of a table mean: numbers, numbers written otherwise, codes, dates and times.
+"""What the texts of a table mean: numbers, codes, and dates with a time or without.
 
 Training and prediction parse a number with the same function. A column of texts is judged by all of
 its cells, so that one odd cell among numbers does not make the column a category.
@@ -6,71 +6,22 @@ its cells, so that one odd cell among numbers does not make the column a categor
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-# What the texts of a column are.
-NUMBERS, OTHER_NOTATION, DATES = "numbers", "numbers in another notation", "dates or times"
 # A column is meant as numbers if more of its cells, or of its different texts, are numbers.
 _MOST = 0.9
 # Columns with at most as many different texts are good categories, whatever the texts look like.
 _FEW_TEXTS = 20
 # Texts that usually mean a missing value, in lower case.
-MISSING_MARKS = frozenset(
-    [
-        "?",
-        "??",
-        "-",
-        "--",
-        "---",
-        ".",
-        "..",
-        "*",
-        "#",
-        "/",
-        "none",
-        "n/a",
-        "#n/a",
-        "n.a.",
-        "na",
-        "nan",
-        "<na>",
-        "#na",
-        "null",
-        "#null!",
-        "nil",
-        "missing",
-        "unknown",
-        "undefined",
-        "#value!",
-        "#div/0!",
-        "#ref!",
-        "#name?",
-        "#num!",
-    ]
-)
-_FORMATTED = re.compile(
-    r"[-+]?[$€£¥]?\s?"
-    r"(\d+[.,]\d+|\d{1,3}([.,'\s]\d{3})+([.,]\d+)?|\d+)"
-    r"\s?[%$€£¥]?"
-)
+MISSING_MARKS = frozenset((
+    "?", "??", "-", "--", "---", ".", "..", "*", "#", "/", "none", "n/a", "#n/a", "n.a.", "na",
+    "nan", "<na>", "#na", "null", "#null!", "nil", "missing", "unknown", "undefined", "#value!",
+    "#div/0!", "#ref!", "#name?", "#num!",
+))  # fmt: skip
 _CODE = re.compile(r"\d+")
-_CLOCK = r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?(\s?[ap]m)?"
-_ZONE = r"(\s?(z|utc|gmt|[-+]\d{2}:?\d{2}))?"
-_MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
-_DATE = (
-    rf"(\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|(19|20)\d{{2}}-(0[1-9]|1[0-2])"
-    rf"|\d{{1,2}}[-/.]\d{{1,2}}[-/.](\d{{4}}|\d{{2}})"
-    rf"|([a-z]{{3}}, )?\d{{1,2}}[- ]{_MONTH}[- ](\d{{4}}|\d{{2}})|{_MONTH} \d{{1,2}}, \d{{4}})"
-)
-_DATE_OR_TIME = re.compile(
-    rf"({_DATE}([t\s]\s?{_CLOCK})?|(-?\d+ days?,? )?{_CLOCK}){_ZONE}", re.IGNORECASE
-)
-
-
 # A date, or a date with a time and a zone, by ISO 8601.
 _ISO = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2})(?::(\d{2})(?::(\d{2})(?:[.,]\d{1,9})?)?)?"
@@ -117,46 +68,24 @@ def parse_number(text: str) -> float:
     return float(text)
 
 
-@dataclasses.dataclass(frozen=True)
-class Misreading:
-    """Texts that are not meant as categories.
+def odd_among_numbers(counts: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Returns the texts of a column that are no numbers, the most frequent first.
 
-    Attributes:
-        what: What most of the texts are: `NUMBERS`, `OTHER_NOTATION` or `DATES`.
-        odd: The texts that prevent the column from being read as numbers, the most frequent first;
-            for dates, an example.
-    """
-
-    what: str
-    odd: tuple[str, ...]
-
-
-def find_misreading(counts: Mapping[str, int]) -> Misreading | None:
-    """Returns what the texts of a column are meant as, or None if they are categories.
-
-    `counts` maps each text to the number of its cells. Numbers with a leading zero, such as zip
-    codes, are categories. Texts that usually mean a missing value do not count.
+    Returns None if the texts are meant as categories. `counts` maps each text to the number of its
+    cells. Numbers with a leading zero, such as zip codes, are categories. Texts that usually mean a
+    missing value do not count.
     """
     texts = {text: count for text, count in counts.items() if text}
     judged = {text: count for text, count in texts.items() if text.lower() not in MISSING_MARKS}
-    if not judged:
-        return None
-    dates = [text for text in judged if _DATE_OR_TIME.fullmatch(text)]
-    if _are_most(dates, judged):
-        return Misreading(DATES, tuple(dates[:1]))
     numbers = [text for text in judged if _is_number(text)]
-    if numbers and all(map(_CODE.fullmatch, numbers)) and any(map(_has_leading_zero, numbers)):
+    if not judged or not _are_most(numbers, judged):
         return None
-    if _are_most(numbers, judged):
-        odd = texts.keys() - set(numbers)
-        if not odd and len(numbers) <= _FEW_TEXTS:
-            return None
-        ordered = sorted(odd, key=lambda text: (-texts[text], text))
-        return Misreading(NUMBERS, tuple(ordered))
-    formatted = [text for text in judged if _is_number(text) or _FORMATTED.fullmatch(text)]
-    if _are_most(formatted, judged):
-        return Misreading(OTHER_NOTATION, tuple(t for t in formatted if not _is_number(t)))
-    return None
+    if all(map(_CODE.fullmatch, numbers)) and any(map(_has_leading_zero, numbers)):
+        return None
+    odd = texts.keys() - set(numbers)
+    if not odd and len(numbers) <= _FEW_TEXTS:
+        return None
+    return tuple(sorted(odd, key=lambda text: (-texts[text], text)))
 
 
 def _are_most(texts: Iterable[str], judged: Mapping[str, int]) -> bool:
@@ -187,21 +116,3 @@ def equal_numbers(texts: Iterable[str]) -> tuple[str, str] | None:
         if first != text:
             return first, text
     return None
-
-
-def equal_but_case(texts: Iterable[str]) -> list[str]:
-    """Returns texts that differ only in case, such as `Red` and `red`; [] if there are none.
-
-    Single letters are left out, because upper and lower case may be different classes.
-    """
-    by_letters: dict[str, list[str]] = {}
-    for text in texts:
-        if len(text) > 1:
-            by_letters.setdefault(text.casefold(), []).append(text)
-    return next((same for same in by_letters.values() if same[1:]), [])
-
-
-def describe_equal_but_case(texts: Sequence[str]) -> str:
-    """Returns what is odd about the texts of `equal_but_case`, and what to do."""
-    pair = " and ".join(repr(text) for text in texts[:2])
-    return f"{pair}, which differ only in case; if they mean the same, write them in one way"

@@ -30,7 +30,7 @@ class CsvTable(TableFiles):
 
     Files that end in `.gz` are decompressed. The kind of a column is that of the first 4 MiB of
     each file: numbers if all are numbers. A later cell that is not a number is an error when it is
-    read, and `cell_texts.find_misreading` judges all cells of a column of texts.
+    read, and `cell_texts.odd_among_numbers` judges all cells of a column of texts.
     """
 
     name = "csv"

@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,36 +66,6 @@ class JsonlTable(TableFiles):
         """Yields the rows of a file as texts."""
         with read_error_scope(path, "JSON lines"):
             yield from _read_blocks(path, names, self._skips)
-
-
-class DuplicateKeyError(ValueError):
-    """A JSON object has a key twice. Python's parser would drop the first value."""
-
-
-def make_object(pairs: Sequence[tuple[str, object]]) -> JsonObject:
-    """Returns the dict of a JSON object. Raises `DuplicateKeyError` if a key occurs twice."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        ((key, count),) = Counter(key for key, _ in pairs).most_common(1)
-        raise DuplicateKeyError(f"the key {shorten(repr(key))} occurs {count} times")
-    return values
-
-
-def parse_object(text: str, where: str) -> JsonObject:
-    """Returns the JSON object in a text. Raises `DataError` if there is none, or a key twice."""
-    try:
-        value = json.loads(text, object_pairs_hook=make_object)
-    except DuplicateKeyError as error:
-        raise DataError(f"{where}: {error}", field="input_path", code="bad-record") from None
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise DataError(
-            f"{where}: got {shorten(text.strip(), 80)!r}, expected a JSON object",
-            field="input_path",
-            code="bad-record",
-        )
-    return value
 
 
 def text_of(value: Any) -> str | None:
@@ -198,10 +167,19 @@ def open_lines(path: Path) -> Iterator[Iterable[str]]:
 
 def parse_line(line: str, where: str) -> JsonObject:
     """Returns the JSON object in a line. Raises `DataError` if there is none, or no UTF-8."""
-    values = parse_object(line, where)
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise DataError(
+            f"{where}: got {shorten(line.strip(), 80)!r}, expected a JSON object",
+            field="input_path",
+            code="bad-record",
+        )
     if not (line.isascii() or is_utf8(line)):
         raise DataError(f"{where}: is not valid UTF-8", field="input_path", code="bad-record")
-    return values
+    return value
 
 
 def _read_blocks(path: Path, names: Sequence[str], skips: bool) -> Iterator[Block]:

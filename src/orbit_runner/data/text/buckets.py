@@ -34,7 +34,6 @@ class BatchPlan:
     # Rows of each batch, multiples of `rows_multiple`: int64 [steps]. They may extend beyond the
     # last pair of the batch; the additional rows are padding.
     batch_rows: np.ndarray
-    rows_multiple: int
 
     @functools.cached_property
     def batch_ends(self) -> np.ndarray:
@@ -82,7 +81,7 @@ def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 
     offsets = np.concatenate([[0], np.cumsum(counts)])
     members = np.argsort(buckets, kind="stable").astype(np.int64)
     starts, taken = _cut_batches(offsets, rows, rows_multiple)
-    return BatchPlan(members, offsets, starts, taken, rows_multiple)
+    return BatchPlan(members, offsets, starts, taken)
 
 
 def bucket_widths(longest: int) -> np.ndarray:

@@ -49,9 +49,9 @@ class PairDataset(abc.ABC):
         """
         return _read(type(self).reader, tuple(self.options(vocab_size, vocabulary).items()))
 
-    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+    @abc.abstractmethod
+    def check(self) -> None:
         """Raises `DataError` if a file is missing, empty or cannot be read."""
-        self.read(vocab_size, vocabulary)
 
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files."""
@@ -60,10 +60,6 @@ class PairDataset(abc.ABC):
     def text_files(self) -> tuple[list[Path], list[Path]]:
         """Returns the files with the text of the sources and of the targets; none for ids."""
         return [], []
-
-    def bad_pairs(self) -> frozenset[int]:
-        """Returns the numbers of the pairs that are left out because they cannot be read."""
-        return frozenset()
 
     def places(self) -> list[list[FileLines]]:
         """Returns the files of each side; [] for no files."""

@@ -9,10 +9,10 @@ import gzip
 import hashlib
 import itertools
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, cast
 
 from orbit_runner.data.disk_cache import FileStatus, Values, cached, file_status
 from orbit_runner.errors import DataError
@@ -85,60 +85,27 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def read_files(paths: Sequence[Path], excluded: Collection[int] = frozenset()) -> Iterator[str]:
-    """Yields the lines of files like `read_lines`, without the excluded ones.
-
-    `excluded` are the numbers of lines, counted from 0 through all files. These lines need not be
-    UTF-8.
-    """
-    lines = itertools.chain.from_iterable(map(read_lines_or_problems, paths))
-    for number, (text, problem) in enumerate(lines):
-        if number in excluded:
-            continue
-        if problem:
-            raise _error(problem)
-        yield text
+def read_files(paths: Sequence[Path]) -> Iterator[str]:
+    """Yields the lines of files like `read_lines`."""
+    return itertools.chain.from_iterable(map(read_lines, paths))
 
 
-class _Scan(NamedTuple):
-    """What a run has to know of a file before it reads its lines."""
-
-    lines: int
-    digest: str
-    bad: dict[int, str]  # The lines that are not UTF-8, from 0, and their problems.
-
-
-def find_bad_lines(paths: Sequence[Path]) -> dict[int, str]:
-    """Returns the lines that are not UTF-8, counted from 0 through all files, and their problems.
-
-    The result is cached while the files are unchanged.
-    """
-    problems: dict[int, str] = {}
-    first = 0
-    for path in paths:
-        lines, _, bad = _scan(path, strict=False)
-        problems |= {first + number: problem for number, problem in bad.items()}
-        first += lines
-    return problems
-
-
-def count_lines(paths: Sequence[Path], *, strict: bool = True) -> tuple[int, str]:
+def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
     """Returns the number of lines of files and their digest, cached while the files are unchanged.
 
-    Raises DataError like `read_lines`, and if a file is empty; if `strict` is false, lines need
-    not be UTF-8, and the result is the same.
+    Raises DataError like `read_lines`, and if a file is empty.
     """
-    scans = [_scan(path, strict) for path in paths]
-    for path, scan in zip(paths, scans, strict=True):
-        if not scan.lines:
+    scans = [_scan(path) for path in paths]
+    for path, (count, _) in zip(paths, scans, strict=True):
+        if not count:
             raise _error(f"{path}: is empty, expected one sentence per line")
-    digests = "".join(scan.digest for scan in scans)
-    return sum(scan.lines for scan in scans), hashlib.sha256(digests.encode()).hexdigest()
+    digests = "".join(digest for _, digest in scans)
+    return sum(count for count, _ in scans), hashlib.sha256(digests.encode()).hexdigest()
 
 
-def lines_digest(path: Path, *, strict: bool = True) -> str:
+def lines_digest(path: Path) -> str:
     """Returns a digest of the text of a file, the same whether it is gzipped or not."""
-    return f"text:{_scan(path, strict).digest}"
+    return f"text:{_scan(path)[1]}"
 
 
 def compute_text_digest(path: Path) -> str:
@@ -146,32 +113,24 @@ def compute_text_digest(path: Path) -> str:
     return f"text:{_count_bytes(path)[1]}"
 
 
-def _scan(path: Path, strict: bool) -> _Scan:
-    return _scan_file(file_status(path, "input_path"), strict)
+def _scan(path: Path) -> tuple[int, str]:
+    return _scan_file(file_status(path, "input_path"))
 
 
 @functools.lru_cache(maxsize=256)
-def _scan_file(file: FileStatus, strict: bool) -> _Scan:
-    path = Path(file.path)
-    values = cached("text", "lines", lambda: _read_whole(path, strict), [file])
-    bad = {int(number): str(problem) for number, problem in values["bad"]}
-    if strict and bad:
-        raise _error(next(iter(bad.values())))
-    return _Scan(values["lines"], values["digest"], bad)
+def _scan_file(file: FileStatus) -> tuple[int, str]:
+    values = cached("text", "lines", lambda: _read_whole(Path(file.path)), [file])
+    return values["lines"], values["digest"]
 
 
-def _read_whole(path: Path, strict: bool) -> Values:
-    bad = []
+def _read_whole(path: Path) -> Values:
     try:
         count, digest = _count_blocks(path, codecs.getincrementaldecoder("utf-8")().decode)
-    except UnicodeDecodeError:  # Read again, to find the lines.
-        for number, (_, problem) in enumerate(read_lines_or_problems(path)):
-            if problem and strict:
-                raise _error(problem) from None
-            if problem:
-                bad.append((number, problem))
-        count, digest = _count_bytes(path)
-    return {"lines": count, "digest": digest, "bad": bad}
+    except UnicodeDecodeError:  # Read again, to report the line.
+        for _ in read_lines(path):
+            pass
+        raise
+    return {"lines": count, "digest": digest}
 
 
 def _count_bytes(path: Path) -> tuple[int, str]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from orbit_runner.config.schema.data import input_paths
-from orbit_runner.data.bad_records import check_bad_records
 from orbit_runner.data.disk_cache import Values, cached
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, describe_files
-from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.text.dataset import FileLines, PairDataset
-from orbit_runner.data.text.lines import count_lines, find_bad_lines, lines_digest, read_files
+from orbit_runner.data.text.lines import count_lines, lines_digest, read_files
 from orbit_runner.data.text.source import PairSource, Ragged, limit_lengths
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError, format_count
@@ -48,36 +42,22 @@ class ParallelText(PairDataset):
             "max_length": self.section.max_seq_length,
             "is_training": bool(self.section.is_training),
             "vocabulary": vocabulary,
-            "max_bad_records": self.section.max_bad_records,
         }
 
-    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+    def check(self) -> None:
         """Raises `DataError` if a file is missing, empty, not UTF-8, or has other lines."""
-        limit = self.section.max_bad_records
-        sources, targets = self.text_files()
-        _check_lines(tuple(sources), tuple(targets), limit)
+        count_pairs(*self.text_files())
 
     def data_files(self) -> list[DataFile]:
         """Returns descriptions of the files, with digests of their text."""
         sources, targets = self.text_files()
-        digest = functools.partial(lines_digest, strict=self._is_strict)
-        return describe_files([*sources, *targets], digest)
-
-    def bad_pairs(self) -> frozenset[int]:
-        """Returns the numbers of the pairs with a line that is not UTF-8."""
-        return find_bad_pairs(self.text_files(), self.section.max_bad_records)
+        return describe_files([*sources, *targets], lines_digest)
 
     def places(self) -> list[list[FileLines]]:
         """Returns the files of both sides."""
         return [
-            [FileLines(path, count_lines([path], strict=self._is_strict)[0]) for path in side]
-            for side in self.text_files()
+            [FileLines(path, count_lines([path])[0]) for path in side] for side in self.text_files()
         ]
-
-    @property
-    def _is_strict(self) -> bool:
-        """Whether a line that is not UTF-8 is an error."""
-        return not self.section.max_bad_records
 
     def _places(self) -> dict[str, Any]:
         """Returns the arguments of `find_files`."""
@@ -135,98 +115,52 @@ def load(
     vocabulary: Vocabulary,
     max_length: int,
     is_training: bool,
-    max_bad_records: int = 0,
 ) -> PairSource:
     """Returns the pairs of parallel text as subword ids, in the order of the files.
 
     The first four arguments are those of `find_files`. `max_length` is the maximum number of tokens
     of a sentence, including `EOS`. In training, blank and longer pairs are left out, and no
     references are kept; in evaluation, longer sentences are truncated, and the references are kept
-    whole. Up to `max_bad_records` pairs are left out because a line is not UTF-8. Raises DataError
-    if a file is missing, empty or not UTF-8, or if the numbers of lines differ.
+    whole. Raises DataError if a file is missing, empty or not UTF-8, or if the numbers of lines
+    differ.
     """
     sides = find_files(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
-    excluded = find_bad_pairs(sides, max_bad_records)
-    lines, *digests = count_pairs(*sides, strict=not max_bad_records)
+    _, *digests = count_pairs(*sides)
     sources, targets = (
-        _encode_files(vocabulary, files, digest, excluded)
+        _encode_files(vocabulary, files, digest)
         for files, digest in zip(sides, digests, strict=True)
     )
-    references = None if is_training else tuple(read_files(sides[1], excluded))
+    references = None if is_training else tuple(read_files(sides[1]))
     name = f"{_NAME} {sides[0][0].name}"
     pairs = PairSource(name, sources, targets, vocabulary.size, references)
-    pairs = limit_lengths(pairs, max_length, is_training=is_training)
-    return _expand_kept(pairs, lines, excluded) if excluded else pairs
+    return limit_lengths(pairs, max_length, is_training=is_training)
 
 
 ParallelText.reader = staticmethod(load)
 
 
-def _encode_files(
-    vocabulary: Vocabulary,
-    files: Sequence[Path],
-    digest: str,
-    excluded: Collection[int] = frozenset(),
-) -> Ragged:
+def _encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> Ragged:
     """Returns the subword ids of each line of the files, one row per line.
 
-    `digest` is the digest of the lines, and part of the cache key. `excluded` are the lines to
-    leave out: see `read_files`.
+    `digest` is the digest of the lines, and part of the cache key.
     """
-    key = [hashlib.sha256(vocabulary.model).hexdigest(), digest, sorted(excluded)]
 
     def encode() -> Values:
-        rows = Ragged.concatenate(list(_encode_chunks(vocabulary, files, excluded)))
+        rows = Ragged.concatenate(list(_encode_chunks(vocabulary, files)))
         return {"values": rows.values, "offsets": rows.offsets}
 
+    key = [hashlib.sha256(vocabulary.model).hexdigest(), digest]
     return Ragged(**cached("text", key, encode))
 
 
-def _encode_chunks(
-    vocabulary: Vocabulary, files: Sequence[Path], excluded: Collection[int]
-) -> Iterator[Ragged]:
-    lines = read_files(files, excluded)
+def _encode_chunks(vocabulary: Vocabulary, files: Sequence[Path]) -> Iterator[Ragged]:
+    lines = read_files(files)
     progress = Progress(f"splitting {files[0].name} into subwords")
     done = 0
     while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
         yield vocabulary.encode(chunk)
         done += len(chunk)
         progress(f"{done:,} lines")
-
-
-@cache_source(maxsize=4)
-def _check_lines(sources: tuple[Path, ...], targets: tuple[Path, ...], limit: int) -> None:
-    count_pairs(sources, targets, strict=not limit)
-    find_bad_pairs((sources, targets), limit)
-
-
-def find_bad_pairs(sides: tuple[Sequence[Path], Sequence[Path]], limit: int) -> frozenset[int]:
-    """Returns the numbers of the pairs, from 0, that have a line that is not UTF-8.
-
-    Logs them once per process. If `limit` is 0, returns none without reading the files. Raises
-    DataError if there are more than `limit`.
-    """
-    if not limit or not sides[0]:
-        return frozenset()
-    return _bad_pairs(tuple(sides[0]), tuple(sides[1]), limit)
-
-
-@cache_source(maxsize=8)
-def _bad_pairs(sources: tuple[Path, ...], targets: tuple[Path, ...], limit: int) -> frozenset[int]:
-    total, *_ = count_pairs(sources, targets, strict=False)
-    problems = find_bad_lines(targets) | find_bad_lines(sources)
-    name = f"{_NAME} {sources[0].name}"
-    check_bad_records(name, problems, limit, total, "pairs")
-    return frozenset(problems)
-
-
-def _expand_kept(pairs: PairSource, lines: int, excluded: Collection[int]) -> PairSource:
-    """Returns the pairs with `kept` extended to all `lines` of the files."""
-    kept = np.ones(lines, bool)
-    kept[list(excluded)] = False
-    if pairs.kept is not None:
-        kept[np.flatnonzero(kept)] = pairs.kept
-    return dataclasses.replace(pairs, kept=kept)
 
 
 def _find_file(directory: Path, split: str, language: str) -> Path:
@@ -243,15 +177,13 @@ def _find_file(directory: Path, split: str, language: str) -> Path:
     )
 
 
-def count_pairs(
-    sources: Sequence[Path], targets: Sequence[Path], *, strict: bool = True
-) -> tuple[int, str, str]:
-    """Returns the number of pairs and the digests of both sides; for `strict`, see `count_lines`.
+def count_pairs(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[int, str, str]:
+    """Returns the number of pairs and the digests of both sides.
 
     Raises DataError if the numbers of lines differ.
     """
-    source_lines, source = count_lines(sources, strict=strict)
-    target_lines, target = count_lines(targets, strict=strict)
+    source_lines, source = count_lines(sources)
+    target_lines, target = count_lines(targets)
     if source_lines != target_lines:
         raise DataError(
             f"got {source_lines:,} lines in {_format_paths(sources)} and {target_lines:,} in "

@@ -27,7 +27,7 @@ class SyntheticPairs(PairDataset):
             "seed": self.section.seed or 0,
         }
 
-    def check(self, vocab_size: int, vocabulary: Vocabulary | None) -> None:
+    def check(self) -> None:
         """Accepts all settings: the config has checked them."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +17,7 @@ import tensorflow as tf
 
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.tfrecord.example import example_problem
-from orbit_runner.data.tfrecord.framing import (
-    BLOCK_RECORDS,
-    HEAD_BYTES,
-    FileIndex,
-    has_valid_checksum,
-    index_file,
-    record_starts,
-    scan,
-)
+from orbit_runner.data.tfrecord.framing import HEAD_BYTES, index_file
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 
@@ -54,11 +46,8 @@ def find_bad_record(message: str) -> str:
 
     Returns "" if the error is not about a record, or if the record is not found.
     """
-    checksum = _CHECKSUM.search(message)
-    if checksum:
-        sources = list(_READ)[::-1]
-        places = ((path, i) for s in sources for path, i in zip(s.files, s.indexes, strict=True))
-        return _find_damage(int(checksum[1]), places)
+    if _CHECKSUM.search(message):
+        return _find_first_damage()
     if any(word in message for word in _PARSE_ERRORS):
         return _find_first_bad(_example_problem)
     if any(word in message for word in _DECODE_ERRORS):
@@ -92,30 +81,26 @@ def find_damaged_record(path: Path) -> str:
     try:
         records.reduce(np.int64(0), lambda count, _: count + 1)
     except tf.errors.DataLossError as error:
+        offsets = index_file(path, per_record=True).offsets
         match = _CHECKSUM.search(str(error))
-        place = _find_damage(int(match[1]), [(path, scan(path))]) if match else ""
-        return place or f"{path}: {error.message.splitlines()[0]}"
+        start = int(match[1]) - HEAD_BYTES if match else -1
+        number = int(np.searchsorted(offsets, start))
+        if offsets[number] != start:
+            return f"{path}: {error.message.splitlines()[0]}"
+        return (
+            f"{path}: record {number} at byte {start}: the data do not match their checksum; the "
+            "file is corrupted"
+        )
     return ""
 
 
-def _find_damage(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> str:
-    """Returns the record whose data start at `offset` in a file and do not match their checksum."""
-    start = offset - HEAD_BYTES
-    for path, index in places:
-        block = int(np.searchsorted(index.offsets, start, side="right")) - 1
-        if not 0 <= block < len(index.offsets) - 1:
-            continue
-        try:
-            starts = record_starts(path, int(index.offsets[block]))
-        except DataError as error:
-            return str(error)
-        if start in starts[:-1] and not has_valid_checksum(path, start):
-            number = block * BLOCK_RECORDS + starts.index(start)
-            return (
-                f"{path}: record {number} at byte {start}: the data do not match their checksum; "
-                "the file is corrupted"
-            )
-    return ""
+def _find_first_damage() -> str:
+    """Returns the problem of the first damaged record of the newest source that has one."""
+    paths = (path for source in list(_READ)[::-1] for path in source.files)
+    try:
+        return next(filter(None, map(find_damaged_record, paths)), "")
+    except DataError as error:
+        return str(error)
 
 
 def _find_first_bad(problem: Callable[[RecordSource, bytes], str]) -> str:

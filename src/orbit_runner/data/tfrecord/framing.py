@@ -176,25 +176,6 @@ def records_of(path: Path) -> Iterator[bytes]:
         raise unreadable_error(path, error) from None
 
 
-def has_valid_checksum(path: Path, offset: int) -> bool:
-    """Returns whether the data of the record that starts at byte `offset` match their checksum."""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
-            data = file.read(length)
-            stored = file.read(TAIL_BYTES)
-    except OSError as error:
-        raise unreadable_error(path, error) from None
-    table = _TABLE.tolist()
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    return masked == int.from_bytes(stored, "little")
-
-
 def unreadable_error(path: Path, error: OSError) -> DataError:
     """Returns the error for a file that cannot be read."""
     return DataError(

@@ -25,7 +25,6 @@ from orbit_runner.data.images.dataset import (
     Headers,
     ImageUse,
     joined_fields,
-    spread_numbers,
 )
 from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
 from orbit_runner.data.order.epochs import EpochOrder
@@ -51,8 +50,6 @@ from orbit_runner.data.tfrecord.framing import (
 from orbit_runner.errors import DataError
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
-# Where images are resized, the config sets the channels, and these many show the rest.
-SAMPLED_RECORDS = 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,8 +94,8 @@ class RecordDataset(EncodedImages):
         """Yields all records."""
 
     @abc.abstractmethod
-    def named_records(self, *, sampled: bool) -> Iterator[tuple[str, bytes]]:
-        """Yields the names of records and the records: all, or some if `sampled`."""
+    def named_records(self) -> Iterator[tuple[str, bytes]]:
+        """Yields the names of all records and the records."""
 
     def place(self, number: int) -> Place:
         """Returns the file of an image, and its record there."""
@@ -128,11 +125,6 @@ class RecordDataset(EncodedImages):
         file, record = self.location(number)
         return f"{self.files[file]}: record {record}"
 
-    def similar_ids(self, text: str) -> Iterator[str]:
-        """Yields the same number in each file."""
-        place = place_of(text)
-        return (f"{path.name}:{place[1]}" for path in (self.files if place else ()) if place)
-
     def find(self, text: str) -> Iterator[int]:
         """Yields the image that a file and the number of a record name."""
         place = place_of(text)
@@ -152,15 +144,15 @@ class RecordDataset(EncodedImages):
             except (ValueError, KeyError):
                 yield record
 
-    def headers(self, *, sampled: bool) -> Headers:
+    def headers(self) -> Headers:
         """Returns how the headers of the images are read."""
-        settings = ["survey", self.image_key, str(self.part), str(sampled), str(self.size)]
+        settings = ["survey", self.image_key, str(self.part), str(self.size)]
         if self.rows is not None:
             settings.append(hashlib.sha256(self.rows.tobytes()).hexdigest())
-        return Headers(self.files, settings, self._headers(sampled))
+        return Headers(self.files, settings, self._headers())
 
-    def _headers(self, sampled: bool) -> Iterator[tuple[str, ImageHeader | None]]:
-        for name, record in self.named_records(sampled=sampled):
+    def _headers(self) -> Iterator[tuple[str, ImageHeader | None]]:
+        for name, record in self.named_records():
             header = None
             # The pipeline reports a record without an image.
             with contextlib.suppress(ValueError, KeyError):
@@ -282,13 +274,10 @@ class RecordSource(RecordDataset):
         """Yields all records."""
         return (record for _, record in self.located_records())
 
-    def named_records(self, *, sampled: bool) -> Iterator[tuple[str, bytes]]:
-        """Yields the names of records and the records: all, or the first one of some blocks."""
-        located = self.located_records()
-        if sampled:
-            chosen = spread_numbers(len(self.blocks.file), SAMPLED_RECORDS)
-            located = (next(self._block_records(block)) for block in chosen)
-        return ((f"{names['file']}: record {names['record']}", record) for names, record in located)
+    def named_records(self) -> Iterator[tuple[str, bytes]]:
+        """Yields the names of all records and the records."""
+        for names, record in self.located_records():
+            yield f"{names['file']}: record {names['record']}", record
 
     def _block_records(self, block: int) -> Iterator[tuple[dict[str, object], bytes]]:
         """Yields file, number and offset of each record of a block, and the record."""

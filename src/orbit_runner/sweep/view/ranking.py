@@ -128,17 +128,3 @@ def lead_text(results: SweepResults) -> str:
 
 def _objectives_by_seed(trial: TrialResult) -> dict[int, float]:
     return {run.seed: run.objective for run in trial.runs if run.objective is not None}
-
-
-def best_so_far(results: SweepResults) -> Sequence[tuple[int, float]]:
-    """Returns (trial number, objective) of each finished trial that was better than all before."""
-    improvements: list[tuple[int, float]] = []
-    for trial in results.trials:
-        value = objective_of(trial)
-        if trial.status != "finished" or value is None:
-            continue
-        if not improvements or (
-            value < improvements[-1][1] if results.mode == "min" else value > improvements[-1][1]
-        ):
-            improvements.append((trial.number, value))
-    return improvements

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from orbit_runner.reporting.document import Chart, Series
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
-    best_so_far,
     objective_of,
     objective_text,
     settings_text,
@@ -28,12 +27,13 @@ _MOST_LABEL, _MOST_TITLE = 12, 36  # characters
 
 def trials_chart(results: SweepResults) -> Chart:
     """Returns the objective of each trial by its number, with a line for the best so far."""
-    improvements = best_so_far(results)
-    best = {
-        trial.number: [value for number, value in improvements if number <= trial.number][-1]
-        for trial in results.trials
-        if improvements and trial.number >= improvements[0][0]
-    }
+    best: dict[int, float] = {}
+    better = min if results.mode == "min" else max
+    for trial in results.trials:
+        value = objective_of(trial) if trial.status == "finished" else None
+        known = [v for v in (value, *[*best.values()][-1:]) if v is not None]
+        if known:
+            best[trial.number] = better(known)
     series = [Series("best so far", best, quiet=True), *_points(results, lambda t: t.number)]
     return Chart(f"{_metric(results)} by trial", series, x_label="trial")
 

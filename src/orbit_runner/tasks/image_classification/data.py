@@ -59,9 +59,8 @@ class ImageData(TaskData):
                 sources[section] = source
             except DataError as error:
                 yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
-        for section, lines in image_notes(sources, model.input_size).items():
-            for line in lines:
-                note_once(f"note: {section}: {line}")
+        for section, line in image_notes(sources).items():
+            note_once(f"note: {section}: {line}")
         if model.input_size is None:
             yield from size_problems(sources)
         yield from mismatch_problems(sources, model.num_classes, model.input_size)
@@ -108,7 +107,7 @@ class ImageData(TaskData):
         for section in SECTIONS:
             with contextlib.suppress(DataError):  # `problems` yields it.
                 sources[section] = self.source(section)
-        return image_rows(sources, self.config.model.input_size)
+        return image_rows(sources)
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.

@@ -20,7 +20,7 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_notes, survey_rows
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_note, survey_rows
 from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
@@ -115,12 +115,13 @@ def _load(
     dataset = _load_cached(reader.load, **reader.arguments(config, use))
     if split is not None:
         dataset = part_of_images(dataset, split, config.part)
-    return _survey(dataset, input_size is not None)
+    # If images are resized, the config sets their channels, and they may have any size.
+    return _survey(dataset) if input_size is None else dataset
 
 
 @cache_source(maxsize=16)
-def _survey(dataset: ImageDataset, resized: bool) -> ImageDataset:
-    return add_survey(dataset, resized=resized)
+def _survey(dataset: ImageDataset) -> ImageDataset:
+    return add_survey(dataset)
 
 
 def is_ready(
@@ -198,38 +199,32 @@ def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
             return
 
 
-def image_notes(
-    sources: Mapping[str, ImageDataset], input_size: Size = None
-) -> dict[str, list[str]]:
-    """Returns by section what may surprise in the images, one line each.
+def image_notes(sources: Mapping[str, ImageDataset]) -> dict[str, str]:
+    """Returns by section which images are converted to other channels, if they are not resized.
 
     The training images come first in `sources`, and decide on the channels.
     """
-    notes: dict[str, list[str]] = {}
+    notes: dict[str, str] = {}
     channels = 0
     for section, source in sources.items():
-        shape, _ = source.spec(input_size)
-        channels = channels or shape[2]
         if source.survey is not None:
-            lines = survey_notes(
-                source.survey, (*shape[:2], channels), resized=input_size is not None
-            )
-            notes[section] = [*lines]
-    return notes
+            shape, _ = source.spec()
+            channels = channels or shape[2]
+            notes[section] = survey_note(source.survey, (*shape[:2], channels))
+    return {section: note for section, note in notes.items() if note}
 
 
-def image_rows(
-    sources: Mapping[str, ImageDataset], input_size: Size = None
-) -> dict[str, list[tuple[str, str]]]:
-    """Returns by section what the headers of the images tell, and what is left out."""
-    notes = image_notes(sources, input_size)
-    rows = {}
-    for section, source in sources.items():
-        if source.survey is None:
-            continue
-        rows[section] = [*survey_rows(source.survey), *(("note", line) for line in notes[section])]
-        rows[section] += [("not used", line) for line in source.left_out]
-    return rows
+def image_rows(sources: Mapping[str, ImageDataset]) -> dict[str, list[tuple[str, str]]]:
+    """Returns by section what the headers of the images tell."""
+    notes = image_notes(sources)
+    return {
+        section: [
+            *survey_rows(source.survey),
+            *([("note", notes[section])] if section in notes else []),
+        ]
+        for section, source in sources.items()
+        if source.survey is not None
+    }
 
 
 def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:

@@ -116,9 +116,8 @@ class KerasData(TaskData):
             for section, source in sources.items()
             if isinstance(source, ImageDataset)
         }
-        for section, lines in image_notes(images, self.config.input_size).items():
-            for line in lines:
-                note_once(f"note: {section}: {line}")
+        for section, line in image_notes(images).items():
+            note_once(f"note: {section}: {line}")
         if self.config.input_size is None:
             for problem in size_problems(images):
                 message = problem.message.replace("model.input_size", "image_size")
@@ -196,7 +195,7 @@ class KerasData(TaskData):
 
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""
-        return image_rows(self._images(), self.config.input_size)
+        return image_rows(self._images())
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images, None if it has none."""

@@ -14,7 +14,6 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.data.arrays import read_npz
-from orbit_runner.data.tables.jsonl import DuplicateKeyError, make_object
 from orbit_runner.data.text.lines import is_utf8
 from orbit_runner.errors import RunnerError, first_line, shorten
 from orbit_runner.tasks.keras.label_checks import LossKind
@@ -222,9 +221,7 @@ class ArrayPredictor:
 
     def _row_of_json(self, text: str) -> ArrayRow:
         try:
-            value = json.loads(text, object_pairs_hook=make_object)
-        except DuplicateKeyError as error:
-            return ArrayRow({}, str(error))
+            value = json.loads(text)
         except (ValueError, RecursionError) as error:
             return ArrayRow({}, f"not JSON: {first_line(error)}")
         if isinstance(value, dict):

@@ -15,7 +15,6 @@ from orbit_runner.config.schema.data import (
     validation_field,
 )
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 from orbit_runner.tasks.imbalance.config import source_problems
 
@@ -102,15 +101,6 @@ class RecommendationDataConfig(NoImagesConfig):
         ge=2,
         help="minimum number of choices per user; users with fewer (none in published "
         "datasets) are left out",
-    )
-    # An unreadable record is an error, or is left out. The limit changes nothing else.
-    max_bad_records: int = field(
-        0,
-        ge=0,
-        le=10**6,
-        weights=NEVER,
-        help="`source: movielens`: how many lines may be left out because they cannot be parsed; "
-        "they are listed; 0: such a line is an error",
     )
     split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
     synthetic: SyntheticRatingsConfig = field(

@@ -215,8 +215,8 @@ class RatingExamples:
             or not is_same_file(str(interactions.files[0]), place[0])
         ):
             raise unknown_id_error(text, self.id_help)
-        row = interactions.row_of(place[1])
-        if row is None:
+        row = place[1] - interactions.first_line
+        if not 0 <= row < len(interactions.users):
             raise unknown_id_error(text, self.id_help, "is not a line with a rating")
         return self._index(text, int(interactions.users[row]), int(interactions.items[row]))
 
@@ -257,7 +257,8 @@ class RatingExamples:
             return [None] * len(users)
         pairs = self._ratings.user_ids[users], self._ratings.item_ids[items]
         rows = latest_rows(interactions, *pairs)
-        return [(str(interactions.files[0]), int(line)) for line in interactions.lines_of(rows)]
+        first = interactions.first_line
+        return [(str(interactions.files[0]), int(row) + first) for row in rows]
 
 
 def latest_rows(interactions: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:

@@ -12,8 +12,9 @@ from orbit_runner.data.shared_examples import SharedExamples, compare_keys
 from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cell_texts import (
+    are_dates,
     equal_numbers,
-    find_misreading,
+    odd_among_numbers,
     parse_number,
 )
 from orbit_runner.data.tables.columns import (
@@ -233,12 +234,14 @@ def _category_problem(part: TablePart, name: str) -> str:
     """Returns why the texts of a column are probably no categories, "" if they may be."""
     source = part.source
     column = source.columns[name]
-    misreading = find_misreading(column.text_counts())
-    if misreading is not None:
-        row = _row_of(column, misreading.odd[:1] or column.vocabulary)
+    counts = column.text_counts()
+    odd = odd_among_numbers(counts)
+    has_dates = are_dates(text for text in counts if text)
+    if has_dates or odd is not None:
+        row = _row_of(column, (odd or ())[:1] or column.vocabulary)
         return (
             f"{source.row_location(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
-            f"in a column of texts, most of which are {misreading.what}\n"
+            f"in a column of texts, most of which are {'dates' if has_dates else 'numbers'}\n"
             "if it is a missing value, list it in missing_values of both sections; list the column "
             "in features.numeric, date or categorical with all other features, or in "
             "features.exclude"

@@ -13,7 +13,6 @@ from orbit_runner.config.schema.data import (
     validation_field,
 )
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.imbalance.config import source_problems
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
@@ -63,15 +62,6 @@ class TranslationDataConfig(NoImagesConfig):
         le=2**20,
         help="maximum tokens per sentence with end token; longer: skipped in "
         "training, truncated in evaluation",
-    )
-    # An unreadable record is an error, or is left out. The limit changes nothing else.
-    max_bad_records: int = field(
-        0,
-        ge=0,
-        le=10**6,
-        weights=NEVER,
-        help="`source: parallel_text`: how many pairs may be left out because a line is not UTF-8; "
-        "they are listed; 0: such a line is an error",
     )
     static_batch: bool = field(
         False, help="pad all batches to the same shape, as TPUs and XLA require"

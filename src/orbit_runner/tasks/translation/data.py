@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from orbit_runner.data.example_ids import (
     find_row,
     index_of,
     locate,
-    place_of,
     unknown_id_error,
 )
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
@@ -35,9 +33,8 @@ from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
 from orbit_runner.data.text.dataset import FileLines, PairDataset
 from orbit_runner.data.text.lines import read_files
 from orbit_runner.data.text.order import BucketOrder
-from orbit_runner.data.text.parallel_text import count_pairs
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, load_or_build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, vocabulary_of_text
 from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
@@ -74,11 +71,9 @@ def check_files(config: TranslationConfig, section: str) -> None:
 
     Also raises it if the two languages have different numbers of lines.
     """
-    vocabulary = None
     if config.sentencepiece_model_path and needs_vocabulary(config):
-        vocabulary = _read_vocabulary(config.sentencepiece_model_path)
-    vocab_size = vocabulary.size if vocabulary else config.vocab_size
-    open_pairs(getattr(config, section)).check(vocab_size, vocabulary)
+        _read_vocabulary(config.sentencepiece_model_path)
+    open_pairs(getattr(config, section)).check()
 
 
 def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
@@ -114,15 +109,10 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
         return _read_vocabulary(config.sentencepiece_model_path)
     dataset = open_pairs(config.train_data)
     sources, targets = dataset.text_files()
-    bad_pairs = dataset.bad_pairs()
-    if bad_pairs:
-        lines, *_ = count_pairs(sources, targets, strict=False)
-        bad_pairs |= {lines + pair for pair in bad_pairs}
-    return load_or_build_vocabulary(
-        files=[*sources, *targets],
+    return vocabulary_of_text(
+        [*sources, *targets],
         size=config.vocab_size,
         character_coverage=config.vocab_character_coverage,
-        excluded=bad_pairs,
     )
 
 
@@ -200,22 +190,13 @@ class PairExamples:
             return index
         rows = [row for files in self._places if (row := _find_row(files, text)) is not None]
         if not rows:
-            raise unknown_id_error(text, self.id_help, known=self._candidate_names(text))
+            raise unknown_id_error(text, self.id_help)
         kept = self._pairs.kept
         if kept is not None and not kept[rows[0]]:
             limit = self._data.max_seq_length
             reason = f"is not trained on: a side is empty or has more than {limit} tokens"
-            if self._data.max_bad_records:
-                reason += ", or is not valid UTF-8"
             raise unknown_id_error(text, self.id_help, reason)
         return int(np.searchsorted(self._rows, rows[0]))
-
-    def _candidate_names(self, text: str) -> Iterator[str]:
-        """Yields the names that an unknown ID may be a misspelling of."""
-        place = place_of(text)
-        for path, count in itertools.chain(*self._places) if place else ():
-            if place and 1 <= place[1] <= count:
-                yield f"{path.name}:{place[1]}"
 
     def _describe(self, pair: int, text: bool) -> JsonObject:
         if pair < 0:
