@@ -45,8 +45,8 @@ def test_each_code_is_used_and_in_the_list() -> None:
     used = set()
     for path in SOURCE.rglob("*.py"):
         for node in nodes(path):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                code = code_of(node, node.func.id)
+            if isinstance(node, ast.Call):
+                code = code_of(node, getattr(node.func, "id", ""))
                 used |= {code.value} if isinstance(code, ast.Constant) else set()
             names = node.targets if isinstance(node, ast.Assign) else ()
             if [getattr(name, "id", "") for name in names] == ["code"]:

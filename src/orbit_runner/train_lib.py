@@ -28,9 +28,9 @@ from orbit_runner.distribute.cluster.roles import common_purpose
 from orbit_runner.distribute.process_group import Workers, is_asynchronous, local_strategy
 from orbit_runner.distribute.strategies import build_strategy
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.run_directory.remote_runs import training_scope
+from orbit_runner.run_directory.remote_runs import check_remote_run, training_scope
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
-from orbit_runner.storage.paths import COPY_RUN, is_remote, local_run_directory
+from orbit_runner.storage.paths import is_remote, local_run_directory
 from orbit_runner.tasks.adapter import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
@@ -166,7 +166,8 @@ def run_experiment(
     with contextlib.ExitStack() as held_scopes:
         model_dir = _expand_user(model_dir)
         if is_remote(model_dir):
-            _check_remote_run(model_dir, mode, strategy)
+            is_alone = Workers(strategy).count == 1 and not is_asynchronous(strategy)
+            check_remote_run(model_dir, mode, is_alone=is_alone)
             model_dir = str(held_scopes.enter_context(training_scope(model_dir)))
         exports = exports_at_end(config, task, mode)
         held_scopes.enter_context(run_scope(config, strategy, mode, model_dir))
@@ -208,18 +209,6 @@ def run_experiment(
             if exports and not run.stopped_by_time:
                 export_at_end(run, logs)
     return run.model, logs
-
-
-def _check_remote_run(url: str, mode: str, strategy: tf.distribute.Strategy) -> None:
-    if mode not in TRAINING:
-        advice = COPY_RUN
-    elif Workers(strategy).count > 1 or is_asynchronous(strategy):
-        advice = "the processes of a cluster share one directory: use one that all of them mount"
-    else:
-        return
-    raise RunnerError(
-        f"got {url!r}, expected a local path\n{advice}", path="model_dir", code="bad-path"
-    )
 
 
 class OrbitExperimentRunner:

@@ -139,7 +139,6 @@ def test_directory_in_place_of_a_file_is_refused_and_kept(
         ["sweep", "s.yaml", "--model_dir={}"],
         ["branch", "run", "--at=1", "--model_dir={}"],
         ["reproduce", "run", "--model_dir={}"],
-        ["launch", "--workers=2", "--logs={}", "--", "--experiment=digits"],
     ],
     ids=lambda arguments: " ".join(arguments),
 )

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
+from orbit_runner.jobs.launch import SERVERS, make_clusters, member_environ
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
@@ -21,7 +21,6 @@ def main() -> int:
         return [
             Spec(
                 name=str(cluster.me),
-                trains=cluster.me.role in TRAINERS[strategy],
                 serves=cluster.me.role in SERVERS[strategy],
                 command=(sys.executable, "-S", MEMBER, str(folder), str(cluster.me)),
                 environ=member_environ(cluster, number, strategy, 0),

@@ -1,25 +1,39 @@
-"""Plans the cluster of `runner launch`, and runs it after the checks of its members."""
+"""Plans the cluster of `runner launch`: its members, their addresses, and how to start them."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.config.schema.runtime import ROLES, RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES
+from orbit_runner.distribute.cluster.addresses import listening_socket
+from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.roles import adapt_to_role
 from orbit_runner.distribute.cluster.sources import NAME
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.preflight import check_before_start, check_same_config, setting_error_scope
-from orbit_runner.launch.members import SERVERS, TRAINERS, make_clusters, member_environ
+from orbit_runner.launch import LAUNCHED
 from orbit_runner.launch.process import Output, Spec
 from orbit_runner.launch.supervisor import Limits, supervise
 from orbit_runner.utils.signals import Signals
+
+_HOST = "127.0.0.1"
+# The roles that run until the launcher ends them.
+SERVERS = {"multi_worker_mirrored": (), "parameter_server": ("worker", "ps")}
+# Below the ephemeral ports of outgoing connections (from 32768 on Linux): between the choice of a
+# port and the moment a member listens on it, TensorFlow is imported, and in those seconds any
+# outgoing connection could take an ephemeral port.
+_FIRST, _LAST = 15000, 29999
+_TRIES = 1000
+_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,10 +92,10 @@ def plan_launch(
 
 
 def _check_strategy(runtime: RuntimeConfig) -> None:
-    if runtime.distribution_strategy not in TRAINERS:
+    if runtime.distribution_strategy not in SERVERS:
         raise RunnerError(
             f"got `{runtime.distribution_strategy}`, which runs in "
-            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(TRAINERS)}",
+            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(SERVERS)}",
             path="runtime.distribution_strategy",
             code="not-supported",
         )
@@ -126,7 +140,6 @@ def member_specs(plan: LaunchPlan) -> list[Spec]:
     return [
         Spec(
             name=str(cluster.me),
-            trains=cluster.me.role in TRAINERS[strategy],
             serves=cluster.me.role in SERVERS[strategy],
             command=(*run, *_member_flags(plan.runtime, cluster)),
             environ=member_environ(cluster, number, strategy, plan.runtime.num_gpus),
@@ -134,6 +147,52 @@ def member_specs(plan: LaunchPlan) -> list[Spec]:
         )
         for number, cluster in enumerate(make_clusters(plan.counts))
     ]
+
+
+def make_clusters(counts: Mapping[str, int]) -> Iterator[Cluster]:
+    """Yields a cluster with free ports as each of its members sees it.
+
+    `counts` is role to number of processes.
+    """
+    ports = iter(_free_ports(sum(counts.values())))
+    jobs = {
+        role: tuple(f"{_HOST}:{next(ports)}" for _ in range(counts[role]))
+        for role in ROLES
+        if counts.get(role)
+    }
+    for role, addresses in jobs.items():
+        for index, address in enumerate(addresses):
+            yield Cluster(jobs, Member(role, index, address), NAME)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Returns ports that were free a moment ago; raises an error if there are not enough.
+
+    The ports are random, so that two launchers at the same time rarely choose the same.
+    """
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in random.sample(range(_FIRST, _LAST + 1), _TRIES):
+            if len(ports) == count:
+                return ports
+            with contextlib.suppress(OSError):
+                held.enter_context(listening_socket(port))
+                ports.append(port)
+    raise RunnerError(
+        f"cannot find {count} free ports from {_FIRST} to {_LAST} on this machine",
+        code="unreachable",
+    )
+
+
+def member_environ(cluster: Cluster, number: int, strategy: str, gpus: int) -> dict[str, str]:
+    """Returns the environment of a member, the `number`th of all, which uses `gpus` GPUs."""
+    added = {NAME: cluster.tf_config(), LAUNCHED: "1", "PYTHONUNBUFFERED": "1"}
+    if gpus > 0 and STRATEGIES[strategy].synchronous_workers:
+        # Otherwise, each member would use the first GPUs.
+        everything = ",".join(map(str, range((number + 1) * gpus)))
+        there = [name for name in os.environ.get(_GPUS, everything).split(",") if name]
+        added[_GPUS] = ",".join(there[number * gpus : (number + 1) * gpus])
+    return {**os.environ, **added}
 
 
 def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:

@@ -28,7 +28,6 @@ class Spec:
     """How to start a process."""
 
     name: str  # shown before its lines
-    trains: bool  # training is done when all that train are done
     serves: bool  # runs until the launcher ends it
     command: tuple[str, ...]
     environ: Mapping[str, str]  # complete environment

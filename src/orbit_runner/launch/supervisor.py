@@ -100,17 +100,15 @@ class _Attempt:
         self._limits = limits
         # Servers run until the launcher ends them.
         self._clients = [process for process in processes if not process.spec.serves]
-        self._trainers = [process for process in processes if process.spec.trains]
 
     def watch(self) -> int | _Ending:
         """Waits for the end of training or of a member. Returns the exit code, or what ended it."""
         while self._signals.received is None:
-            is_done = all(process.status() == 0 for process in self._trainers)
-            endings = _endings(self._clients if is_done else self._processes)
+            endings = _endings(self._processes)
+            if all(process.status() == 0 for process in self._clients):
+                return 0
             if endings:
                 return self._find_cause(_first(endings))
-            if not _running(self._clients):
-                return 0
             time.sleep(_PAUSE_SECONDS)
         return self._forward(self._signals.received)
 

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CHECKPOINT_FILE, save_listeners
+from orbit_runner.config.schema.modes import TRAINING, check_mode
+from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_lock import describe_process, may_hold, refusal
 from orbit_runner.storage.objects import ObjectStore, Stat, StorageError, file_stat
-from orbit_runner.storage.paths import PathError, local_run_directory, redact
+from orbit_runner.storage.paths import COPY_RUN, SHARED, PathError, local_run_directory, redact
 from orbit_runner.storage.staging import copy_objects, lock_scope
 from orbit_runner.utils.log import note
 
@@ -22,6 +24,18 @@ OWNER = ".owner"
 _WHAT = "--model_dir"
 # The runs that this process trains.
 _own_runs: set[str] = set()
+
+
+def check_remote_run(url: str, mode: str, *, is_alone: bool) -> None:
+    """Raises `RunnerError` if the directory of a run cannot be a URL.
+
+    `is_alone` is whether its process is not in a cluster.
+    """
+    check_mode(mode)
+    if mode not in TRAINING or not is_alone:
+        advice = SHARED if mode in TRAINING else f"--mode={mode} reads local runs: {COPY_RUN}"
+        message = f"got {url!r}, expected a local path\n{advice}"
+        raise RunnerError(message, path=_WHAT, code="bad-path")
 
 
 @contextlib.contextmanager

@@ -26,6 +26,11 @@ COPY_RUN = (
     "copy the run to this machine: `aws s3 sync URL DIR`, or `gcloud storage rsync -r URL DIR`"
 )
 
+SHARED = (
+    "the processes of a cluster share one directory: use one that all of them mount, such as "
+    "/gcs/BUCKET/… with Cloud Storage FUSE"
+)
+
 
 class PathError(RunnerError):
     """A path that cannot be used as its flag, setting or argument."""

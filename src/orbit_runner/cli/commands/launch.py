@@ -11,11 +11,12 @@ from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, parse_flags
 from orbit_runner.cli.commands.run import add_flags, choose_model_dir
 from orbit_runner.cli.flags.config_flags import build_request
-from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, Count
+from orbit_runner.cli.flags.values import MODEL_DIR, Count
 from orbit_runner.config.resolve import resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.launch import LaunchPlan, launch, plan_launch
 from orbit_runner.launch.process import Output
+from orbit_runner.storage.paths import SHARED
 
 _DESCRIPTION = """\
 Start the members of a cluster on this machine, and restart them if one is lost.

@@ -24,7 +24,7 @@ from orbit_runner.cli.flags.config_flags import (
     messages_scope,
     progress_of,
 )
-from orbit_runner.cli.flags.values import MODEL_DIR, SHARED, Count, PathValue
+from orbit_runner.cli.flags.values import MODEL_DIR, Count, PathValue
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
@@ -34,7 +34,6 @@ from orbit_runner.errors import ExportFailed, RunnerError
 from orbit_runner.jobs.finetune import fine_tune_continuously, watched_directory
 from orbit_runner.jobs.preflight import (
     check_before_start,
-    check_mode,
     check_same_config,
     setting_error_scope,
 )
@@ -46,9 +45,9 @@ from orbit_runner.jobs.train_job import (
     run_job,
     serve,
 )
-from orbit_runner.run_directory.remote_runs import training_scope
+from orbit_runner.run_directory.remote_runs import check_remote_run, training_scope
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.storage.paths import COPY_RUN, is_remote, local_path, local_run_directory
+from orbit_runner.storage.paths import is_remote, local_path, local_run_directory
 from orbit_runner.train.schedule import check_stop_step
 from orbit_runner.utils.log import note
 
@@ -142,17 +141,8 @@ def _run_directory_scope(flags: argparse.Namespace, resolved: ResolvedConfig) ->
         yield choose_model_dir(flags, resolved)
         return
     url = flags.model_dir
-    if resolve_cluster(resolved.config.runtime, os.environ) is not None:
-        raise RunnerError(
-            f"got {url!r}, expected a local path\n{SHARED}", path="--model_dir", code="bad-path"
-        )
-    if flags.mode not in TRAINING:
-        check_mode(flags.mode)
-        raise RunnerError(
-            f"got {url!r}, expected a local path with --mode={flags.mode}\n{COPY_RUN}",
-            path="--model_dir",
-            code="bad-path",
-        )
+    is_alone = resolve_cluster(resolved.config.runtime, os.environ) is None
+    check_remote_run(url, flags.mode, is_alone=is_alone)
     # Check before anything is downloaded.
     check_before_start(resolved, flags.mode, local_run_directory(url))
     with training_scope(url) as directory:

@@ -21,11 +21,6 @@ from orbit_runner.utils.files import (
     write_output,
 )
 
-SHARED = (
-    "the processes of a cluster share one directory: use one that all of them mount, such as "
-    "/gcs/BUCKET/… with Cloud Storage FUSE"
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class PathValue:
@@ -168,8 +163,6 @@ def _expand_user(text: str, shown: str) -> str:
 
 
 def _output_problem(text: str, kind: str) -> str:
-    if is_remote(text):
-        return ""
     if kind == "output file":
         try:
             target = output_target(Path(text))

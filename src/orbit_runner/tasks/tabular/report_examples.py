@@ -7,7 +7,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -17,13 +17,13 @@ from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.errors import shorten
 from orbit_runner.tasks.mistakes import calibration_of, correct_note
 from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, TargetConfig
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig, TargetConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
 from orbit_runner.utils.log import Progress
 
 if TYPE_CHECKING:
-    from orbit_runner.tasks.tabular.task import TabularTask
     from orbit_runner.utils.types import Tensors
 
 _MOST_ROWS = 10_000
@@ -32,6 +32,24 @@ _REPEATS = 5
 _WORST = 20
 _MOST_COLUMNS = 50
 _MOST_CHARACTERS = 400
+
+
+class _TableTask(Protocol):
+    """What the report asks of a task of tables."""
+
+    @property
+    def table_config(self) -> TabularConfig: ...
+
+    @property
+    def fitted(self) -> Preprocessing: ...
+
+    def part(self, params: TableDataConfig) -> TablePart: ...
+
+    def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]: ...
+
+    def example_losses(
+        self, labels: Mapping[str, tf.Tensor], model_outputs: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +63,7 @@ class _Answers:
 
 
 def table_examples(
-    task: TabularTask, model: tf_keras.Model, batches: Iterable[Tensors]
+    task: _TableTask, model: tf_keras.Model, batches: Iterable[Tensors]
 ) -> ReportExamples | None:
     """Returns what is known of the predictions for the first 10,000 rows; None without rows."""
     answers = _collect(task, model, batches)
@@ -58,7 +76,7 @@ def table_examples(
 
 
 def _collect(
-    task: TabularTask, model: tf_keras.Model, batches: Iterable[Tensors]
+    task: _TableTask, model: tf_keras.Model, batches: Iterable[Tensors]
 ) -> _Answers | None:
     labels: list[dict[str, np.ndarray]] = []
     outputs: list[dict[str, np.ndarray]] = []
@@ -76,7 +94,7 @@ def _collect(
 
 
 def _read_rows(
-    task: TabularTask, batches: Iterable[Tensors], most: int
+    task: _TableTask, batches: Iterable[Tensors], most: int
 ) -> Iterator[tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]]:
     """Yields features, targets and numbers of the rows of each batch, until `most` are read."""
     first = 0
@@ -96,7 +114,7 @@ def _join(parts: Sequence[dict[str, np.ndarray]], most: int) -> dict[str, np.nda
     return {name: np.concatenate([part[name] for part in parts])[:most] for name in parts[0]}
 
 
-def _target_examples(task: TabularTask, answers: _Answers, target: TargetConfig) -> ReportExamples:
+def _target_examples(task: _TableTask, answers: _Answers, target: TargetConfig) -> ReportExamples:
     labels = answers.labels[target.column]
     outputs = answers.outputs[target.column]
     if target.type == CLASSIFICATION:
@@ -105,7 +123,7 @@ def _target_examples(task: TabularTask, answers: _Answers, target: TargetConfig)
 
 
 def _class_examples(
-    task: TabularTask,
+    task: _TableTask,
     answers: _Answers,
     name: str,
     labels: np.ndarray,
@@ -141,7 +159,7 @@ def _class_examples(
 
 
 def _number_examples(
-    task: TabularTask,
+    task: _TableTask,
     answers: _Answers,
     name: str,
     labels: np.ndarray,
@@ -182,7 +200,7 @@ def _note(answers: _Answers) -> str:
     return f"predictions for {counted} rows of the validation data"
 
 
-def _values(task: TabularTask, part: TablePart, row: int) -> str:
+def _values(task: _TableTask, part: TablePart, row: int) -> str:
     """Returns the features of a row as text."""
     fitted = task.fitted
     names = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
@@ -192,7 +210,7 @@ def _values(task: TabularTask, part: TablePart, row: int) -> str:
 
 
 def permute_columns(
-    task: TabularTask,
+    task: _TableTask,
     model: tf_keras.Model,
     batches: Iterable[Tensors],
     *,
