@@ -90,21 +90,6 @@ def test_config_file_with_a_base_overrides_the_experiment(write: Write) -> None:
     assert resolved.config.name == "digits"
 
 
-def test_lists_replace_and_sections_merge(write: Write) -> None:
-    write("b.yaml", "base: digits\ntask: {model: {filters: [1, 2, 3], dense_units: 9}}")
-    config = load_config(write("a.yaml", "base: b.yaml\ntask: {model: {filters: [4]}}"))
-
-    assert (config.task.model.filters, config.task.model.dense_units) == ((4,), 9)
-
-
-def test_another_name_of_the_network_discards_the_values_of_the_base(write: Write) -> None:
-    config = load_config(write("a.yaml", "base: digits\ntask: {model: {name: mlp}}"))
-
-    assert (
-        config.task.model == load_config("digits", overrides={"task.model.name": "mlp"}).task.model
-    )
-
-
 def test_name_is_that_of_the_file_unless_a_base_sets_it(write: Write) -> None:
     write("b.yaml", "base: digits\nname: mine")
 

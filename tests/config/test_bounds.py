@@ -203,37 +203,35 @@ def test_integer_too_large_for_a_float_is_rejected_in_free_mappings(
         assert problem.message.startswith(f"got {str(number)[:40]}")
 
 
+# Bounds that none of the values above crosses, and texts of flags.
 @pytest.mark.parametrize(
-    ("path", "value", "code"),
+    ("path", "text"),
     [
-        ("runtime.seed", 2**32, "out-of-range"),
-        ("runtime.seed", 2**63, "out-of-range"),
-        ("task.train_data.global_batch_size", 2 * 10**9, "out-of-range"),
-        ("trainer.train_epochs", ".inf", "out-of-range"),
-        ("trainer.train_steps", 10**26, "out-of-range"),
-        (
-            "trainer.optimizer_config.learning_rate.constant.learning_rate",
-            ".inf",
-            "out-of-range",
-        ),
-        ("trainer.optimizer_config.learning_rate.constant.learning_rate", ".nan", "out-of-range"),
-        ("trainer.optimizer_config.optimizer.adam.epsilon", ".inf", "out-of-range"),
-        ("trainer.optimizer_config.optimizer.adam.epsilon", "1e-60", "out-of-range"),
-        ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "out-of-range"),
-        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.0", "out-of-range"),
-        ("task.model.filters", "[32, 100000]", "out-of-range"),
-        ("task.model.dense_units", 10**30, "out-of-range"),
-        ("runtime.intra_op_threads", 10**6, "out-of-range"),
-        ("trainer.train_steps", "9" * 4000, "out-of-range"),
+        ("runtime.seed", 2**32),
+        ("runtime.intra_op_threads", 10**6),
+        ("runtime.num_gpus", -2),
+        ("task.train_data.global_batch_size", 2 * 10**9),
+        ("task.model.filters", "[32, 100000]"),
+        ("task.model.dropout_rate", 1),
+        ("trainer.train_steps", "9" * 4000),
+        ("trainer.train_epochs", ".inf"),
+        ("trainer.checkpoint_interval", -2),
+        ("trainer.optimizer_config.learning_rate.constant.learning_rate", ".nan"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", "1e-60"),
+        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.0"),
     ],
 )
 def test_error_message_states_the_allowed_bound(
-    refused: Callable[..., list[Problem]], path: str, value: Any, code: str
+    refused: Callable[..., list[Problem]], path: str, text: Any
 ) -> None:
-    problems = refused(params_overrides=(f"{path}={value}",))
+    for request in (
+        {"params_overrides": (f"{path}={text}",)},
+        {"flags": (("--x", path, str(text)),)},
+    ):
+        (problem,) = refused(**request)
 
-    check(problems[:1], (code, path))
-    assert len(problems[0].message) < 300
+        check([problem], ("out-of-range", path))
+        assert len(problem.message) < 300
 
 
 def test_epochs_that_exceed_the_step_limit_are_rejected() -> None:

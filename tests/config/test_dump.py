@@ -95,13 +95,6 @@ def awkward(write: Callable[..., str]) -> ResolvedConfig:
     return resolve(Request(experiment="digits", config_files=("awkward.yaml",)))
 
 
-@pytest.mark.parametrize("experiment", ["digits", "digits_mlp", "mnist", "resnet_cifar_v2"])
-def test_experiment_round_trips_through_yaml(write: Callable[..., str], experiment: str) -> None:
-    config = resolve(Request(experiment=experiment)).config
-
-    assert reloaded(write, to_yaml(config)) == config
-
-
 def test_config_with_awkward_values_round_trips_through_yaml(
     write: Callable[..., str], awkward: ResolvedConfig
 ) -> None:

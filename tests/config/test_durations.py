@@ -14,7 +14,7 @@ from orbit_runner.config.durations import (
 )
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from tests.support.problems import check
+from tests.support.problems import raises
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,29 @@ def test_show_prints_a_duration_as_given(
 
 
 @pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ("keep_checkpoint_interval=2500", "not-divisible"),
+        ("keep_checkpoint_interval=500", "not-divisible"),
+        ("keep_checkpoint_interval=30 checkpoint_interval=-1 steps_per_loop=20", "not-divisible"),
+        ("keep_checkpoint_interval=30 checkpoint_interval=0", "conflict"),
+        ("checkpoint_time_interval=5m recovery_max_trials=2", "conflict"),
+        ("keep_checkpoint_interval=1000 max_to_keep=null", "no-effect"),
+        (
+            "best_checkpoints_to_keep=3 best_checkpoint_export_subdir='' "
+            "best_checkpoint_eval_metric=''",
+            "no-effect",
+        ),
+    ],
+)
+def test_checkpoint_settings_that_contradict_others_are_errors(flags: str, code: str) -> None:
+    parts = [("checkpoint_interval", "1000"), *(flag.split("=", 1) for flag in flags.split())]
+    settings = tuple((f"--trainer.{n}", f"trainer.{n}", v) for n, v in parts)
+    with raises(code, f"trainer.{flags.partition('=')[0]}", kind=ConfigError):
+        resolve(Request(experiment="digits", flags=settings))
+
+
+@pytest.mark.parametrize(
     ("text", "code"),
     [
         ("3 hours", "wrong-type"),
@@ -83,59 +106,5 @@ def test_wrong_duration_in_a_file_is_reported_with_its_line(
 ) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(f"trainer:\n  {name}: {text}\n")
-    with pytest.raises(ConfigError) as caught:
+    with raises(code, f"trainer.{name}", f"{file}:2", kind=ConfigError):
         resolve(Request(experiment="digits", config_files=(str(file),)))
-    (problem,) = caught.value.problems
-    check([problem], (code, f"trainer.{name}"))
-    assert str(problem.origin) == f"{file}:2"
-
-
-@pytest.mark.parametrize(
-    ("flags", "path", "code"),
-    [
-        (
-            ["keep_checkpoint_interval=2500"],
-            "keep_checkpoint_interval",
-            "not-divisible",
-        ),
-        (
-            ["keep_checkpoint_interval=500"],
-            "keep_checkpoint_interval",
-            "not-divisible",
-        ),
-        (
-            ["keep_checkpoint_interval=30", "checkpoint_interval=-1", "steps_per_loop=20"],
-            "keep_checkpoint_interval",
-            "not-divisible",
-        ),
-        (
-            ["keep_checkpoint_interval=30", "checkpoint_interval=0"],
-            "keep_checkpoint_interval",
-            "conflict",
-        ),
-        (
-            ["checkpoint_time_interval=5m", "recovery_max_trials=2"],
-            "checkpoint_time_interval",
-            "conflict",
-        ),
-        (
-            ["keep_checkpoint_interval=1000", "max_to_keep=null"],
-            "keep_checkpoint_interval",
-            "no-effect",
-        ),
-        (
-            ["best_checkpoints_to_keep=3", "best_checkpoint_export_subdir=''",
-             "best_checkpoint_eval_metric=''"],
-            "best_checkpoints_to_keep",
-            "no-effect",
-        ),
-    ],
-)  # fmt: skip
-def test_checkpoint_settings_that_contradict_others_are_errors(
-    flags: list[str], path: str, code: str
-) -> None:
-    parts = [("checkpoint_interval", "1000"), *(flag.split("=", 1) for flag in flags)]
-    settings = tuple((f"--trainer.{n}", f"trainer.{n}", v) for n, v in parts)
-    with pytest.raises(ConfigError) as caught:
-        resolve(Request(experiment="digits", flags=settings))
-    check(caught.value.problems, (code, f"trainer.{path}"))

@@ -74,9 +74,7 @@ def test_safe_directory_name_is_accepted(
 def test_checkpoints_directory_is_rejected_as_export_subdirectory(
     refused: Callable[..., list[Problem]], field: str, value: str
 ) -> None:
-    (problem,) = refused(params_overrides=(f"trainer.{field}={value}",))
-
-    check([problem], ("conflict", f"trainer.{field}"))
+    check(refused(params_overrides=(f"trainer.{field}={value}",)), ("conflict", f"trainer.{field}"))
 
 
 def test_run_in_parent_directory_is_named_after_its_directory(

@@ -1,7 +1,8 @@
-"""Hostile config files: too large, too deeply nested, or not regular files."""
+"""Hostile config files: too large, too deeply nested, not regular files, or with bases of bases."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.parsing.tree import leaves
-from orbit_runner.config.parsing.yaml_files import load_text
+from orbit_runner.config.errors import Problem
+from orbit_runner.config.parsing.bases import MAX_DEPTH
 from tests.support.problems import check, fails
 
 Write = Callable[..., str]
@@ -110,61 +110,6 @@ def test_many_unknown_names_are_summarized_by_a_count(
     assert "… and 1800 more" in message
 
 
-@pytest.mark.parametrize(
-    ("written", "value"),
-    [
-        ('!!int "20"', 20),
-        ("!!float 3", 3.0),
-        ("!!bool 'true'", True),
-        ("!!null ''", None),
-        ("!!str 010", "010"),
-        ("! 12", "12"),
-        ("!!seq [1]", [1]),
-        ("'010'", "010"),
-        ("0", 0),
-        ("00", 0),
-        ("0.5", 0.5),
-        ("0x10", 16),
-        ("0o10", 8),
-        ("1_000", 1000),
-        ("1:30", "1:30"),
-    ],
-)
-def test_core_schema_tags_and_numbers_are_converted(written: str, value: Any) -> None:
-    ((_, leaf),) = leaves(load_text(f"x: {written}", "a.yaml", 1))
-
-    assert (leaf.value, type(leaf.value)) == (value, type(value))
-
-
-@pytest.mark.parametrize(
-    ("written", "code"),
-    [
-        ('!!int "x"', "bad-syntax"),
-        ("!!int 1.5", "bad-syntax"),
-        ("!!bool yes", "bad-syntax"),
-        ("!foo 20", "bad-syntax"),
-        ("!!timestamp 2020-01-01", "bad-syntax"),
-        ("!!binary aGk=", "bad-syntax"),
-        ("!!python/name:os.system", "bad-syntax"),
-        ("!foo {a: 1}", "bad-syntax"),
-        ("!!set {a, b}", "bad-syntax"),
-        ("!!omap [a: 1]", "bad-syntax"),
-        ("[1, !foo 2]", "bad-syntax"),
-        ("010", "bad-syntax"),
-        ("-0_8", "bad-syntax"),
-        ("[00777]", "bad-syntax"),
-    ],
-)
-def test_ambiguous_or_mistagged_value_is_rejected_with_its_line(written: str, code: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_text(f"a: 1\nx: {written}\n", "a.yaml", 1)
-
-    (problem,) = caught.value.problems
-    check([problem], (code, problem.path))
-    assert problem.path.startswith("x")
-    assert str(problem.origin) == "a.yaml:2"
-
-
 @pytest.mark.parametrize("name", ["--params_override", "--flag"])
 def test_setting_path_with_thousands_of_parts_is_rejected(refused: Refused, name: str) -> None:
     path = ".".join(["trainer"] * 3000)
@@ -210,3 +155,38 @@ def test_path_that_is_not_a_regular_file_is_rejected(
     (tmp_path / "d.yaml").mkdir()
 
     fails(arguments, code, path)
+
+
+def test_bases_up_to_the_limit_are_read(write: Write, over_digits: Callable[..., Any]) -> None:
+    for level in range(MAX_DEPTH - 2):
+        write(f"b{level}.yaml", f"base: b{level + 1}.yaml")
+    write(f"b{MAX_DEPTH - 2}.yaml", "base: digits")
+
+    assert over_digits(experiment="b0.yaml").runtime.seed == 17
+
+
+def test_thousand_bases_of_bases_are_an_error(write: Write, refused: Refused) -> None:
+    for level in range(1000):
+        write(f"b{level}.yaml", f"base: b{level + 1}.yaml")
+    (problem,) = refused(experiment="b0.yaml")
+
+    check([problem], ("bad-reference", "base"))
+    assert str(problem.origin) == f"b{MAX_DEPTH - 1}.yaml:1"
+
+
+def test_bases_that_double_are_limited(write: Write, refused: Refused) -> None:
+    for level in range(12):
+        write(f"b{level}.yaml", f"base: [b{level + 1}.yaml, b{level + 1}.yaml]")
+    write("b12.yaml", "base: digits")
+
+    check(refused(experiment="b0.yaml"), ("bad-reference", "base"))
+
+
+def test_thousands_of_missing_bases_end_quickly(write: Write, refused: Refused) -> None:
+    write("a.yaml", f"base: {json.dumps(['nope'] * 19_000)}")
+    started = time.monotonic()
+
+    problems = refused(experiment="a.yaml")
+
+    check(problems, ("bad-reference", "base"), ("bad-reference", "base"))
+    assert time.monotonic() - started < SECONDS

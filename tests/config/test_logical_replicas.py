@@ -1,5 +1,4 @@
 """Which values of `runtime.logical_replicas` are allowed, and what identifies a run with them."""
-# ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
@@ -50,23 +48,6 @@ def test_rows_of_translation_batches_must_be_divided_equally() -> None:
     found = batch_problems(resolve(request).config, 1)
 
     check(found, ("not-divisible", "task.train_data.batch_rows_multiple"))
-
-
-@pytest.mark.parametrize(
-    ("said", "path", "code"),
-    [
-        ("runtime.distribution_strategy=parameter_server", "runtime.logical_replicas", "not-supported"),
-        ("runtime.distribution_strategy=tpu,runtime.tpu=local", "runtime.logical_replicas", "not-supported"),
-        ("runtime.run_eagerly=true", "runtime.run_eagerly", "not-supported"),
-    ],
-)  # fmt: skip
-def test_settings_that_exclude_logical_replicas_are_rejected(
-    over_digits: Callable[..., Any], said: str, path: str, code: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        over_digits(params_overrides=(_FOUR, said))
-
-    check((p for p in caught.value.problems if p.path == path), (code, path))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -262,19 +260,6 @@ def test_preflight_reports_partition_problems_with_their_origin(tmp_path: Path) 
 
     told = {(p.path, str(p.origin)) for p in caught.value.problems}
     assert told == {(TRAIN, "--params_override[0]"), (EVAL, "--params_override[0]")}
-
-
-def test_partition_checks_do_not_import_tensorflow() -> None:
-    code = (
-        "import sys\n"
-        "from orbit_runner.config.schema.partitioning import run_problems\n"
-        "from orbit_runner.config.resolve import Request, resolve\n"
-        f"said = '{BOTH},{MIRRORED}'\n"
-        "config = resolve(Request(experiment='digits', params_overrides=(said,))).config\n"
-        "assert len([*run_problems(config, 'train_and_eval')]) == 2\n"
-        "sys.exit('tensorflow' in sys.modules)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_program_without_a_tpu_is_refused_in_the_first_step(over_digits: Over) -> None:

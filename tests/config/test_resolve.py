@@ -11,7 +11,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.registration import Entry
 from orbit_runner.registry import TASKS
-from tests.support.problems import check, raises
+from tests.support.problems import check
 
 # Every layer, lowest first: how it sets runtime.seed to a value, and the resulting origin.
 LAYERS: list[tuple[str, Callable[..., dict[str, Any]], str]] = [
@@ -233,14 +233,6 @@ def test_unknown_experiment_file_or_module_is_one_problem(
     check([problem], (code, problem.path))
 
 
-def test_missing_file_error_lists_the_searched_directories(
-    write: Callable[..., str], refused: Callable[..., Any]
-) -> None:
-    (problem,) = refused(config_files=("zzz.yaml",))
-
-    check([problem], ("missing-file", ""))
-
-
 def test_unreadable_experiment_is_the_only_reported_problem(
     write: Callable[..., str], refused: Callable[..., Any]
 ) -> None:
@@ -331,24 +323,3 @@ def test_error_message_is_truncated_but_problem_list_is_complete(
     text = str(ConfigError(problems))
     assert text.startswith("20 problems in the configuration\n")
     assert text.endswith("  … and 8 more")
-
-
-@pytest.mark.parametrize(
-    ("override", "steps", "epochs"),
-    [
-        ("trainer.train_steps=5", 5, 0.0),
-        ("trainer.train_epochs=2", 0, 2.0),
-        ("trainer.train_steps=0", 0, 0.0),
-    ],
-)
-def test_steps_and_epochs_override_each_other_across_layers(
-    override: str, steps: int, epochs: float
-) -> None:
-    config = resolve(Request(experiment="digits", params_overrides=(override,))).config
-    assert (config.trainer.train_steps, config.trainer.train_epochs) == (steps, epochs)
-
-
-def test_steps_and_epochs_in_one_layer_are_rejected() -> None:
-    both = "trainer.train_epochs=2,trainer.train_steps=5"
-    with raises("conflict", "trainer.train_epochs"):
-        resolve(Request(experiment="digits", params_overrides=(both,)))

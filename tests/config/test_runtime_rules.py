@@ -115,16 +115,23 @@ def test_virtual_gpus_are_reduced_without_nccl(
 
 
 @pytest.mark.parametrize(
-    ("settings", "workers", "replicas"),
+    ("strategy", "settings", "workers", "replicas"),
     [
-        ({"distribution_strategy": MIRRORED}, 3, 3),
-        ({"distribution_strategy": MIRRORED, "num_gpus": 2}, 3, 6),
-        ({"distribution_strategy": MIRRORED, "num_gpus": -1}, 3, None),
-        ({"distribution_strategy": SERVED, "num_workers": 4}, 5, 1),
-        ({"distribution_strategy": "tpu", "tpu": "local"}, 1, None),
+        ("off", {}, 1, 1),
+        ("one_device", {"num_gpus": 1}, 1, 1),
+        ("mirrored", {}, 1, 1),
+        ("mirrored", {"num_gpus": 4}, 1, 4),
+        ("mirrored", {"num_virtual_devices": 3}, 1, 3),
+        ("mirrored", {"num_gpus": 1, "num_virtual_devices": 2}, 1, 2),
+        ("mirrored", {"num_gpus": -1}, 1, None),
+        (MIRRORED, {}, 3, 3),
+        (MIRRORED, {"num_gpus": 2}, 3, 6),
+        (MIRRORED, {"num_gpus": -1}, 3, None),
+        (SERVED, {"num_workers": 4}, 5, 1),
+        ("tpu", {}, 1, None),
     ],
 )
-def test_replica_count_follows_from_strategy_and_workers(
-    settings: dict[str, Any], workers: int, replicas: int | None
+def test_replica_count_follows_from_strategy_devices_and_workers(
+    strategy: str, settings: dict[str, Any], workers: int, replicas: int | None
 ) -> None:
-    assert RuntimeConfig(**settings).num_replicas(workers) == replicas
+    assert _runtime(strategy, **settings).num_replicas(workers) == replicas

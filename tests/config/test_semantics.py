@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.parsing.search_path import shipped_root
+from orbit_runner.config.parsing.search_path import experiment_files, shipped_root
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.modes import EVALUATING, MODES, TRAINING
 from orbit_runner.config.schema.partitioning import batch_problems
@@ -19,8 +18,9 @@ from tests.support.problems import check
 OPT = "trainer.optimizer_config"
 LR = f"{OPT}.learning_rate"
 RESNET = "task.model.name=resnet_cifar"
+SERVED = "runtime.distribution_strategy=parameter_server"
 
-# The class, the override of digits, the path, and the code.
+# The class or the experiment, the override of the experiment, the path, and the code.
 CASES = [
     ("DataConfig", "task.train_data.global_batch_size=0", "task.train_data.global_batch_size", "out-of-range"),
     ("DataConfig", "task.validation_data.augment=crop", "task.validation_data.augment", "conflict"),
@@ -108,6 +108,21 @@ CASES = [
     ("TextClassificationConfig", "task.label_column=text", "task.label_column", "conflict"),
     ("TextColumnConfig", "task.text={tokenizer: subwords, max_length: 1}", "task.text.max_length", "out-of-range"),
     ("TextTransformerConfig", "task.model={name: transformer, num_attention_heads: 7}", "task.model.num_attention_heads", "not-divisible"),
+    # Rules of the declarations, and rules about several sections.
+    ("resnet50_imagenet", "task.model.depth=51", "task.model.depth", "not-allowed"),
+    ("resnet50_imagenet", "task.model.input_size=[224, 224]", "task.model.input_size", "wrong-type"),
+    ("resnet_cifar", "task.model.input_size=[32]", "task.model.input_size", "wrong-type"),
+    ("vit_base_imagenet", "task.model.model_name=vit-b", "task.model.model_name", "not-allowed"),
+    ("vit_base_imagenet", "task.model.input_size=[224, 220, 3]", "task.model.input_size", "not-supported"),
+    ("vit_base_imagenet", "task.model.pooler=none", "task.model.pooler", "not-allowed"),
+    ("efficientnet_imagenet", "task.model.model_id=b8", "task.model.model_id", "not-allowed"),
+    ("digits", "task.train_data.enable_tf_data_service=true", "task.train_data.enable_tf_data_service", "no-effect"),
+    ("digits", f"{SERVED},task.train_data={{source: image_folder, data_dir: /nowhere, max_bad_images: 3}}", "task.train_data.max_bad_images", "not-supported"),
+    ("digits", f"{SERVED},task.train_data={{enable_tf_data_service: true, tf_data_service_address: 'grpc://a:1'}}", "task.train_data.enable_tf_data_service", "not-supported"),
+    ("digits", f"{SERVED},trainer.fine_tuning={{freeze: [dense]}}", "trainer.fine_tuning", "not-supported"),
+    ("digits", f"{SERVED},runtime.logical_replicas=4", "runtime.logical_replicas", "not-supported"),
+    ("digits", "runtime.distribution_strategy=tpu,runtime.tpu=local,runtime.logical_replicas=4", "runtime.logical_replicas", "not-supported"),
+    ("digits", "runtime.run_eagerly=true,runtime.logical_replicas=4", "runtime.run_eagerly", "not-supported"),
 ]  # fmt: skip
 # The experiments that are overridden instead of digits.
 EXPERIMENTS = {
@@ -120,6 +135,7 @@ EXPERIMENTS = {
     **dict.fromkeys(
         ("TabularConfig", "FeaturesConfig", "TableDataConfig", "TableSplitConfig"), "diabetes"
     ),
+    **{of: of for of, *_ in CASES if of in experiment_files()},
     **dict.fromkeys(
         ("TextClassificationConfig", "TextColumnConfig", "TextTransformerConfig"), "text_language"
     ),
@@ -161,27 +177,6 @@ def test_every_class_with_checks_has_a_test_case() -> None:
     # Present only in a process that has read an experiment of Model Garden; it turns checks off.
     checking.discard("PartialRuntime")
     assert checking - {case[0] for case in CASES} == set()
-
-
-@pytest.mark.parametrize(
-    ("said", "replicas"),
-    [
-        ("runtime.distribution_strategy=off", 1),
-        ("runtime.num_gpus=1", 1),
-        ("runtime.distribution_strategy=mirrored", 1),
-        ("runtime.distribution_strategy=mirrored,runtime.num_gpus=4", 4),
-        ("runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3", 3),
-        (
-            "runtime.distribution_strategy=mirrored,runtime.num_gpus=1,runtime.num_virtual_devices=2",
-            2,
-        ),
-        ("runtime.distribution_strategy=mirrored,runtime.num_gpus=-1", None),
-    ],
-)
-def test_replica_count_follows_from_strategy_and_devices(
-    over_digits: Callable[..., Any], said: str, replicas: int | None
-) -> None:
-    assert over_digits(params_overrides=(said,)).runtime.num_replicas() == replicas
 
 
 @pytest.mark.parametrize(
@@ -234,35 +229,3 @@ def test_only_the_batches_of_the_mode_are_checked(
     sections = {problem.path.split(".")[1] for problem in batch_problems(config, 3, mode)}
     assert ("train_data" in sections) == (mode in TRAINING)
     assert ("validation_data" in sections) == (mode in EVALUATING)
-
-
-@pytest.mark.parametrize(
-    ("said", "path", "code"),
-    [
-        (
-            "task.train_data.enable_tf_data_service=true",
-            "task.train_data.enable_tf_data_service",
-            "no-effect",
-        ),
-        (
-            "runtime.distribution_strategy=parameter_server,task.train_data.source=image_folder,"
-            "task.train_data.data_dir=/nowhere,task.train_data.max_bad_images=3",
-            "task.train_data.max_bad_images",
-            "not-supported",
-        ),
-        (
-            "runtime.distribution_strategy=parameter_server,"
-            "task.train_data.enable_tf_data_service=true,"
-            "task.train_data.tf_data_service_address=grpc://a:1",
-            "task.train_data.enable_tf_data_service",
-            "not-supported",
-        ),
-    ],
-)
-def test_contradictory_sections_are_rejected(
-    over_digits: Callable[..., Any], said: str, path: str, code: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        over_digits(params_overrides=(said,))
-
-    check((problem for problem in caught.value.problems if problem.path == path), (code, path))

@@ -97,12 +97,7 @@ def _imagenet(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", IMAGENET)
-def test_imagenet_experiment_documents_accuracy_and_reads_expected_data(name: str) -> None:
-    text = (ROOT / "experiments" / f"{name}.yaml").read_text(encoding="utf-8")
-    comment = "".join(line for line in text.splitlines() if line.startswith("#"))
-    assert "top-1" in comment
-    assert "1,281,167 images" in comment
-
+def test_imagenet_experiment_reads_the_expected_data(name: str) -> None:
     task = _imagenet(name).task
     assert task.model.num_classes == 1000
     assert [*task.model.input_size] == [224, 224, 3]

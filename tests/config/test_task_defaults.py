@@ -153,25 +153,6 @@ def test_validation_rows_are_split_from_training_unless_there_are_others(
     assert (section.source, section.input_path, section.delimiter) == validation
 
 
-def test_an_experiment_that_leaves_nothing_open_gets_no_defaults(write: Write) -> None:
-    whole = """
-task:
-  name: tabular
-  targets: [species]
-  model: {name: mlp}
-  train_data: {source: csv, input_path: a.csv, global_batch_size: 8}
-  validation_data: {source: csv, input_path: a.csv, global_batch_size: 8}
-trainer:
-  train_steps: 9
-  optimizer_config:
-    optimizer: {type: adam}
-    learning_rate: {type: constant, constant: {learning_rate: 0.1}}
-"""
-    resolved = resolve(Request(experiment=write("whole.yaml", whole)))
-    labels = {str(origin) for origin in resolved.origins.values()}
-    assert "default of tabular" not in labels
-
-
 @pytest.mark.parametrize("name", ["breast_cancer", "diabetes"])
 def test_shipped_experiments_on_tables_get_no_defaults(name: str) -> None:
     assert name in experiment_files()

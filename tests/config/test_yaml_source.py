@@ -89,6 +89,21 @@ def test_yaml_nan_is_read_as_a_number() -> None:
         ("''", ""),
         ("!!str 5", "5"),
         ("!!str true", "true"),
+        ("!!str 010", "010"),
+        ('!!int "20"', 20),
+        ("!!float 3", 3.0),
+        ("!!bool 'true'", True),
+        ("!!null ''", None),
+        ("!!seq [1]", [1]),
+        ("! 12", "12"),
+        ("'010'", "010"),
+        ("0", 0),
+        ("00", 0),
+        ("0.5", 0.5),
+        ("0x10", 16),
+        ("0o10", 8),
+        ("1_000", 1000),
+        ("1:30", "1:30"),
         ("&a !!str 5", "5"),
         ("&a 5", 5),
         ("[1, '2', [3.0, x]]", [1, "2", [3.0, "x"]]),
@@ -100,7 +115,25 @@ def test_yaml_nan_is_read_as_a_number() -> None:
     ],
 )
 def test_yaml_value_keeps_its_written_type(written: str, value: Any) -> None:
-    assert values(f"x: {written}") == {"x": value}
+    found = values(f"x: {written}")
+
+    assert found == {"x": value}
+    assert type(found["x"]) is type(value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *('!!int "x"', "!!int 1.5", "!!bool yes", "!foo 20", "!!timestamp 2020-01-01"),
+        *("!!binary aGk=", "!!python/name:os.system", "!foo {a: 1}", "!!set {a, b}"),
+        *("!!omap [a: 1]", "[1, !foo 2]", "010", "-0_8", "[00777]"),
+    ],
+)
+def test_ambiguous_or_mistagged_value_is_rejected_with_its_line(written: str) -> None:
+    ((path, line),) = refused(f"a: 1\nx: {written}\n")
+
+    assert path.startswith("x")
+    assert line == 2
 
 
 def test_every_leaf_and_section_records_its_line() -> None:

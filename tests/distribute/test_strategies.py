@@ -43,10 +43,6 @@ def _elsewhere(code: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _runtime(**changes: Any) -> RuntimeConfig:
-    return RuntimeConfig(**changes)
-
-
 @pytest.mark.parametrize(
     ("changes", "kind", "replicas"),
     [
@@ -60,14 +56,16 @@ def _runtime(**changes: Any) -> RuntimeConfig:
 def test_build_strategy_returns_the_configured_type_and_replica_count(
     changes: dict[str, Any], kind: type, replicas: int
 ) -> None:
-    strategy = build_strategy(_runtime(**changes))
+    strategy = build_strategy(RuntimeConfig(**changes))
     assert type(strategy) is kind
     assert strategy.num_replicas_in_sync == replicas
     assert all("CPU" in device for device in strategy.extended.worker_devices)
 
 
 def test_strategy_off_returns_the_current_strategy() -> None:
-    assert build_strategy(_runtime(distribution_strategy="off")) is tf.distribute.get_strategy()
+    assert (
+        build_strategy(RuntimeConfig(distribution_strategy="off")) is tf.distribute.get_strategy()
+    )
     assert set(FACTORIES) == set(STRATEGIES)
 
 
@@ -84,13 +82,13 @@ def test_all_reduce_algorithm_selects_the_cross_device_ops(name: str, kind: type
 
 
 def test_mirrored_strategy_uses_the_configured_cross_device_ops() -> None:
-    runtime = _runtime(num_virtual_devices=2, all_reduce_alg="hierarchical_copy")
+    runtime = RuntimeConfig(num_virtual_devices=2, all_reduce_alg="hierarchical_copy")
     operation = build_strategy(runtime).extended._cross_device_ops
     assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
 
 
 def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> None:
-    strategies = [build_strategy(_runtime(num_virtual_devices=2)) for _ in range(3)]
+    strategies = [build_strategy(RuntimeConfig(num_virtual_devices=2)) for _ in range(3)]
     keys = [s.extended._collective_keys.get_group_key(["CPU:0", "CPU:1"]) for s in strategies]
     assert len({*keys}) == 3
     assert tf.distribute.MirroredStrategy._collective_key_base == 0
@@ -101,15 +99,15 @@ def test_requesting_more_gpus_than_present_is_rejected(too_many: int) -> None:
     wanted = len(tf.config.list_physical_devices("GPU")) + too_many
     # The message depends on the machine.
     with pytest.raises(DeviceError, match=f"got {wanted}, but this machine has") as caught:
-        select_devices(_runtime(num_gpus=wanted))
+        select_devices(RuntimeConfig(num_gpus=wanted))
     assert caught.value.path == "runtime.num_gpus"
 
 
 def test_more_virtual_devices_than_already_created_are_rejected() -> None:
     tf.constant(0.0)  # Starts TensorFlow, with the four devices of the tests.
     with raises("too-late", "runtime.num_virtual_devices"):
-        select_devices(_runtime(num_virtual_devices=5))
-    assert select_devices(_runtime(num_virtual_devices=3)) == ("CPU:0", "CPU:1", "CPU:2")
+        select_devices(RuntimeConfig(num_virtual_devices=5))
+    assert select_devices(RuntimeConfig(num_virtual_devices=3)) == ("CPU:0", "CPU:1", "CPU:2")
 
 
 @pytest.mark.slow
@@ -134,18 +132,18 @@ def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
     tf.constant(0.0)
     started = getattr(tf.config.threading, f"get_{kind}_parallelism_threads")()
     with raises("too-late", f"runtime.{kind}_threads"):
-        configure_numerics(_runtime(**{f"{kind}_threads": started + 3}))
-    configure_numerics(_runtime(**{f"{kind}_threads": started + 3}), require_threads=False)
+        configure_numerics(RuntimeConfig(**{f"{kind}_threads": started + 3}))
+    configure_numerics(RuntimeConfig(**{f"{kind}_threads": started + 3}), require_threads=False)
 
 
 def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "")
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
-    assert not dict(required_variables(_runtime()))
-    prepare_environment(_runtime())
+    assert not dict(required_variables(RuntimeConfig()))
+    prepare_environment(RuntimeConfig())
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    prepare_environment(_runtime())
+    prepare_environment(RuntimeConfig())
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
@@ -199,10 +197,10 @@ def test_loss_scale_is_dynamic_or_fixed_as_configured(
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_configure_numerics_sets_op_determinism_and_eager_mode(deterministic: bool) -> None:
     disable_op_determinism()
-    configure_numerics(_runtime(deterministic=deterministic, run_eagerly=True))
+    configure_numerics(RuntimeConfig(deterministic=deterministic, run_eagerly=True))
     assert is_op_determinism_enabled() is deterministic
     assert tf.config.functions_run_eagerly()
-    configure_numerics(_runtime())
+    configure_numerics(RuntimeConfig())
     assert not tf.config.functions_run_eagerly()
 
 
@@ -247,7 +245,7 @@ def test_gpus_that_are_not_used_are_named_once(
     devices._note_once.cache_clear()
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["GPU"] * gpus)
     monkeypatch.setattr(strategies, "select_devices", lambda runtime: ("CPU:0",))
-    runtime = _runtime(**{"distribution_strategy": "one_device", **settings})
+    runtime = RuntimeConfig(**{"distribution_strategy": "one_device", **settings})
     with log_scope(PlainMessages()):
         build_strategy(runtime)
         build_strategy(runtime)

@@ -21,7 +21,7 @@ from orbit_runner.launch.process import parent_death_hook
 # What a run imports, also at its end, and the tasks. None of them starts a thread on import.
 _MODULES = (
     *("orbit_runner.train_lib", "orbit_runner.cli.main", "orbit_runner.cli.commands.run"),
-    *(f"orbit_runner.models.{name}" for name in ("cnn", "mlp", "resnet_cifar")),
+    *(f"orbit_runner.models.{name}" for name in ("simple", "resnet_cifar")),
     *(f"orbit_runner.datasets.{name}" for name in ("cifar10", "scikit_learn", "mnist")),
     *(f"orbit_runner.tasks.{name}.task" for name in ("image_classification", "keras", "tabular")),
     *("orbit_runner.tasks.recommendation.task", "orbit_runner.tasks.text_classification.task"),

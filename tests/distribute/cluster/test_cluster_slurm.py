@@ -48,27 +48,11 @@ def test_node_list_is_expanded(text: str, nodes: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", ",", "n1,", "n[", "n]1[", "n[1-2", "n1-2]", "n[a-b]", "n[]", "n[3-1]", "n[1-2-3]", "n[1,]",
-     "n[-2]", "n[[1-2]]", "n 1", "n[1-" + "9" * 5000 + "]"],
-)  # fmt: skip
-def test_invalid_node_list_is_rejected(text: str) -> None:
-    with raises("bad-cluster", "Slurm"):
-        expand_nodes(text)
-
-
-@pytest.mark.parametrize(
     ("text", "counts"),
     [("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("1,2(x2)", [1, 2, 2]), ("4(x1)", [4])],
 )
 def test_task_counts_are_expanded(text: str, counts: list[int]) -> None:
     assert expand_counts(text) == counts
-
-
-@pytest.mark.parametrize("text", ["", "a", "2(3)", "2(x)", "-1", "1,,2", "2(x3", "²"])
-def test_invalid_task_counts_are_rejected(text: str) -> None:
-    with raises("bad-cluster", "Slurm"):
-        expand_counts(text)
 
 
 @pytest.mark.parametrize(
@@ -102,34 +86,6 @@ def test_each_rank_gets_the_expected_node_and_port(more: dict[str, str], address
         assert cluster.jobs == {"worker": tuple(expected)}
         assert (cluster.me.index, cluster.me.address) == (rank, address)
         assert cluster.source == "Slurm"
-
-
-def test_roles_are_assigned_by_rank() -> None:
-    environ = _environ(STEP_NODELIST="n1", STEP_TASKS_PER_NODE="6", STEP_NUM_TASKS="6")
-
-    members = [
-        str(from_slurm(SERVED, {**environ, "SLURM_PROCID": str(rank)}).me) for rank in range(6)
-    ]
-
-    assert members == ["chief 0", "ps 0", "ps 1", "worker 0", "worker 1", "evaluator 0"]
-
-
-def test_evaluator_has_the_last_rank() -> None:
-    runtime = MIRRORED.replace(num_evaluators=1)
-
-    members = [
-        str(from_slurm(runtime, {**_environ(), "SLURM_PROCID": str(rank)}).me) for rank in range(3)
-    ]
-
-    assert members == ["worker 0", "worker 1", "evaluator 0"]
-
-
-def test_default_is_one_parameter_server() -> None:
-    runtime = RuntimeConfig(distribution_strategy="parameter_server")
-
-    assert {r: len(a) for r, a in from_slurm(runtime, _environ()).jobs.items()} == {
-        "chief": 1, "ps": 1, "worker": 1,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -184,3 +140,40 @@ def test_invalid_slurm_variables_are_rejected(
 )
 def test_slurm_is_detected_only_with_several_tasks(environ: dict[str, Any], found: bool) -> None:
     assert is_slurm(environ) is found
+
+
+@pytest.mark.parametrize(
+    ("expand", "text"),
+    [
+        *((expand_nodes, text) for text in (
+            "", ",", "n1,", "n[", "n]1[", "n[1-2", "n1-2]", "n[a-b]", "n[]", "n[3-1]", "n[1-2-3]",
+            "n[1,]", "n[-2]", "n[[1-2]]", "n 1", "n[1-" + "9" * 5000 + "]",
+        )),
+        *((expand_counts, text) for text in ("", "a", "2(3)", "2(x)", "-1", "1,,2", "2(x3", "²")),
+    ],
+)  # fmt: skip
+def test_invalid_node_list_or_task_counts_are_rejected(expand: Any, text: str) -> None:
+    with raises("bad-cluster", "Slurm"):
+        expand(text)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "tasks", "roles"),
+    [
+        (SERVED, 6, ["chief 0", "ps 0", "ps 1", "worker 0", "worker 1", "evaluator 0"]),
+        (MIRRORED.replace(num_evaluators=1), 3, ["worker 0", "worker 1", "evaluator 0"]),
+        # By default, there is one parameter server.
+        (
+            RuntimeConfig(distribution_strategy="parameter_server"),
+            3,
+            ["chief 0", "ps 0", "worker 0"],
+        ),
+    ],
+)
+def test_roles_are_assigned_by_rank(runtime: RuntimeConfig, tasks: int, roles: list[str]) -> None:
+    environ = _environ(
+        STEP_NODELIST="n1", STEP_TASKS_PER_NODE=str(tasks), STEP_NUM_TASKS=str(tasks)
+    )
+    ranks = [{**environ, "SLURM_PROCID": str(rank)} for rank in range(tasks)]
+
+    assert [str(from_slurm(runtime, one).me) for one in ranks] == roles

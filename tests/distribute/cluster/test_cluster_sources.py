@@ -29,25 +29,41 @@ def _tf_config(role: str = "worker", index: int = 1, **jobs: int) -> dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("environ", "settings", "expected"),
+    ("strategy", "settings", "environ", "source", "me"),
     [
-        (_tf_config() | SLURM, CONFIG, "TF_CONFIG"),
-        (SLURM, CONFIG, "runtime.worker_hosts"),
-        ({"TF_CONFIG": " "} | SLURM, CONFIG, "runtime.worker_hosts"),
-        ({"TF_CONFIG": "{}"} | SLURM, {}, "Slurm"),
-        (SLURM, {}, "Slurm"),
+        (MIRRORED, CONFIG, _tf_config() | SLURM, "TF_CONFIG", "worker 1"),
+        (MIRRORED, CONFIG, SLURM, "runtime.worker_hosts", "worker 1"),
+        (MIRRORED, CONFIG, {"TF_CONFIG": " "} | SLURM, "runtime.worker_hosts", "worker 1"),
+        (MIRRORED, {}, {"TF_CONFIG": "{}"} | SLURM, "Slurm", "worker 1"),
+        (MIRRORED, {"num_workers": 2}, SLURM, "Slurm", "worker 1"),
+        (MIRRORED, {}, SLURM, "Slurm", "worker 1"),
+        (MIRRORED, {"num_workers": 2}, _tf_config(), "TF_CONFIG", "worker 1"),
+        (MIRRORED, {"num_workers": 3}, _tf_config(chief=1, worker=2), "TF_CONFIG", "worker 1"),
+        (
+            SERVED, {"num_workers": 2, "num_parameter_servers": 1},
+            _tf_config(chief=1, worker=2, ps=1), "TF_CONFIG", "worker 1",
+        ),
+        # A single process may be a cluster of one, and the evaluator of a cluster.
+        *(
+            (strategy, {}, _tf_config("chief", 0, chief=1), "TF_CONFIG", "chief 0")
+            for strategy in ("off", "one_device", "mirrored")
+        ),
+        *(
+            (
+                strategy, {}, _tf_config("evaluator", 0, chief=1, worker=3, ps=1),
+                "TF_CONFIG", "evaluator 0",
+            )
+            for strategy in ("one_device", "mirrored")
+        ),
     ],
-)
+)  # fmt: skip
 def test_cluster_is_read_from_the_source_of_highest_priority(
-    environ: dict[str, str], settings: dict[str, Any], expected: str
+    strategy: str, settings: dict[str, Any], environ: dict[str, str], source: str, me: str
 ) -> None:
-    runtime = RuntimeConfig(distribution_strategy=MIRRORED, **settings)
-
-    cluster = resolve_cluster(runtime, environ)
+    cluster = resolve_cluster(RuntimeConfig(distribution_strategy=strategy, **settings), environ)
 
     assert cluster is not None
-    assert cluster.source == expected
-    assert str(cluster.me) == "worker 1"
+    assert (cluster.source, str(cluster.me)) == (source, me)
 
 
 @pytest.mark.parametrize(
@@ -64,26 +80,6 @@ def test_cluster_is_read_from_the_source_of_highest_priority(
 )
 def test_single_process_has_no_cluster(settings: dict[str, Any], environ: dict[str, str]) -> None:
     assert resolve_cluster(RuntimeConfig(**settings), environ) is None
-
-
-@pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored"])
-def test_cluster_of_one_is_accepted_by_single_process_strategies(strategy: str) -> None:
-    runtime = RuntimeConfig(distribution_strategy=strategy)
-
-    cluster = resolve_cluster(runtime, _tf_config("chief", 0, chief=1))
-
-    assert cluster is not None
-    assert cluster.is_chief
-
-
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
-def test_evaluator_may_use_a_single_process_strategy(strategy: str) -> None:
-    environ = _tf_config("evaluator", 0, chief=1, worker=3, ps=1)
-
-    cluster = resolve_cluster(RuntimeConfig(distribution_strategy=strategy), environ)
-
-    assert cluster is not None
-    assert str(cluster.me) == "evaluator 0"
 
 
 @pytest.mark.parametrize(
@@ -151,24 +147,6 @@ def test_contradictory_cluster_settings_are_rejected(
         resolve_cluster(RuntimeConfig(**settings), environ)
 
     assert said in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "environ"),
-    [
-        ({"distribution_strategy": MIRRORED, "num_workers": 2}, _tf_config()),
-        ({"distribution_strategy": MIRRORED, "num_workers": 3}, _tf_config(chief=1, worker=2)),
-        (
-            {"distribution_strategy": SERVED, "num_workers": 2, "num_parameter_servers": 1},
-            _tf_config(chief=1, worker=2, ps=1),
-        ),
-        ({"distribution_strategy": MIRRORED, "num_workers": 2}, SLURM),
-    ],
-)
-def test_matching_member_counts_are_accepted(
-    settings: dict[str, Any], environ: dict[str, str]
-) -> None:
-    assert resolve_cluster(RuntimeConfig(**settings), environ) is not None
 
 
 def test_remote_cluster_is_read_from_the_config() -> None:

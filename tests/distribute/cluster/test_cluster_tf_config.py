@@ -1,4 +1,4 @@
-"""`TF_CONFIG` as launchers write it, and with common mistakes."""
+"""Clusters of `TF_CONFIG`, as launchers write it and with common mistakes, and of the config."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
-from orbit_runner.distribute.cluster.sources import from_tf_config
+from orbit_runner.distribute.cluster.sources import (
+    from_config,
+    from_tf_config,
+    parse_remote_cluster,
+)
 
 CLUSTER = {"worker": ["a:1", "b:1"]}
 FIRST = {"type": "worker", "index": 0}
@@ -85,19 +90,15 @@ def test_vertex_ai_and_training_operator_hosts_are_named_early(
         (_text({"worker": "a:1"}), "cluster.worker: got 'a:1', expected a list"),
         (_text({"worker": {"0": "a:1"}}), "cluster.worker: got {'0': 'a:1'}, expected a list"),
         (_text({"worker": [1]}), "cluster.worker[0]: got 1, expected host:port"),
-        (_text({"worker": [{}]}), "cluster.worker[0]: got {}, expected host:port"),
         (_text({"workers": ["a:1"]}), "unknown role 'workers'; did you mean 'worker'?"),
         (_text(task={"index": 0}), "task.type: got None, expected the name of a role"),
         (_text(task={"type": 1, "index": 0}), "task.type: got 1"),
-        (_text(task={"type": "Worker", "index": 0}), "unknown role 'Worker'; did you mean 'work"),
         (_text(task={"type": "worker"}), "task.index: got None, expected an integer"),
         (_text(task={"type": "worker", "index": "one"}), "task.index: got 'one'"),
         (_text(task={"type": "worker", "index": "9" * 5000}), "task.index: got '999"),
         (_text(task={"type": "worker", "index": 0.0}), "task.index: got 0.0"),
         (_text(task={"type": "worker", "index": True}), "task.index: got True"),
         (_text(task={"type": "worker", "index": 2}), "task.index: got 2, allowed: 0 to 1"),
-        (_text(task={"type": "worker", "index": -1}), "task.index: got -1, allowed: 0 to 1"),
-        (_text({"worker": ["a:1"] * 2}), "got a:1, already used by worker[0]"),
         (
             _text({"master": ["a:1"], "chief": ["b:1"]}, {"type": "chief", "index": 0}),
             "cluster.chief: got 2 chiefs, allowed: one",
@@ -116,3 +117,71 @@ def test_invalid_tf_config_is_rejected(text: str, said: str) -> None:
     assert said in str(caught.value)
     assert str(caught.value).startswith("TF_CONFIG")
     assert len(str(caught.value)) < 600
+
+
+# The workers of `runtime.worker_hosts`, and the servers of `runtime.remote_cluster`.
+
+
+@pytest.mark.parametrize(
+    ("hosts", "index", "workers", "me"),
+    [
+        ("a:1,b:1", 1, ("a:1", "b:1"), "worker 1"),
+        (" a:1 , b:1, ", 0, ("a:1", "b:1"), "worker 0"),
+        ("a:1", -1, ("a:1",), "worker 0"),
+    ],
+)
+def test_workers_and_own_index_are_read_from_the_config(
+    hosts: str, index: int, workers: tuple[str, ...], me: str
+) -> None:
+    cluster = from_config(RuntimeConfig(worker_hosts=hosts, task_index=index))
+
+    assert cluster.jobs == {"worker": workers}
+    assert str(cluster.me) == me
+    assert cluster.source == "runtime.worker_hosts"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "index", "said"),
+    [
+        (
+            "a:1,b:1", -1,
+            "runtime.task_index: is not set, but runtime.worker_hosts has 2 workers\n"
+            "set it on each worker: 0 to 1",
+        ),
+        ("a:1,b:1", 2, "runtime.worker_hosts: task.index: got 2, allowed: 0 to 1"),
+        (" , ", -1, "the cluster has no worker"),
+    ],
+)  # fmt: skip
+def test_invalid_hosts_are_rejected(hosts: str, index: int, said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        from_config(RuntimeConfig(worker_hosts=hosts, task_index=index))
+
+    assert said in str(caught.value)
+
+
+def test_remote_cluster_setting_is_parsed() -> None:
+    found = parse_remote_cluster("worker=a:1, b:1; ps = c:1 ;")
+
+    assert found == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:1", "got 'a:1', expected each role once, such as worker=a:2222"),
+        ("worker=a:1;worker=b:1", "got 'worker=b:1', expected each role once"),
+        ("worker=a:1", "has no ps"),
+        ("ps=a:1", "has no worker"),
+        ("", "has no worker"),
+        ("wroker=a:1;ps=b:1", "has no worker"),
+        ("worker=a:1;ps=b:1;pss=c:1", "unknown role 'pss'; did you mean 'ps'?"),
+        ("worker=a:1;ps=b:1;chief=c:1", "got the role chief, which does not run a server"),
+        ("worker=a;ps=b:1", "cluster.worker[0]: got 'a', expected host:port"),
+    ],
+)
+def test_invalid_remote_cluster_setting_is_rejected(text: str, said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        parse_remote_cluster(text)
+
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("runtime.remote_cluster: ")

@@ -262,13 +262,6 @@ class TabularTask(Task):
         except DataError as error:
             raise self._data_error(section_of(params), error) from error
 
-    def describe_example(self, inputs: Tensors, index: int) -> dict[str, str]:
-        """Returns file, row and targets of a row of the validation data."""
-        part = self.part(self.table_config.validation_data)
-        columns = [target.column for target in self.table_config.targets]
-        targets = {name: part.column(name).text(index) for name in columns}
-        return {"place": part.row_location(index), **targets}
-
     def build_inputs(
         self,
         params: TableDataConfig,
