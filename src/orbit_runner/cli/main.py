@@ -55,7 +55,7 @@ GROUPS = {
         "validate": "check config files, and report all errors at once",
     },
     "Set up": {
-        "init": "write a project with a task of your own: package, experiment, data, test",
+        "init": "write an experiment for a dataset, or a project with a task of your own",
         "data": "list, download, verify and unpack public datasets",
         "clean": "delete checkpoints that are no longer needed, after showing them",
     },
