@@ -27,12 +27,12 @@ GROUPS = {
         "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
         "sweep": "run trials of an experiment with other settings, and find the best",
         "branch": "start a run that continues another one from any step, under changed settings",
-        "launch": "start a cluster on this machine, and replace lost members",
+        "launch": "start a cluster on this machine, and restart it if a member is lost",
         "server": "run a worker or parameter server for runs on other machines",
     },
     "Look": {
         "inspect": "show layers, a batch, memory and schedule of an experiment before it trains",
-        "batch": "show the examples of a training step: index, file, label, augmentation",
+        "batch": "show the examples of a training step: index, file, label",
         "seen": "list the steps in which an example was or will be trained on",
         "runs": "list runs: status, progress, results, and the settings that differ",
         "compare": "compare runs: settings, metrics, curves, throughput and weights",
@@ -55,7 +55,7 @@ GROUPS = {
         "validate": "check config files, and report all errors at once",
     },
     "Set up": {
-        "init": "write a project with a task of your own: package, experiment, data, test",
+        "init": "write an experiment for a dataset, or a project with a task of your own",
         "data": "list, download, verify and unpack public datasets",
         "clean": "delete checkpoints that are no longer needed, after showing them",
     },

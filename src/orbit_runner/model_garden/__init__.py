@@ -1,4 +1,4 @@
 """The experiments of the installed Model Garden.
 
-Their configs as configs of this runner, and their tasks (`task_adapter/`).
+Their configs as configs of this runner, and their tasks.
 """

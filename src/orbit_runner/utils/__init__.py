@@ -1,1 +1,1 @@
-"""Atomic writes, standard streams, signals, log messages, the cache of XLA, and more."""
+"""Atomic writes, standard streams, signals, log messages, the cache directory, and more."""

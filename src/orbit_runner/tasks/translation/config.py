@@ -110,7 +110,7 @@ class TranslationConfig(TaskConfig):
         8000,
         ge=8,
         le=2**24,
-        help="size of the vocabulary if it is built, or if the data consist of token ids",
+        help="size of the vocabulary if it is built, or if the sentences are synthetic",
     )
     vocab_character_coverage: float = field(
         1.0,
