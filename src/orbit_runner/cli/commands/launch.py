@@ -123,7 +123,7 @@ def _add_flags(parser: Parser) -> None:
     add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
     add(
         "--restarts",
-        type=Count(0),
+        type=Count(0, 10**6),
         default=3,
         metavar="N",
         help="how often all members are restarted after one is lost",

@@ -64,8 +64,9 @@ def distribute(
         cut = functools.partial(sharded_inputs, logical=logical)
     pipeline = pipeline_builder(task, data, runtime, start_step, cut)
 
-    def build(context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-        dataset = pipeline(context)
+    # Orbit passes an argument of this name only.
+    def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
+        dataset = pipeline(input_context)
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError(
                 "trainer.validation_steps",
@@ -73,7 +74,7 @@ def distribute(
                 code="not-set",
             )
         if replayed_steps > 1:
-            dataset = dataset.skip((replayed_steps - 1) * _batches_per_step(context))
+            dataset = dataset.skip((replayed_steps - 1) * _batches_per_step(input_context))
         return dataset
 
     if is_asynchronous(strategy) or _is_one_cpu(strategy):
