@@ -21,6 +21,16 @@ EXPERIMENT = (
     "--trainer.summary_interval=1",
 )
 MULTI_WORKER = "--runtime.distribution_strategy=multi_worker_mirrored"
+ONE_DEVICE = "--runtime.distribution_strategy=one_device"
+_ROOT = Path(__file__).parents[2]
+
+
+def mirrored(replicas: int) -> tuple[str, str]:
+    """Returns the flags for replicas on parts of the CPU."""
+    return (
+        "--runtime.distribution_strategy=mirrored",
+        f"--runtime.num_virtual_devices={replicas}",
+    )
 
 
 def free_ports(count: int) -> list[int]:
@@ -36,13 +46,14 @@ def addresses(**counts: int) -> dict[str, list[str]]:
 
 
 class Member:
-    """One process of a cluster, its output in a file."""
+    """One process of a cluster, its output in a file. It can import `tests`."""
 
     def __init__(
         self, name: str, flags: Sequence[str], log: Path, tf_config: dict[str, Any] | None
     ) -> None:
         self.name, self._log = name, log
-        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": path}
         if tf_config is not None:
             environ["TF_CONFIG"] = json.dumps(tf_config)
         with log.open("wb") as out:
@@ -119,3 +130,16 @@ def content(folder: Path) -> dict[str, Any]:
 
 def finish(members: dict[str, Member], timeout: float = 600.0) -> dict[str, int]:
     return {name: member.wait(timeout) for name, member in members.items()}
+
+
+def run_workers(
+    folder: Path,
+    *flags: str,
+    own: dict[str, Sequence[str]] | None = None,
+    count: int = 2,
+    code: int = 0,
+) -> dict[str, str]:
+    """Runs workers to their end, which must have an exit code, and returns what they wrote."""
+    with cluster(folder, *flags, MULTI_WORKER, own=own, worker=count) as members:
+        assert finish(members) == dict.fromkeys(members, code), members["worker0"].text
+    return {name: member.text for name, member in members.items()}

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, content, finish
+from tests.clusters.members import EXPERIMENT, ONE_DEVICE, alone, content, mirrored, run_workers
 
 _ADAM = (*EXPERIMENT, "--trainer.checkpoint_interval=100", "--resume=override", "--mode=train")
-_MIRRORED = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
-_ONE = ("--runtime.distribution_strategy=one_device",)
 
 
 def _copy(folder: Path, to: Path) -> Path:
@@ -19,8 +17,7 @@ def _copy(folder: Path, to: Path) -> Path:
 
 
 def _workers(folder: Path, *flags: str) -> dict[str, Any]:
-    with cluster(folder, *_ADAM, MULTI_WORKER, *flags, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+    run_workers(folder, *_ADAM, *flags)
     return content(folder)
 
 
@@ -33,8 +30,8 @@ def _alone(folder: Path, *flags: str) -> dict[str, Any]:
 def at_ten(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The state after ten steps on one device, on two replicas and on two workers."""
     folder = tmp_path_factory.mktemp("ten")
-    _alone(folder / "one", *_ONE, "--train_steps=10")
-    _alone(folder / "mirrored", *_MIRRORED, "--train_steps=10")
+    _alone(folder / "one", ONE_DEVICE, "--train_steps=10")
+    _alone(folder / "mirrored", *mirrored(2), "--train_steps=10")
     _workers(folder / "workers", "--train_steps=10")
     return {name: folder / name for name in ("one", "mirrored", "workers")}
 
@@ -44,7 +41,7 @@ def test_workers_resume_from_one_device_as_replicas_do(
     at_ten: dict[str, Path], tmp_path: Path
 ) -> None:
     ours = _workers(_copy(at_ten["one"], tmp_path / "workers"), "--train_steps=15")
-    theirs = _alone(_copy(at_ten["one"], tmp_path / "two"), *_MIRRORED, "--train_steps=15")
+    theirs = _alone(_copy(at_ten["one"], tmp_path / "two"), *mirrored(2), "--train_steps=15")
 
     assert ours == theirs
 
@@ -54,7 +51,7 @@ def test_one_device_resumes_from_workers_as_from_replicas(
     at_ten: dict[str, Path], tmp_path: Path
 ) -> None:
     assert content(at_ten["workers"]) == content(at_ten["mirrored"])
-    ours = _alone(_copy(at_ten["workers"], tmp_path / "a"), *_ONE, "--train_steps=15")
-    theirs = _alone(_copy(at_ten["mirrored"], tmp_path / "b"), *_ONE, "--train_steps=15")
+    ours = _alone(_copy(at_ten["workers"], tmp_path / "a"), ONE_DEVICE, "--train_steps=15")
+    theirs = _alone(_copy(at_ten["mirrored"], tmp_path / "b"), ONE_DEVICE, "--train_steps=15")
 
     assert ours == theirs

@@ -6,13 +6,13 @@ import pytest
 
 from tests.clusters.members import (
     EXPERIMENT,
-    MULTI_WORKER,
+    ONE_DEVICE,
     alone,
-    cluster,
     content,
-    finish,
+    mirrored,
     records,
-)  # fmt: skip
+    run_workers,
+)
 
 _COMMON = (
     *EXPERIMENT,
@@ -20,48 +20,37 @@ _COMMON = (
     "--task.model.dropout_rate=0.3",
     "--trainer.checkpoint_interval=5",
 )
-_ONE = "--runtime.distribution_strategy=one_device"
-_MIRRORED = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=4")
-
-
-def _workers(folder: Path, count: int, *flags: str) -> None:
-    with cluster(folder, *_COMMON, MULTI_WORKER, *flags, worker=count) as members:
-        assert finish(members) == dict.fromkeys(members, 0), members["worker0"].text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.matrix)])
 def test_workers_have_the_weights_and_state_of_one_device(count: int, tmp_path: Path) -> None:
-    alone(tmp_path / "one", *_COMMON, _ONE, "--train_steps=10")
-    _workers(tmp_path / "workers", count, "--train_steps=10")
+    alone(tmp_path / "one", *_COMMON, ONE_DEVICE, "--train_steps=10")
+    run_workers(tmp_path / "workers", *_COMMON, "--train_steps=10", count=count)
 
     assert content(tmp_path / "workers") == content(tmp_path / "one")
 
 
 @pytest.mark.slow
 def test_run_continues_with_workers_and_on_the_devices_of_one_process(tmp_path: Path) -> None:
-    alone(tmp_path / "whole", *_COMMON, _ONE, "--train_steps=15")
-    alone(tmp_path / "parts", *_COMMON, *_MIRRORED, "--train_steps=5")
-    _workers(tmp_path / "parts", 2, "--train_steps=10")
-    alone(tmp_path / "parts", *_COMMON, _ONE, "--train_steps=15")
+    alone(tmp_path / "whole", *_COMMON, ONE_DEVICE, "--train_steps=15")
+    alone(tmp_path / "parts", *_COMMON, *mirrored(4), "--train_steps=5")
+    run_workers(tmp_path / "parts", *_COMMON, "--train_steps=10")
+    alone(tmp_path / "parts", *_COMMON, ONE_DEVICE, "--train_steps=15")
 
     assert content(tmp_path / "parts") == content(tmp_path / "whole")
 
 
 @pytest.mark.slow
-def test_evaluation_of_a_model_garden_task_is_equal_with_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
+def test_evaluation_of_a_model_garden_task_is_equal_with_workers(tmp_path: Path) -> None:
     # The last batch has 5 rows: two shards, a part of one, and none.
     flags = (
         "--experiment=official/my_line", "--import=tests.support.official_toys", "--task.size=21",
         "--runtime.logical_replicas=4", "--trainer.validation_interval=3",
         "--trainer.validation_steps=-1",
     )  # fmt: skip
-    alone(tmp_path / "one", *flags, _ONE)
-    with cluster(tmp_path / "workers", *flags, MULTI_WORKER, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+    alone(tmp_path / "one", *flags, ONE_DEVICE)
+    run_workers(tmp_path / "workers", *flags)
 
     assert content(tmp_path / "workers") == content(tmp_path / "one")
     one, workers = (records(tmp_path / name, "validation") for name in ("one", "workers"))

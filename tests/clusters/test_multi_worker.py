@@ -11,18 +11,20 @@ from orbit_runner.cli.main import main
 from tests.clusters.members import (
     EXPERIMENT,
     MULTI_WORKER,
+    ONE_DEVICE,
     alone,
     cluster,
     content,
     finish,
+    mirrored,
     records,
-)  # fmt: skip
+    run_workers,
+)
 from tests.support import warm_runner
 
 STEPS = "--train_steps=20"
-ONE = "--runtime.distribution_strategy=one_device"
 LONG = (
-    *EXPERIMENT, MULTI_WORKER, "--train_steps=400", "--trainer.checkpoint_interval=50",
+    *EXPERIMENT, "--train_steps=400", "--trainer.checkpoint_interval=50",
     "--trainer.steps_per_loop=10", "--trainer.validation_interval=100",
     "--task.model.dropout_rate=0.3",
 )  # fmt: skip
@@ -31,16 +33,14 @@ LONG = (
 @pytest.fixture(scope="module")
 def one_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("one")
-    alone(folder, *EXPERIMENT, STEPS, ONE)
+    alone(folder, *EXPERIMENT, STEPS, ONE_DEVICE)
     return folder
 
 
 @pytest.fixture(scope="module", params=[2, 3])
 def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(f"workers{request.param}")
-    with cluster(folder, *EXPERIMENT, STEPS, MULTI_WORKER, worker=request.param) as members:
-        codes = finish(members)
-        assert codes == dict.fromkeys(members, 0), members["worker0"].text
+    run_workers(folder, *EXPERIMENT, STEPS, count=request.param)
     return folder
 
 
@@ -97,10 +97,8 @@ def test_one_process_reproduces_the_run(workers: Path) -> None:
 @pytest.mark.slow
 def test_two_workers_are_bit_identical_to_two_replicas(tmp_path: Path) -> None:
     steps = (*EXPERIMENT, STEPS, "--task.model.dropout_rate=0.3")
-    two = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
-    alone(tmp_path / "mirrored", *steps, *two)
-    with cluster(tmp_path / "workers", *steps, MULTI_WORKER, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}
+    alone(tmp_path / "mirrored", *steps, *mirrored(2))
+    run_workers(tmp_path / "workers", *steps)
 
     assert content(tmp_path / "workers") == content(tmp_path / "mirrored")
 
@@ -110,8 +108,7 @@ def test_two_workers_are_bit_identical_to_two_replicas(tmp_path: Path) -> None:
     "mode", ["eval", pytest.param("continuous_eval", marks=pytest.mark.matrix)]
 )
 def test_evaluation_modes_match_one_device(workers: Path, one_device: Path, mode: str) -> None:
-    with cluster(workers, *EXPERIMENT, STEPS, MULTI_WORKER, f"--mode={mode}", worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+    run_workers(workers, *EXPERIMENT, STEPS, f"--mode={mode}")
 
     *_, ours = records(workers, "validation")
     assert ours["accuracy"] == pytest.approx(records(one_device, "validation")[0]["accuracy"])
@@ -134,8 +131,7 @@ def test_cluster_with_separate_chief_and_evaluator_trains_and_evaluates(tmp_path
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    with cluster(folder, *LONG, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+    run_workers(folder, *LONG)
     return content(folder)
 
 
@@ -154,7 +150,9 @@ _LOSSES = [
 def test_lost_worker_is_detected_and_the_run_resumes(
     tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals, code: int, lost: str
 ) -> None:
-    with cluster(tmp_path, *LONG, "--runtime.heartbeat_timeout=4", worker=2) as members:
+    with cluster(
+        tmp_path, *LONG, MULTI_WORKER, "--runtime.heartbeat_timeout=4", worker=2
+    ) as members:
         other = members["worker1" if lost == "worker0" else "worker0"]
         members["worker0"].until("evaluation at step 100")
         members[lost].send(number)
@@ -167,21 +165,14 @@ def test_lost_worker_is_detected_and_the_run_resumes(
             assert members[lost].wait() == code
             saved = [line for line in other.text.splitlines() if "SIGTERM: saved" in line]
             assert saved[0] in members[lost].text
-    with cluster(tmp_path, *LONG, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
-        assert "restored step" in members["worker1"].text
+    assert "restored step" in run_workers(tmp_path, *LONG)["worker1"]
 
     assert content(tmp_path) == undisturbed
 
 
 @pytest.mark.slow
-def test_variable_summed_on_read_is_saved_summed_over_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
-    joint = "--import=tests.clusters.joint_task"
-    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, joint, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+def test_variable_summed_on_read_is_saved_summed_over_workers(tmp_path: Path) -> None:
+    run_workers(tmp_path, *EXPERIMENT, STEPS, "--import=tests.clusters.joint_task")
 
     path = tmp_path / "run" / "checkpoints" / "ckpt-20"
     reader = tf.train.load_checkpoint(str(path))
@@ -189,20 +180,15 @@ def test_variable_summed_on_read_is_saved_summed_over_workers(
 
 
 @pytest.mark.slow
-def test_workers_roll_back_and_exit_when_weights_are_not_finite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
+def test_workers_roll_back_and_exit_when_weights_are_not_finite(tmp_path: Path) -> None:
     flags = (
         "--import=tests.clusters.nan_gradient_task",
         "--trainer.checkpoint_interval=1",
         "--trainer.recovery_max_trials=1",
     )
-    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, *flags, worker=2) as members:
-        assert finish(members) == {"worker0": 3, "worker1": 3}, members["worker0"].text
-    chief, other = (members[name].text for name in ("worker0", "worker1"))
-    assert "the weights of step 1 are not finite" in chief
-    for text in (chief, other):
+    said = run_workers(tmp_path, *EXPERIMENT, STEPS, *flags, code=3)
+    assert "the weights of step 1 are not finite" in said["worker0"]
+    for text in said.values():
         assert "returned to step 0 (recovery 1 of 1)" in text
     assert [path.name for path in (tmp_path / "run/checkpoints").glob("*.index")] == [
         "ckpt-0.index"
@@ -219,10 +205,8 @@ def test_step_at_which_workers_diverged_is_found(
         "--trainer.loss_upper_bound=.inf",
         "--trainer.checkpoint_interval=0",
     )
-    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, *flags, worker=2) as members:
-        assert finish(members) == {"worker0": 3, "worker1": 3}, members["worker0"].text
-    for name in ("worker0", "worker1"):
-        assert " --find` finds the step, its layer and its examples" in members[name].text
+    for text in run_workers(tmp_path, *EXPERIMENT, STEPS, *flags, code=3).values():
+        assert " --find` finds the step, its layer and its examples" in text
     assert [*(tmp_path / "run/checkpoints").glob("*.index")] == []
     assert main(["replay", str(tmp_path / "run"), "--find", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -231,9 +215,8 @@ def test_step_at_which_workers_diverged_is_found(
 
 
 @pytest.mark.slow
-def test_workers_end_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_end_together(tmp_path: Path) -> None:
     """A worker that exits earlier closes connections on which others may still wait."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
     (tmp_path / "slow.yaml").write_text("callbacks: [tests.clusters.slow_chief.SlowChief]\n")
     slow = f"--config_file={tmp_path / 'slow.yaml'}"
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, slow, worker=2) as members:
@@ -256,35 +239,28 @@ def test_error_names_a_worker_that_does_not_respond(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_workers_with_different_flags_are_rejected(tmp_path: Path) -> None:
     own = {"worker1": ["--trainer.validation_interval=7"]}
-    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, own=own, worker=2) as members:
-        assert finish(members) == {"worker0": 2, "worker1": 2}
+    said = run_workers(tmp_path, *EXPERIMENT, STEPS, own=own, code=2)
 
-    assert "runs a different experiment, mode or config" in members["worker0"].text
+    assert "runs a different experiment, mode or config" in said["worker0"]
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.slow
 def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path: Path) -> None:
-    flags = (*EXPERIMENT, STEPS, MULTI_WORKER, "--trainer.checkpoint_interval=10")
-    with cluster(tmp_path, *flags, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}
+    flags = (*EXPERIMENT, STEPS, "--trainer.checkpoint_interval=10")
+    run_workers(tmp_path, *flags)
     own = {"worker1": [f"--model_dir={tmp_path / 'elsewhere'}"]}
-    with cluster(tmp_path, *flags, "--train_steps=30", own=own, worker=2) as members:
-        assert finish(members) == {"worker0": 2, "worker1": 2}
+    said = run_workers(tmp_path, *flags, "--train_steps=30", own=own, code=2)
 
-    assert "use a directory that all workers share" in members["worker1"].text
+    assert "use a directory that all workers share" in said["worker1"]
 
 
 @pytest.mark.slow
 def test_workers_are_stopped_by_time_together_and_continue(
     tmp_path: Path, undisturbed: dict[str, object]
 ) -> None:
-    codes = {"worker0": 0, "worker1": 0}
-    with cluster(tmp_path, *LONG, "--trainer.max_time=0.1s", worker=2) as members:
-        assert finish(members) == codes, members["worker0"].text
-    assert "stopped after 0.1s at step 1 of 400" in members["worker0"].text
-    often = "--trainer.checkpoint_time_interval=0.1s"
-    with cluster(tmp_path, *LONG, often, worker=2) as members:
-        assert finish(members) == codes, members["worker0"].text
+    said = run_workers(tmp_path, *LONG, "--trainer.max_time=0.1s")
+    assert "stopped after 0.1s at step 1 of 400" in said["worker0"]
+    run_workers(tmp_path, *LONG, "--trainer.checkpoint_time_interval=0.1s")
 
     assert content(tmp_path) == undisturbed

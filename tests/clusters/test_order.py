@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.datasets.scikit_learn import load_digits
 from tests.clusters.image_ids import image_id
-from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, finish
+from tests.clusters.members import EXPERIMENT, ONE_DEVICE, alone, mirrored, run_workers
 from tests.support import warm_runner
 
 _STEPS = 60
@@ -38,9 +38,7 @@ def _importable() -> None:
 
 
 def _of_one_process(folder: Path, replicas: int) -> list[list[str]]:
-    name = "mirrored" if replicas > 1 else "one_device"
-    devices = f"--runtime.num_virtual_devices={replicas}"
-    alone(folder, *_FLAGS, f"--runtime.distribution_strategy={name}", devices)
+    alone(folder, *_FLAGS, *(mirrored(replicas) if replicas > 1 else (ONE_DEVICE,)))
     return _batches(folder, 1, replicas)
 
 
@@ -72,9 +70,7 @@ def test_two_replicas_get_the_batches_of_one_replica(
 def test_workers_get_the_batches_of_one_process(
     expected: list[list[str]], tmp_path: Path, workers: int
 ) -> None:
-    with cluster(tmp_path, *_FLAGS, MULTI_WORKER, worker=workers) as members:
-        codes = finish(members)
-        assert set(codes.values()) == {0}, members["worker0"].text
+    run_workers(tmp_path, *_FLAGS, count=workers)
 
     assert _batches(tmp_path, workers, workers) == expected
     for worker in range(workers):

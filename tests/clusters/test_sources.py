@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, content, finish
+from tests.clusters.members import EXPERIMENT, alone, content, mirrored, run_workers
 from tests.support.array_records import write_array_file
 from tests.support.images import write_listed, write_records, write_tfds
 
-_ROOT = Path(__file__).parents[2]
 _STEPS = 8
 _CLASSES = ("ant", "bee", "cat")
 
@@ -34,12 +33,8 @@ def _tfds(folder: Path) -> dict[str, str]:
     ("source", "write"), [("image_csv", _listed), ("array_record", _array_record), ("tfds", _tfds)]
 )
 def test_restarted_workers_get_the_weights_of_one_process(
-    source: str,
-    write: Callable[[Path], dict[str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    source: str, write: Callable[[Path], dict[str, str]], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(_ROOT), prepend=":")
     settings = {"source": source, **write(tmp_path / "set")}
     flags = (
         *EXPERIMENT, "--import=tests.clusters.ids_task", "--mode=train",
@@ -50,16 +45,9 @@ def test_restarted_workers_get_the_weights_of_one_process(
             for name, value in {**settings, "global_batch_size": 12}.items()
         ),
     )  # fmt: skip
-    mirrored = (
-        "--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2",
-    )  # fmt: skip
-    alone(tmp_path / "one", *flags, *mirrored, f"--train_steps={_STEPS}")
+    alone(tmp_path / "one", *flags, *mirrored(2), f"--train_steps={_STEPS}")
     for steps in (_STEPS // 2, _STEPS):
-        with cluster(
-            tmp_path / "two", *flags, MULTI_WORKER, f"--train_steps={steps}", worker=2
-        ) as members:
-            codes = finish(members)
-            assert set(codes.values()) == {0}, members["worker0"].text
+        run_workers(tmp_path / "two", *flags, f"--train_steps={steps}")
 
     assert content(tmp_path / "two") == content(tmp_path / "one")
     one = _ids(tmp_path / "one", 0)

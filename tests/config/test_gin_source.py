@@ -19,18 +19,13 @@ from orbit_runner.config.serialize import to_yaml
 from tests.support.problems import check, raises
 
 
+def read(text: str) -> Any:
+    return load_gin(text, "f.gin", 1, find=find_file, path=Path("f.gin"))
+
+
 def values(text: str) -> dict[str, Any]:
-    layer = load_gin(text, "f.gin", 1, find=find_file, path=Path("f.gin"))
+    layer = read(text)
     return {path: leaf.value for path, leaf in leaves(tree_of(layer, layer.macros))}
-
-
-def origins(text: str) -> dict[str, str]:
-    layer = load_gin(text, "f.gin", 1, find=find_file, path=Path("f.gin"))
-    return {path: str(leaf.origin) for path, leaf in leaves(tree_of(layer, layer.macros))}
-
-
-def statements(text: str) -> list[str]:
-    return [*load_gin(text, "f.gin", 1, find=find_file, path=Path("f.gin")).statements]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +62,9 @@ def test_gin_bindings_set_config_values(text: str, expected: dict[str, Any]) -> 
 def test_origins_include_the_line_of_the_binding() -> None:
     text = "A = 1\n\ntask.a = %A\ntask.m:\n  b = 1\n  c = [1,\n    2]\n"
 
-    assert origins(text) == {"task.a": "f.gin:3", "task.m.b": "f.gin:5", "task.m.c": "f.gin:6"}
+    layer = read(text)
+    origins = {path: str(leaf.origin) for path, leaf in leaves(tree_of(layer, layer.macros))}
+    assert origins == {"task.a": "f.gin:3", "task.m.b": "f.gin:5", "task.m.c": "f.gin:6"}
 
 
 @pytest.mark.parametrize(
@@ -247,7 +244,7 @@ def test_unused_macro_on_the_command_line_is_rejected(
     ],
 )
 def test_non_setting_statements_are_kept_as_gin_text(text: str, expected: list[str]) -> None:
-    assert statements(text) == expected
+    assert [*read(text).statements] == expected
     assert values(text) == {}
 
 

@@ -26,7 +26,8 @@ from orbit_runner.train.inputs.distribute import Partition
 from tests.support.problems import check, raises
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"
-TASK_TRAIN = "task.train_input_partition_dims"
+TASK_TRAIN, TASK_EVAL = "task.train_input_partition_dims", "task.eval_input_partition_dims"
+BATCH = "task.train_data.global_batch_size"
 BOTH = f"{TRAIN}=[1,2,2,1],{EVAL}=[1,2,2,1]"
 SYNTHETIC = ",".join(
     f"task.{section}={{source: synthetic, augment: none}}"
@@ -53,11 +54,7 @@ def found(over: Over, mode: str, *said: str) -> list[Problem]:
         ("trainer.train_epochs=1", None, None),
         (f"{TRAIN}=[1,2,2,1]", (1, 2, 2, 1), None),
         (f"{EVAL}=[1,4,1,1]", None, (1, 4, 1, 1)),
-        (
-            f"{TASK_TRAIN}=[1,2,1,1],task.eval_input_partition_dims=[1,1,2,1]",
-            (1, 2, 1, 1),
-            (1, 1, 2, 1),
-        ),
+        (f"{TASK_TRAIN}=[1,2,1,1],{TASK_EVAL}=[1,1,2,1]", (1, 2, 1, 1), (1, 1, 2, 1)),
         (f"{TASK_TRAIN}=[1,2,1,1],{TRAIN}=[1,2,1,1]", (1, 2, 1, 1), None),
         (f"{TASK_TRAIN}=[],{TRAIN}=[1,2,1,1]", (1, 2, 1, 1), None),
         (f"{TASK_TRAIN}=[1,2,1,1],{TRAIN}=[]", (1, 2, 1, 1), None),
@@ -103,16 +100,8 @@ def test_effective_runtime_has_the_dims_of_the_mode(
 @pytest.mark.parametrize(
     ("said", "path", "code"),
     [
-        (
-            f"{TASK_TRAIN}=[1,2,1,1],{TRAIN}=[1,1,2,1]",
-            TASK_TRAIN,
-            "conflict",
-        ),
-        (
-            f"{TRAIN}=[1,2,2]",
-            TRAIN,
-            "wrong-type",
-        ),
+        (f"{TASK_TRAIN}=[1,2,1,1],{TRAIN}=[1,1,2,1]", TASK_TRAIN, "conflict"),
+        (f"{TRAIN}=[1,2,2]", TRAIN, "wrong-type"),
         (f"{EVAL}=[1,1,2,2,1]", EVAL, "wrong-type"),
         (f"{TASK_TRAIN}=[2]", TASK_TRAIN, "wrong-type"),
         (f"{TRAIN}=[1,0,2,1]", TRAIN, "out-of-range"),
@@ -131,7 +120,7 @@ def test_partition_settings_invalid_in_every_mode_are_rejected(
 
 # The override of digits, the mode, the path, and the code.
 CASES = [
-    (f"{TRAIN}=[1,2,2,1],{TPU}", "train_and_eval", "task.eval_input_partition_dims", "conflict"),
+    (f"{TRAIN}=[1,2,2,1],{TPU}", "train_and_eval", TASK_EVAL, "conflict"),
     (f"{EVAL}=[1,2,2,1],{TPU}", "train_and_post_eval", EVAL, "conflict"),
     (f"{TRAIN}=[1,2,2,1],{EVAL}=[1,2,1,1],{TPU}", "train_and_eval", EVAL, "conflict"),
     *(
@@ -156,16 +145,11 @@ CASES = [
     (
         f"{TPU},{TRAIN}=[2,1,1,1],trainer.gradient_accumulation_steps=64",
         "train",
-        "task.train_data.global_batch_size",
+        BATCH,
         "not-divisible",
     ),
     (f"{TPU},{TRAIN}=[1,1,1,2]", "train", TRAIN, "not-divisible"),
-    (
-        f"{TPU},{TRAIN}=[5,1,1,1]",
-        "train",
-        "task.train_data.global_batch_size",
-        "not-divisible",
-    ),
+    (f"{TPU},{TRAIN}=[5,1,1,1]", "train", BATCH, "not-divisible"),
 ]
 
 

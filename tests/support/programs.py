@@ -11,7 +11,7 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.train.callbacks.base import Callback
-from tests.clusters.members import MULTI_WORKER, alone, cluster, content, finish
+from tests.clusters.members import alone, content, mirrored, run_workers
 from tests.support.toy import run
 
 
@@ -50,13 +50,10 @@ def check_two_workers(config: ExperimentConfig, folder: Path, mode: str) -> None
     path.write_text(to_yaml(config), encoding="utf-8")
     fingerprints = []
     for part in ("a", "b"):
-        flags = [f"--config_file={path}", f"--mode={mode}", MULTI_WORKER]
-        with cluster(folder / part, *flags, worker=2) as members:
-            assert finish(members) == dict.fromkeys(members, 0), members["worker0"].text
+        run_workers(folder / part, f"--config_file={path}", f"--mode={mode}")
         fingerprints.append(content(folder / part)["weights"])
     # In a process of its own: convolutions depend on the threads of an op.
-    mirrored = ["--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2"]
-    alone(folder / "mirrored", f"--config_file={path}", f"--mode={mode}", *mirrored)
+    alone(folder / "mirrored", f"--config_file={path}", f"--mode={mode}", *mirrored(2))
 
     assert fingerprints[0] == fingerprints[1]
     assert fingerprints[0] == content(folder / "mirrored")["weights"]

@@ -272,32 +272,6 @@ def test_wrong_pattern_is_reported_before_the_first_step(tmp_path: Path) -> None
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize(
-    ("fine_tuning", "code", "path"),
-    [
-        ("{unfreeze: [{step: 3, layers: [w]}]}", "not-set", "unfreeze"),
-        ("{freeze: [w], unfreeze: [{step: 3}]}", "not-set", "unfreeze[0].layers"),
-        ("{freeze: [w], unfreeze: [{step: 0, layers: [w]}]}", "out-of-range", "unfreeze[0].step"),
-        ("{learning_rates: [{factor: 2}]}", "not-set", "learning_rates[0].layers"),
-        (
-            "{learning_rates: [{layers: [w], factor: 0}]}",
-            "out-of-range",
-            "learning_rates[0].factor",
-        ),
-    ],
-)
-def test_contradictions_are_reported_with_the_config(
-    fine_tuning: str, code: str, path: str
-) -> None:
-    with raises(code, f"trainer.fine_tuning.{path}"):
-        tuned_config(fine_tuning)
-
-
-def test_fine_tuning_with_parameter_servers_is_an_error() -> None:
-    with raises("not-supported", "trainer.fine_tuning"):
-        tuned_config("{freeze: [w]}", runtime__distribution_strategy="parameter_server")
-
-
 def test_fine_tuning_changes_the_fingerprint_of_a_config() -> None:
     plain = config_fingerprint(tuned_config())
 

@@ -57,10 +57,14 @@ def train(
     optimizer: Any = None,
     **changes: Any,
 ) -> orbit_runner.RunResult:
-    """Trains a model of a package of Keras; `__` in a name of `changes` stands for a dot."""
+    """Trains a model of a package of Keras.
+
+    `changes` are settings, with `__` for a dot in their names, and other arguments of `run`.
+    """
     own = [_Kill(kill_at)] if kill_at else []
     given = [*own, *callbacks] if isinstance(callbacks, list) else callbacks
-    changed = {name.replace("__", "."): value for name, value in changes.items()}
+    settings = {name.replace("__", "."): v for name, v in changes.items() if "__" in name}
+    arguments = {name: value for name, value in changes.items() if "__" not in name}
     return orbit_runner.run(
         _BUILD[package],
         _TRAIN,
@@ -72,7 +76,8 @@ def train(
         model_dir=folder,
         callbacks=given,
         progress="none",
-        overrides={"trainer.checkpoint_interval": 2, "trainer.summary_interval": 1, **changed},
+        overrides={"trainer.checkpoint_interval": 2, "trainer.summary_interval": 1, **settings},
+        **arguments,
     )
 
 
@@ -303,15 +308,18 @@ def test_one_error_before_training_lists_what_does_not_fit_the_run(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
-def test_metric_whose_better_values_are_not_known_needs_a_mode(tmp_path: Path) -> None:
-    given = [scripted(keras, [1.0]), keras.callbacks.EarlyStopping("val_script")]
-    with raises("not-set", "callbacks[1]", kind=ConfigError):
-        train(keras, tmp_path / "run", given)
-
-
-def test_value_that_no_epoch_has_is_an_error(tmp_path: Path) -> None:
-    given = [scripted(keras, [1.0]), keras.callbacks.EarlyStopping("val_other", mode="min")]
-    with raises("unknown-name", "callbacks[1]", kind=ConfigError):
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"monitor": "val_script"}, "not-set"),  # Whose better values are not known.
+        ({"monitor": "val_other", "mode": "min"}, "unknown-name"),
+    ],
+)
+def test_metric_without_a_direction_or_that_no_epoch_has_is_an_error(
+    arguments: dict[str, str], code: str, tmp_path: Path
+) -> None:
+    given = [scripted(keras, [1.0]), keras.callbacks.EarlyStopping(**arguments)]
+    with raises(code, "callbacks[1]", kind=ConfigError):
         train(keras, tmp_path / "run", given)
 
 
@@ -655,22 +663,15 @@ def test_other_arguments_have_an_effect_after_a_resume(package: Any, tmp_path: P
 
 @pytest.mark.slow
 def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path: Path) -> None:
-    def start(folder: str, epochs: int) -> Run:
-        kept = Run(keras, tmp_path / folder, evaluates=True)
-        kept.folder.mkdir(exist_ok=True)
-        kept.history = keras.callbacks.History()
-        given = [
-            keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
-            kept.history,
-        ]
-        changes = {"resume": "override"}
-        kept.events = _resume(keras, kept.folder / "run", given, epochs, **changes)
-        return kept
+    def start(name: str, epochs: int) -> tuple[str, dict[str, Any]]:
+        history = keras.callbacks.History()
+        rate = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9)
+        folder = tmp_path / name
+        result = train(keras, folder, [rate, history], epochs=epochs, resume="override")
+        return result.weights, history.history
 
     start("parts", 2)
-    parts, whole = start("parts", 4), start("whole", 4)
-    assert parts.events.weights == whole.events.weights
-    assert parts.history.history == whole.history.history
+    assert start("parts", 4) == start("whole", 4)
 
 
 @pytest.mark.slow
@@ -678,26 +679,11 @@ def test_run_that_stopped_early_continues_with_another_config(tmp_path: Path) ->
     def start(values: Sequence[float], seed: int) -> Any:
         early = keras.callbacks.EarlyStopping("val_script", patience=1, mode="min")
         given = [scripted(keras, values), early]
-        return _resume(keras, tmp_path, given, 5, resume="override", seed=seed)
+        return train(keras, tmp_path, given, epochs=5, resume="override", seed=seed)
 
     assert start([3.0, 2.0, 4.0, 5.0], 0).step == 3 * STEPS
     assert start([9.0, 9.0, 9.0, 1.0, 0.5], 0).step == 3 * STEPS
     assert start([9.0, 9.0, 9.0, 1.0, 0.5], 1).step == 5 * STEPS
-
-
-def _resume(package: Any, folder: Path, callbacks: list[Any], epochs: int, **changes: Any) -> Any:
-    return orbit_runner.run(
-        _BUILD[package],
-        _TRAIN,
-        validation=_VALIDATION,
-        optimizer=package.optimizers.SGD(0.5),
-        epochs=epochs,
-        batch_size=16,
-        model_dir=folder,
-        callbacks=callbacks,
-        progress="none",
-        **changes,
-    )
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
-"""How loops grow, shrink and end."""
+"""How loops grow, shrink and end, and how workers divide them."""
 
 import pytest
 
 from orbit_runner.train.loops.loop_pieces import LoopLength
+from orbit_runner.train.parameter_servers import split_loop
 from orbit_runner.train.schedule import Plan
 
 
@@ -58,3 +59,21 @@ def test_automatic_loops_shrink_when_steps_are_slow() -> None:
 def test_loop_repeated_at_the_same_step_keeps_its_length() -> None:
     length = LoopLength("auto", _LONG, lambda: (1, 1e-4))
     assert [length(0), length(0), length(1), length(1)] == [1, 1, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("steps", "workers", "lengths"),
+    [
+        (1, 4, [1]),
+        (7, 2, [4, 3]),
+        (40, 4, [10] * 4),
+        (100, 2, [10] * 10),
+        (1001, 2, [63] * 9 + [62] * 7),
+        (10_000, 3, [417] * 16 + [416] * 8),
+    ],
+)
+def test_workers_share_the_steps_of_a_loop_in_equal_pieces(
+    steps: int, workers: int, lengths: list[int]
+) -> None:
+    assert split_loop(steps, workers) == lengths
+    assert sum(lengths) == steps

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.run_directory.evaluations import evaluated_data, read_evaluations
 from orbit_runner.run_directory.metric_records import read_curves
+from tests.support.digits import digits_config
 from tests.support.keras_models import BASE, keras_config
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import Notes, config_of, run
@@ -63,46 +63,32 @@ def test_evaluation_writes_a_file_of_its_own_and_no_curve(
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_other"),
+    ("make", "changes", "is_other"),
     [
-        ({}, False),
-        ({"task__validation_data__prefetch_buffer_size": 3}, False),
-        ({"task__validation_data__cache": "false"}, False),
-        ({"task__validation_data__global_batch_size": 8}, False),
-        ({"runtime__distribution_strategy": "off"}, False),
-        ({"trainer__train_steps": 99}, False),
-        ({"task__train_data__global_batch_size": 8}, False),
-        ({"task__train_data__arguments": "{count: 50}"}, False),
-        ({"task__metrics": "[mean_squared_error]"}, False),
-        ({"trainer__validation_steps": 1}, True),
-        ({"task__validation_data__drop_remainder": "true"}, True),
-        (_TEST_DATA, True),
-        ({"task__loss": "sparse_categorical_crossentropy"}, True),
+        (keras_config, {}, False),
+        (keras_config, {"task__validation_data__prefetch_buffer_size": 3}, False),
+        (keras_config, {"task__validation_data__cache": "false"}, False),
+        (keras_config, {"task__validation_data__global_batch_size": 8}, False),
+        (keras_config, {"runtime__distribution_strategy": "off"}, False),
+        (keras_config, {"trainer__train_steps": 99}, False),
+        (keras_config, {"task__train_data__global_batch_size": 8}, False),
+        (keras_config, {"task__train_data__arguments": "{count: 50}"}, False),
+        (keras_config, {"task__metrics": "[mean_squared_error]"}, False),
+        (keras_config, {"trainer__validation_steps": 1}, True),
+        (keras_config, {"task__validation_data__drop_remainder": "true"}, True),
+        (keras_config, _TEST_DATA, True),
+        (keras_config, {"task__loss": "sparse_categorical_crossentropy"}, True),
+        (digits_config, {"task__model__dropout_rate": 0.4}, False),
+        (digits_config, {"task__train_data__augment": "crop"}, False),
+        (digits_config, {"task__losses__label_smoothing": 0.2}, True),
+        (digits_config, {"task__validation_data__split": "train"}, True),
     ],
 )
 def test_settings_that_change_what_is_evaluated(
-    tmp_path: Path, changes: dict[str, Any], is_other: bool
+    tmp_path: Path, make: Any, changes: dict[str, Any], is_other: bool
 ) -> None:
-    (tmp_path / "config.yaml").write_text(to_yaml(keras_config()))
-    assert bool(evaluated_data(tmp_path, keras_config(**changes))) == is_other
-
-
-@pytest.mark.parametrize(
-    ("setting", "is_other"),
-    [
-        (("task.model.dropout_rate", "0.4"), False),
-        (("task.train_data.augment", "none"), False),
-        (("task.losses.label_smoothing", "0.2"), True),
-        (("task.validation_data.split", "train"), True),
-    ],
-)
-def test_settings_of_the_network_do_not_change_what_is_evaluated(
-    tmp_path: Path, setting: tuple[str, str], is_other: bool
-) -> None:
-    (tmp_path / "config.yaml").write_text(to_yaml(resolve(Request(experiment="digits")).config))
-    name, text = setting
-    request = Request(experiment="digits", flags=((f"--{name}", name, text),))
-    assert bool(evaluated_data(tmp_path, resolve(request).config)) == is_other
+    (tmp_path / "config.yaml").write_text(to_yaml(make()))
+    assert bool(evaluated_data(tmp_path, make(**changes))) == is_other
 
 
 def test_batch_size_counts_if_it_decides_how_many_examples_are_evaluated(tmp_path: Path) -> None:

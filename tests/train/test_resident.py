@@ -1,7 +1,9 @@
-"""Datasets kept in memory: steps make the same batches as the pipeline."""
+"""Datasets kept in memory: steps make the same batches as the pipeline, which starts early."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
@@ -258,3 +261,34 @@ def test_error_names_an_op_that_xla_does_not_support(
     config = digits_config(runtime__enable_xla=True, **_where(on_device))
     with raises("not-supported", "runtime.enable_xla"):
         run(config, tmp_path, "train")
+
+
+made: list[int] = []
+
+
+class Slow:
+    """Makes numbers, and remembers which."""
+
+    def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
+        def number(index: np.ndarray) -> np.ndarray:
+            made.append(int(index))
+            return index
+
+        numbers = tf.data.Dataset.range(5).map(
+            lambda index: tf.ensure_shape(tf.numpy_function(number, [index], tf.int64), [])
+        )
+        return numbers.batch(1).prefetch(2)
+
+
+@pytest.mark.parametrize("strategy", ["off", "one_device"])
+def test_first_batches_are_made_before_the_first_request(strategy: str) -> None:
+    made.clear()
+    params = SimpleNamespace(is_training=True, seed=1)
+    data = distribute(make_strategy(strategy), adapt(Slow()), params, RuntimeConfig())
+    assert not made
+    iterator = iter(data)
+    deadline = time.monotonic() + 600
+    while not made and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made[0] == 0
+    del iterator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
 from typing import Any
@@ -83,17 +84,6 @@ def test_steps_do_not_wait_for_data_in_memory(tmp_path: Path) -> None:
     assert waiting_share(_trace(tmp_path)) is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("steps_per_loop", [1, 7, 20])
-def test_traced_steps_do_not_depend_on_where_loops_end(steps_per_loop: int, tmp_path: Path) -> None:
-    notes = Notes()
-    config = toy_config(trainer__profile_steps="[5, 9]", trainer__steps_per_loop=steps_per_loop)
-
-    run(config, tmp_path, "train_and_eval", notes=notes)
-
-    assert _reports(notes) == ["traced steps 5 to 9"]
-
-
 @pytest.mark.parametrize(
     ("resumed_at", "expected"), [(5, ["traced steps 6 to 8"]), (6, []), (8, []), (12, [])]
 )
@@ -108,38 +98,6 @@ def test_a_run_that_is_resumed_after_the_first_step_traces_nothing(
     assert _reports(notes) == expected
 
 
-def test_a_trace_ends_with_the_run(tmp_path: Path) -> None:
-    notes = Notes()
-    run(toy_config(trainer__profile_steps="[16, 90]"), tmp_path, "train", notes=notes)
-
-    assert _reports(notes) == ["traced steps 16 to 20"]
-
-
-def test_divergence_keeps_the_steps_before_it(tmp_path: Path) -> None:
-    config = toy_config(
-        trainer__profile_steps="[3, 90]", task__nan_from=11, trainer__steps_per_loop=1
-    )
-    notes = Notes()
-    with pytest.raises(Diverged):
-        run(config, tmp_path, "train", notes=notes)
-
-    assert _reports(notes) == ["traced steps 3 to 12"]
-    _profiler_is_free(tmp_path)
-
-
-def test_a_run_that_returns_to_a_checkpoint_ends_its_trace(tmp_path: Path) -> None:
-    config = toy_config(
-        trainer__profile_steps="[6, 90]",
-        task__nan_from=11,
-        trainer__steps_per_loop=1,
-        trainer__recovery_max_trials=1,
-    )
-    notes = Notes()
-    run(config, tmp_path, "train", notes=notes)
-
-    assert _reports(notes) == ["traced steps 6 to 12"]
-
-
 class _Signal(Callback):
     """Receives SIGTERM at step 10."""
 
@@ -148,19 +106,37 @@ class _Signal(Callback):
             signal.raise_signal(signal.SIGTERM)
 
 
-def test_a_signal_keeps_the_steps_before_it(tmp_path: Path) -> None:
-    config = toy_config(trainer__profile_steps="[7, 90]", trainer__steps_per_loop=1)
+_NAN = {"task__nan_from": 11}
+
+
+@pytest.mark.parametrize(
+    ("steps", "changes", "error", "expected"),
+    [
+        pytest.param("[5, 9]", {"trainer__steps_per_loop": 7}, None, "5 to 9", id="a longer loop"),
+        pytest.param("[5, 9]", {"trainer__steps_per_loop": 20}, None, "5 to 9", id="one loop"),
+        pytest.param("[5, 9]", {}, None, "5 to 9", id="loops of one step"),
+        pytest.param("[16, 90]", {}, None, "16 to 20", id="the end of the run"),
+        pytest.param("[3, 90]", _NAN, Diverged, "3 to 12", id="divergence"),
+        pytest.param(
+            "[6, 90]", {**_NAN, "trainer__recovery_max_trials": 1}, None, "6 to 12", id="recovery"
+        ),
+        pytest.param("[7, 90]", {}, Interrupted, "7 to 10", id="a signal"),
+    ],
+)
+def test_trace_ends_with_its_last_step_or_with_the_steps_of_the_run(
+    steps: str, changes: dict[str, Any], error: Any, expected: str, tmp_path: Path
+) -> None:
     notes = Notes()
-    with pytest.raises(Interrupted):
-        run(config, tmp_path, "train", callbacks=[_Signal()], notes=notes)
+    config = toy_config(
+        **{"trainer__steps_per_loop": 1, "trainer__profile_steps": steps, **changes}
+    )
+    callbacks = [_Signal()] if error is Interrupted else []
+    with pytest.raises(error) if error else contextlib.nullcontext():
+        run(config, tmp_path, "train", callbacks=callbacks, notes=notes)
 
-    assert _reports(notes) == ["traced steps 7 to 10"]
-    _profiler_is_free(tmp_path)
-
-
-def _profiler_is_free(folder: Path) -> None:
-    """Starts the profiler, which raises an error if it is running."""
-    tf.profiler.experimental.start(str(folder / "other"))
+    assert _reports(notes) == [f"traced steps {expected}"]
+    # The profiler raises an error if it is running.
+    tf.profiler.experimental.start(str(tmp_path / "other"))
     tf.profiler.experimental.stop(save=False)
 
 

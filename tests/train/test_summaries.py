@@ -89,13 +89,6 @@ def test_record_after_a_stop_says_how_many_steps_it_averages(tmp_path: Path) -> 
     assert "step 10: the last 3" in page
 
 
-@pytest.mark.slow
-def test_resumed_run_appends_to_the_same_file(tmp_path: Path) -> None:
-    run(toy_config(trainer__train_steps=10), tmp_path)
-    run(toy_config(), tmp_path)
-    assert [record["step"] for record in records(tmp_path, "train")] == [5, 10, 15, 20]
-
-
 def test_nan_and_infinity_become_null_in_json(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "metrics.jsonl"
     lines = JsonLines(path)
