@@ -161,6 +161,8 @@ def process_as_before() -> Iterator[None]:
     disable_op_determinism()
     tf.config.run_functions_eagerly(False)
     tf_keras.mixed_precision.set_global_policy("float32")
+    if "keras.config" in sys.modules:
+        sys.modules["keras"].config.set_dtype_policy("float32")
 
 
 def record_distributed_datasets(monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:

@@ -126,8 +126,8 @@ def test_optional_packages_are_imported_inside_functions() -> None:
 def test_all_declared_packages_are_imported() -> None:
     used = set().union(*(distributions_of(found.module) for found in third_party()))
 
-    # `pyproject.toml` says what needs these two.
-    assert required() - used == {"setuptools", "protobuf"}
+    # `pyproject.toml` says what needs it.
+    assert required() - used == {"setuptools"}
 
 
 def locked(python: str) -> dict[str, str]:

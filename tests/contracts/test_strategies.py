@@ -55,7 +55,7 @@ def test_each_replica_gets_its_part_and_sums_are_of_all(local: str) -> None:
     devices = ("CPU:0", "CPU:1") if traits.several_devices else ("CPU:0",)
     algorithm = "reduction_to_one_device" if traits.several_devices else None
     runtime = RuntimeConfig(distribution_strategy=local, all_reduce_alg=algorithm)
-    assert algorithm is None or cross_device_ops(algorithm, 1) is not None
+    assert algorithm is None or cross_device_ops(algorithm) is not None
     strategy = FACTORIES[local](StrategySpec(runtime, devices))
 
     assert strategy.num_replicas_in_sync == len(devices)

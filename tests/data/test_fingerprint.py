@@ -29,6 +29,7 @@ from orbit_runner.run_directory.data_record import (
     inexact_data,
     read_record,
 )
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from tests.support.problems import raises
 
 SAME = DataDifference()
@@ -132,7 +133,7 @@ def test_default_fingerprint_covers_files_from_data_settings(
     (prepared / "some-test.tfrecord").write_text("records")
     task = TaskConfig(
         train_data=DataConfig(input_path=f"{tmp_path}/train-*"),
-        validation_data=DataConfig(
+        validation_data=ImageDataConfig(
             tfds_name="some:1.0.0", tfds_data_dir=str(tmp_path), input_path="gs://not/here"
         ),
     )
