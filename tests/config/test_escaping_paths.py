@@ -22,7 +22,6 @@ NAMED_AFTER = {
     "name",
     "trainer.best_checkpoint_export_subdir",
     "trainer.export_subdir",
-    "trainer.validation_summary_subdir",
 }
 
 
@@ -110,7 +109,6 @@ def test_tilde_in_a_path_expands_to_the_home_directory(
         (["validate", "~/nothing.yaml"], "missing-file", ""),
         (["show", "--experiment=digits", "--diff=~/nothing.yaml"], "missing-file", ""),
         (["run", "--experiment=digits", "--model_dir=~no_such_user/x"], "bad-path", "--model_dir"),
-        (["launch", "--logs=~no_such_user/x", "--", "--experiment=digits"], "bad-path", "--logs"),
         (["data", "get", "mnist", "--dir=~no_such_user/x"], "bad-path", "--dir"),
     ],
 )

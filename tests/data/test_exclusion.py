@@ -19,16 +19,12 @@ from orbit_runner.data.text.pipeline import train_pairs
 from orbit_runner.data.tfrecord import bad_record
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.source import load
+from tests.support.batches import some_indices
 from tests.support.choices import train_pairs as rating_pairs
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 
 SEED = 11
-
-
-def some_of(size: int, count: int) -> np.ndarray:
-    """Returns some indices below `size`, ascending."""
-    return np.sort(np.random.default_rng(size).permutation(size)[:count]).astype(np.int64)
 
 
 def filtered(order: EpochOrder, excluded: np.ndarray, epochs: int) -> np.ndarray:
@@ -43,7 +39,7 @@ def filtered(order: EpochOrder, excluded: np.ndarray, epochs: int) -> np.ndarray
     ("size", "count"), [(2, 1), (7, 6), (7, 3), (97, 1), (97, 50), (1000, 999), (1797, 40)]
 )
 def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool) -> None:
-    excluded, whole = some_of(size, count), ShuffledOrder(size, SEED, shuffle)
+    excluded, whole = some_indices(size, count), ShuffledOrder(size, SEED, shuffle)
     left = size - count
 
     sampler = make_order(size, SEED, shuffle, excluded, xp=TENSORFLOW)
@@ -58,7 +54,7 @@ def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool
 
 
 def test_compiled_sampler() -> None:
-    sampler = make_order(97, SEED, True, some_of(97, 9), xp=TENSORFLOW)
+    sampler = make_order(97, SEED, True, some_indices(97, 9), xp=TENSORFLOW)
     positions = tf.range(300, dtype=tf.int64)
 
     compiled = tf.function(lambda at: sampler(at)[0], jit_compile=True)
@@ -93,7 +89,7 @@ def test_search_for_a_bad_record_skips_those_left_out(records: Any) -> None:
 def test_steps_of_ratings_keep_the_negatives_of_other_examples() -> None:
     source = leave_one_out(synthetic.load(num_examples=300, num_items=100), 2)
     size, batch = source.size * 3, 30
-    excluded = some_of(size, 25)
+    excluded = some_indices(size, 25)
 
     def rows(steps: int, **settings: Any) -> np.ndarray:
         made = rating_pairs(source, num_negatives=2, global_batch_size=batch, seed=SEED, **settings)
@@ -110,7 +106,7 @@ def test_steps_of_ratings_keep_the_negatives_of_other_examples() -> None:
 
 
 def test_sentences_in_batches_of_equal_size_move_up() -> None:
-    pairs, excluded = token_pairs(53), some_of(53, 7)
+    pairs, excluded = token_pairs(53), some_indices(53, 7)
 
     batches = train_pairs(
         pairs, global_batch_size=6, max_length=60, seed=SEED, excluded=excluded
@@ -131,7 +127,7 @@ def test_sentences_in_batches_of_tokens_leave_their_rows_empty(shuffle: bool) ->
     whole = BucketOrder(plan, SEED, shuffle=shuffle)
     # All pairs of one batch, and some others.
     batch = whole.rows(3).examples
-    excluded = np.unique([*batch[batch >= 0], *some_of(201, 20)])
+    excluded = np.unique([*batch[batch >= 0], *some_indices(201, 20)])
     order = BucketOrder(plan.exclude(excluded), SEED, shuffle=shuffle)
     batches = train_pairs(
         pairs, **settings, max_length=60, seed=SEED, shuffle=shuffle, excluded=excluded

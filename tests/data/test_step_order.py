@@ -23,18 +23,13 @@ from orbit_runner.data.text.order import BucketOrder
 from orbit_runner.data.text.pipeline import train_pairs
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.source import load
-from tests.support.batches import contexts, make_source
+from tests.support.batches import contexts, make_source, some_indices
 from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 
 SEED, STEPS = 11, 1000
 _SHARDS = [(1, 1), (2, 2), (4, 2)]  # Replicas and workers.
 _RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
-
-
-def _some_of(size: int, count: int) -> np.ndarray:
-    """Returns some indices below `size`, ascending."""
-    return np.sort(np.random.default_rng(size).permutation(size)[:count]).astype(np.int64)
 
 
 def _global_columns(
@@ -80,7 +75,7 @@ def _assert_equal_steps(
 def test_steps_of_arrays(
     size: int, batch: int, shuffle: bool, shards: tuple[int, int], first: int, count: int
 ) -> None:
-    excluded = _some_of(size, count)
+    excluded = some_indices(size, count)
     order = RowOrder(exclude_examples(ShuffledOrder(size, SEED, shuffle), excluded), batch)
 
     def make(context: Any) -> tf.data.Dataset:
@@ -118,7 +113,7 @@ def test_steps_of_records(
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
-    excluded = _some_of(source.size, count)
+    excluded = some_indices(source.size, count)
     whole = RecordOrder(source.blocks.records, SEED, window)
     order = RowOrder(exclude_examples(whole, excluded), 12)
 
@@ -136,7 +131,7 @@ def test_steps_of_records(
 def test_steps_of_image_files(first: int, shards: Any) -> None:
     paths = tuple(f"{number}.png" for number in range(45))
     source = FileSource("made", paths, np.zeros(45, np.int32), ("a",), (0, 0, 0))
-    excluded = _some_of(45, first and 6)
+    excluded = some_indices(45, first and 6)
     order = RowOrder(exclude_examples(ShuffledOrder(45, SEED), excluded), 8)
 
     def make(context: Any) -> tf.data.Dataset:
@@ -188,7 +183,9 @@ def _orders() -> dict[str, StepOrder]:
     return {
         "shuffled": RowOrder(ShuffledOrder(211, SEED), 12),
         "batches larger than the set": RowOrder(ShuffledOrder(5, SEED), 12),
-        "without some": RowOrder(exclude_examples(ShuffledOrder(211, SEED), _some_of(211, 11)), 12),
+        "without some": RowOrder(
+            exclude_examples(ShuffledOrder(211, SEED), some_indices(211, 11)), 12
+        ),
         "stored order": RowOrder(ShuffledOrder(211, SEED, shuffle=False), 12),
         "windows of records": RowOrder(RecordOrder(_RECORDS, SEED, 50), 7),
         "one window": RowOrder(RecordOrder(_RECORDS, SEED, 10**6), 7),

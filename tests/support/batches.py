@@ -13,6 +13,11 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.serving.loader import make_task
 
 
+def some_indices(size: int, count: int) -> np.ndarray:
+    """Returns some indices below `size`, ascending."""
+    return np.sort(np.random.default_rng(size).permutation(size)[:count]).astype(np.int64)
+
+
 def make_source(size: int) -> ArraySource:
     image = np.random.default_rng(4).integers(0, 256, (size, 6, 6, 3)).astype(np.uint8)
     nested = {"twice": np.arange(size, dtype=np.int64) * 2}
