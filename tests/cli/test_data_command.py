@@ -87,7 +87,7 @@ def test_list_json_includes_sizes_terms_and_experiments(capsys: pytest.CaptureFi
 def test_get_downloads_a_dataset_and_prints_its_usage(
     mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["data", "get", "toy", f"--from={mirror}"]) == 0
+    assert main(["data", "get", f"--from={mirror}", "toy"]) == 0
 
     said = capsys.readouterr()
     assert (tmp_path / "data/toy/toy.bin").read_bytes() == CONTENT

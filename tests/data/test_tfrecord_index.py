@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 
 import numpy as np
@@ -114,6 +115,16 @@ def test_file_is_scanned_once(tmp_path, scans, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _same(index_file(path.relative_to(tmp_path)), first)
     assert scans == ["some"]
+
+
+def test_cached_offsets_of_many_files_keep_none_of_them_open(tmp_path):
+    paths = [write_file(tmp_path / f"{number:03}", _some(3)) for number in range(80)]
+    scanned = index_files(paths)
+    before = len(os.listdir("/proc/self/fd"))
+    cached = index_files(paths)
+    assert len(os.listdir("/proc/self/fd")) < before + 20
+    for one, other in zip(cached, scanned, strict=True):
+        _same(one, other)
 
 
 def test_offsets_of_records_are_cached_beside_those_of_blocks(tmp_path, scans):

@@ -51,10 +51,6 @@ def _link(root: Path) -> None:
     (root / "notes.txt").symlink_to("pkg/model.py")
 
 
-def _binary(root: Path) -> None:
-    (root / "notes.txt").write_bytes(b"\0\1" * 9)
-
-
 def _intend_to_add(root: Path) -> None:
     (root / "soon.txt").write_text("soon\n")
     git("add", "--intent-to-add", "soon.txt", cwd=root)
@@ -77,7 +73,7 @@ def _configure(root: Path) -> None:
     "change",
     [
         edit, _stage, _rename_in_index, _name_strangely, _end_strangely, _change_modes, _link,
-        _binary, _intend_to_add, _configure,
+        _intend_to_add, _configure,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("folder", ["", "pkg"])
@@ -113,6 +109,26 @@ def test_clean_repository_has_no_patch(repository: Path, tmp_path: Path) -> None
         "notes": [],
     }
     assert not (tmp_path / "run").exists()
+
+
+def test_binary_and_large_files_and_secrets_are_left_out_with_a_note(repository: Path) -> None:
+    contents = {
+        "binary": (b"\0\1" * 9, "a binary or large file"),
+        "large": (b"x\n" * 2**19, "a binary or large file"),
+        "pkg/.env": (b"PASSWORD=x\n", "a possible secret"),
+        "key": (b"-----BEGIN RSA PRIVATE KEY-----\n", "a possible secret"),
+        "a.environment": (b"x\n", ""),
+    }
+    for name, (content, _) in contents.items():
+        (repository / name).write_bytes(content)
+    git("add", "--all", cwd=repository)
+
+    code = read_code_version()
+
+    assert {*(code.changed or ())} == {*contents}
+    notes = {f"not in the patch: {name}, {why}" for name, (_, why) in contents.items() if why}
+    assert {*code.notes} == notes
+    assert code.patch.count(b"diff --git") == 1
 
 
 def test_untracked_files_are_not_in_the_patch(repository: Path) -> None:

@@ -158,6 +158,13 @@ def test_named_places_replace_the_steps() -> None:
     assert "<title>B\nmean: 0.75</title>" in html
 
 
+def test_places_without_points_are_inside_the_chart() -> None:
+    html = svg.line_chart(Chart("accuracy", [Series("mean", {1: 0.5})], places="ABC"))
+    labels = [text for text in _svg(html).iter("text") if text.attrib["class"] == "mid"]
+    assert [text.text for text in labels] == ["A", "B", "C"]
+    assert all(0 <= float(text.attrib["x"].rstrip("%")) <= 100 for text in labels)
+
+
 def _labels(html: str, axis: str) -> list[tuple[float, str]]:
     """Returns the places, in pixels on a phone, and the texts of the labels of an axis."""
     labels = []

@@ -314,7 +314,7 @@ def test_initial_weights_that_are_not_finite(trials: int, tmp_path: Path) -> Non
     assert saved_steps(tmp_path) == []
     if trials:
         assert "the weights of step 0 are not finite" in str(error)
-        return
+        assert "--find" in str(error)
     found, (examination,) = _find(config, tmp_path)
     assert str(found) == "w/kernel: 1 of 3 values are not finite"
     assert (found.step if found else 1, examination.step) == (0, 1)

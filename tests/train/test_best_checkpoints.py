@@ -221,6 +221,13 @@ def test_number_of_best_checkpoints_may_change_between_starts(tmp_path: Path) ->
         assert _best(tmp_path).steps() == steps
 
 
+def test_training_leaves_the_best_checkpoints_of_another_process_alone(tmp_path: Path) -> None:
+    # In a cluster, the evaluator writes them while the chief trains.
+    writing = _best(tmp_path).begin_write(5)
+    run(toy_config(**BEST), tmp_path, "train", callbacks=[])
+    assert Path(writing).parent.is_dir()
+
+
 @pytest.mark.slow
 def test_evaluating_process_ranks_by_the_files(tmp_path: Path) -> None:
     run(toy_config(**BEST), tmp_path, "train", callbacks=[])

@@ -14,6 +14,7 @@ import tf_keras
 
 import orbit_runner
 from orbit_runner.config.errors import ConfigError
+from orbit_runner.train.callbacks import keras_kinds
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.keras_callbacks import KerasCallbacks, sort_callbacks
 from tests.support.problems import check, raises
@@ -483,6 +484,20 @@ def test_scheduler_and_plateau_set_the_learning_rate(package: Any, tmp_path: Pat
 
 
 _VALLEY = [5.0, 3.0, 4.0, 2.5, 4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("monitor", "mode"),
+    [
+        *((name, "max") for name in ("val_accuracy", "auc", "val_r2_score", "val_mean_io_u")),
+        *((name, "max") for name in ("val_cosine_similarity", "pearson_correlation")),
+        *((name, "min") for name in ("val_poisson", "log_cosh", "val_loss", "kl_divergence")),
+    ],
+)
+def test_names_of_metrics_of_keras_say_which_values_are_better(monitor: str, mode: str) -> None:
+    early = keras.callbacks.EarlyStopping(monitor)
+    assert keras_kinds._decide(early)
+    assert bool(early.monitor_op(np.float32(1), np.float32(0))) == (mode == "max")
 
 
 @pytest.mark.sample(1)

@@ -20,7 +20,7 @@ from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_fini
 from orbit_runner.tf_internals import TrackableObjectGraph
 from orbit_runner.utils.variables import variable_name
 
-_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow counts the saves here. A resumed run has made fewer of them.
 _SAVE_COUNTER = "save_counter/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -68,7 +68,7 @@ class CheckpointContent:
         self._reader = tf.train.load_checkpoint(str(prefix))
         self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         self.graph = TrackableObjectGraph()
-        self.graph.ParseFromString(self._reader.get_tensor(_GRAPH))
+        self.graph.ParseFromString(self._reader.get_tensor(OBJECT_GRAPH))
 
     def tensor(self, key: str) -> np.ndarray:
         """Returns the tensor of a checkpoint key."""
@@ -81,7 +81,7 @@ class CheckpointContent:
 
     def state_keys(self) -> list[str]:
         """Returns the keys of all tensors except TensorFlow's save counter, sorted."""
-        keys = (key for key in self.shapes if key != _GRAPH)
+        keys = (key for key in self.shapes if key != OBJECT_GRAPH)
         return sorted(key for key in keys if not key.startswith(_SAVE_COUNTER))
 
     def weights(self) -> dict[str, str]:

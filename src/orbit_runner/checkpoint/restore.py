@@ -16,7 +16,11 @@ from orbit_runner.checkpoint.compatibility import (
     match_variables,
     saved_optimizer_kind,
 )
-from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.fingerprint import (
+    OBJECT_GRAPH,
+    CheckpointContent,
+    weights_fingerprint,
+)
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
 from orbit_runner.checkpoint.record import CheckpointRecord
@@ -189,6 +193,8 @@ def content_problem(place: CheckpointLocation, known: Collection[str] = ()) -> s
     try:
         if place.folder.record(place.step) is not None:
             return ""
+        if not tf.train.load_checkpoint(str(place.prefix)).has_tensor(OBJECT_GRAPH):
+            return ""  # A checkpoint of TensorFlow 1: restoring it raises an error that says so.
         content = CheckpointContent(place.prefix)
         saved_at = content.global_step()
         if saved_at not in (None, place.step):

@@ -107,6 +107,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _dispatch(arguments)
     except RunnerError as error:
         return _print_error(error, as_json)
+    except FileNotFoundError:
+        if _has_current_directory():
+            raise
+        message = "the current directory was removed\nchange to another one: cd DIR"
+        return _print_error(RunnerError(message, code="missing-file"), as_json)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -120,6 +125,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps({"errors": interrupted.as_dicts()}))
         _print_continuation(error)
         return getattr(error, "exit_code", 130)
+
+
+def _has_current_directory() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _has_launcher() -> bool:

@@ -26,6 +26,8 @@ _VERSION = 2
 # What was computed faster is not worth a file.
 KEPT_SECONDS = 0.2
 _ALIGNED = 64
+# Smaller entries are read: a mapped file stays open, and there may be thousands of them.
+_MAPPED_BYTES = 2**20
 
 Values = dict[str, Any]
 
@@ -94,7 +96,11 @@ class CacheEntry:
             header = json.loads(head)
             if header["key"] != self._key:
                 return None
-            content = np.memmap(self.path, np.uint8, "r")
+            if self.path.stat().st_size < _MAPPED_BYTES:
+                content = np.fromfile(self.path, np.uint8)
+                content.flags.writeable = False
+            else:
+                content = np.memmap(self.path, np.uint8, "r")
             if zlib.crc32(content[len(checksum) :].data) != int(checksum, 16):
                 return None
             values: Values = header["values"]

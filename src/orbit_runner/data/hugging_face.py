@@ -492,7 +492,8 @@ def _class_numbers(
     kind = next(iter(table.tables.values())).schema.field(name).type
     if names is None and not types.is_integer(kind):
         names = column.vocabulary
-    codes = [names.index(text) if names else int(text) for text in column.vocabulary]
+    places = {text: place for place, text in enumerate(names or ())}
+    codes = [places[text] if names else int(text) for text in column.vocabulary]
     numbers = np.array(codes, np.int64)[column.values]
     wrong = (numbers < 0) | (numbers >= 2**31)
     if wrong.any():

@@ -212,6 +212,9 @@ def _parse_fields(text: bytes, layout: _Layout) -> np.ndarray | None:
     from pyarrow import csv
 
     separator = layout.separator
+    # Arrow accepts other numbers, such as 0x1F, and other line ends.
+    if text.translate(None, b"0123456789.\n" + separator):
+        return None
     if len(separator) > 1:  # Arrow splits at one character.
         if b"\t" in text:
             return None

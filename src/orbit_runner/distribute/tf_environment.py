@@ -43,7 +43,10 @@ def _prepare_xla_cache(directory: str) -> str:
 
 def _processor_digest() -> str:
     """Returns an id of the processor type, because programs may use all of its features."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = [f"model name {platform.processor()}"]
     features = {line for line in lines if line.startswith(("flags", "Features", "model name"))}
     return hashlib.sha256("\n".join(sorted(features)).encode()).hexdigest()[:8]
 

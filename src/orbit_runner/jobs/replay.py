@@ -112,6 +112,7 @@ def plan_search(
     Raises `RunnerError` if the run did not diverge, or if a single process cannot repeat it.
     """
     written, changed = resolve_saved_config(run, imports, changes)
+    _require_observable(written)
     divergence = read_divergence(RunDirectory(run).metrics)
     if divergence is None:
         raise RunnerError(

@@ -316,7 +316,10 @@ def _draw(chart: Chart) -> tuple[str, str, float] | None:
     y_axis = value_axis("loss" if chart.may_be_log else chart.title, values)
     has_dots = any(map(_is_dot, series))
     margin = _PLACE_MARGIN if chart.places else _DOT_MARGIN if has_dots else 0
-    x_axis = Axis(steps[0], steps[-1], margin, 100 - margin, log=chart.is_x_log)
+    low, high = steps[0], steps[-1]
+    if chart.places:
+        low, high = 0, len(chart.places) - 1
+    x_axis = Axis(low, high, margin, 100 - margin, log=chart.is_x_log)
     if chart.places:
         labels = [_x_label(x_axis.position(step), name) for step, name in enumerate(chart.places)]
     else:

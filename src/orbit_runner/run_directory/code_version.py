@@ -25,15 +25,27 @@ if TYPE_CHECKING:
 _MAX_PATCH = 2**20
 _MAX_PATCHES = 20  # in a run directory
 _MAX_SECONDS = 10.0
-# Do not write the index, so that git commands of the user do not meet its lock.
-_GIT = ("git", "-c", "core.quotePath=true", "-c", "diff.autoRefreshIndex=false")
+_GIT = (
+    # Do not write the index, so that git commands of the user do not meet its lock.
+    *("git", "-c", "core.quotePath=true", "-c", "diff.autoRefreshIndex=false"),
+    # Report a large file like a binary one: its content would take minutes.
+    *("-c", "core.bigFileThreshold=256k"),
+)
 # Options that the user's configuration of git would otherwise change.
 _DIFF = (
     *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index"),
     *("--unified=3", "--inter-hunk-context=0", "--diff-algorithm=default", "--no-relative"),
-    *("--src-prefix=a/", "--dst-prefix=b/", "--binary", "--ignore-submodules=all"),
+    *("--src-prefix=a/", "--dst-prefix=b/", "--ignore-submodules=all"),
 )
 _HEAD = re.compile(rb"(.*)\n([0-9a-f]{40,64})\n", re.DOTALL)
+# What a part of a diff must not contain, by what it is called: git's line on a binary file, and
+# what may be a secret.
+_LEFT_OUT = {
+    "a binary or large file": re.compile(rb"^Binary files ", re.MULTILINE),
+    "a possible secret": re.compile(
+        rb"\Adiff --git a/(\S*/)?\.env|-----BEGIN [A-Z ]*PRIVATE KEY-----", re.MULTILINE
+    ),
+}
 _FILE_HEADER = re.compile(rb"^diff --git (.*)\n", re.MULTILINE)
 
 
@@ -79,12 +91,19 @@ def read_code_version(run: Path | None = None) -> CodeVersion:
         note = f"the uncommitted changes are unknown: {first_line(error)}"
         return CodeVersion(revision=revision, notes=(note,))
     changed = {_shown(name): hashlib.sha256(text).hexdigest()[:16] for name, text in parts.items()}
-    patch = b"".join(parts.values())
+    reasons = {
+        name: next((why for why, pattern in _LEFT_OUT.items() if pattern.search(text)), "")
+        for name, text in parts.items()
+    }
+    notes = tuple(f"not in the patch: {_shown(n)}, {why}" for n, why in reasons.items() if why)
+    patch = b"".join(text for name, text in parts.items() if not reasons[name])
     if len(patch) > _MAX_PATCH:
         note = f"no patch: the changes are larger than {_MAX_PATCH // 2**20} MiB"
         return CodeVersion(revision=revision, changed=changed, notes=(note,))
     title = f"Uncommitted changes to revision {revision}, for git apply\n\n".encode()
-    return CodeVersion(revision=revision, changed=changed, patch=title + patch if patch else b"")
+    return CodeVersion(
+        revision=revision, changed=changed, notes=notes, patch=title + patch if patch else b""
+    )
 
 
 def diffs_by_file(diff: bytes) -> dict[bytes, bytes]:

@@ -48,7 +48,7 @@ def training_scope(url: str) -> Iterator[Path]:
     """
     store = ObjectStore(url, _WHAT)
     path = local_run_directory(url)
-    _acquire(store, path.parent)
+    owner = _acquire(store, path.parent)
     try:
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
@@ -71,11 +71,12 @@ def training_scope(url: str) -> Iterator[Path]:
     finally:
         _own_runs.discard(store.url)
         with contextlib.suppress(PathError, StorageError):
-            store.delete(OWNER)
+            if store.read(OWNER) == owner:  # Otherwise, another process has taken over.
+                store.delete(OWNER)
 
 
-def _acquire(store: ObjectStore, lock: Path) -> None:
-    """Writes the owner file, unless another process owns the run."""
+def _acquire(store: ObjectStore, lock: Path) -> bytes:
+    """Writes the owner file, unless another process owns the run; returns its content."""
     content = redact(json.dumps(describe_process())).encode()
     with lock_scope(lock):
         if not store.create(OWNER, content):
@@ -86,6 +87,7 @@ def _acquire(store: ObjectStore, lock: Path) -> None:
                 raise refusal(store.url, holder, f"{store.url}/{OWNER}")
             store.write(OWNER, content)
         _own_runs.add(store.url)
+    return content
 
 
 class _Upload:

@@ -117,7 +117,8 @@ class TrialProcess:
 
     def kill(self) -> None:
         """Kills the process, and waits for its end."""
-        with self._child:
+        # What a process that had ended did not read is still in the buffer.
+        with contextlib.suppress(BrokenPipeError), self._child:
             self._child.kill()
         os.close(self._answers)
 

@@ -290,7 +290,10 @@ class Worker:
         write_atomically(self._directory.failure(name), json.dumps(record, indent=2) + "\n")
         failure = self._directory.failure(name)
         lines = [*lines, str(self._directory.log(name))]
-        lines.append(f"to train it again, delete {failure} and run the same command")
+        if self._sweep.file.search.learns:
+            lines.append("the search learns from it; to train it again, use another --model_dir")
+        else:
+            lines.append(f"to train it again, delete {failure} and run the same command")
         text = "".join(f"\n  {line}" for line in lines)
         note(f"trial {name} failed; the others continue:{text}")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from orbit_runner.checkpoint.fingerprint import OBJECT_GRAPH
 from orbit_runner.datasets.download import DownloadError
 from orbit_runner.errors import SettingError, first_line, format_list
 from orbit_runner.storage.staging import local_checkpoint
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _PATH, _IGNORE = "task.init_checkpoint", "task.init_ignore"
-_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
 _EXPORT_CHECKPOINT = "variables/variables"  # where a SavedModel has its checkpoint
 _MAX_SHOWN = 8
 
@@ -213,10 +214,10 @@ class _CheckpointContent:
     def __init__(self, prefix: str) -> None:
         self._reader = tf.train.load_checkpoint(prefix)
         self._shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
-        if _GRAPH not in self._shapes:
+        if OBJECT_GRAPH not in self._shapes:
             raise ValueError("it has no object graph, so it is a checkpoint of TensorFlow 1")
         self._graph = TrackableObjectGraph()
-        self._graph.ParseFromString(self._reader.get_tensor(_GRAPH))
+        self._graph.ParseFromString(self._reader.get_tensor(OBJECT_GRAPH))
         roots = self._children(0)
         # An export has a list of the weights instead of the model.
         self._by_name = "model" not in roots and "weights" in roots

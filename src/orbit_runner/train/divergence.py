@@ -82,7 +82,7 @@ def handle_divergence(run: Run, error: Diverged) -> None:
     if error.first_above is not None:
         event["first_above"] = error.first_above
     run.records.write_event(event)
-    if not can_roll_back(run):
+    if not can_roll_back(run) or run.checkpoints.find_latest() is None:
         raise Diverged(
             error.reason,
             step=error.step,
@@ -101,7 +101,7 @@ def _advice(run: Run, error: Diverged) -> str:
     directory = shlex.quote(str(run.model_dir))
     lines.append(f"`runner replay {directory} --find` finds the step, its layer and its examples")
     trials = run.config.trainer.recovery_max_trials
-    if trials > 0:
+    if int(run.state.recoveries.numpy()) >= trials > 0:
         advice = (
             "lower the learning rate, or check the data: the run has returned to its last "
             f"checkpoint as often as trainer.recovery_max_trials allows, {trials}"

@@ -64,7 +64,10 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     run.exit_if_requested()
     record_resume(run)
     if can_roll_back(run):
-        run.checkpoints.save()  # So that the first steps can be rolled back.
+        try:
+            run.checkpoints.save()  # So that the first steps can be rolled back.
+        except Diverged as error:
+            handle_divergence(run, error)
     finished = False
     first = run.step
     while not finished:
@@ -79,7 +82,7 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         except Diverged as error:
             handle_divergence(run, error)
             finished = False
-    if run.best is not None:
+    if run.best is not None and run.evaluator is not None:  # Otherwise, another process has them.
         run.best.check_files(reports=False)
     if run.stopped_by_time:
         note(run.stopped_by_time)

@@ -72,9 +72,6 @@ class AsyncTrainer(Trainer):
     def _build_recorder(self) -> None:
         """Returns None: the workers share a loop, so none of them knows when a record ends."""
 
-    def _build_finite_check(self, *_: object) -> None:
-        """Returns None: a check between two steps would read weights that workers change."""
-
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back.
 

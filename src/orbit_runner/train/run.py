@@ -197,7 +197,8 @@ class Run:
                 for record in read_records(self.directory.metrics)
             ):
                 self.records.recorded_step = self.step
-        if self.trainer is not None and self.is_chief and self.best is not None:
+        is_own = self.trainer is not None and self.evaluator is not None
+        if is_own and self.is_chief and self.best is not None:
             # A copy of one checkpoint lacks the trail, and leaves the best ones with the original.
             self.best.check_files(reports=self.directory.fingerprints.exists())
         if restored:

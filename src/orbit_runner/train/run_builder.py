@@ -512,7 +512,7 @@ class RunBuilder:
         rule = self.config.trainer.early_stopping
         if rule is not None:
             _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
-            callbacks.append(EarlyStop(rule))
+            callbacks.append(EarlyStop(rule, evaluates=evaluator is not None))
         return callbacks
 
     def _reject_parameter_server(self) -> None:

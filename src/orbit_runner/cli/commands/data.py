@@ -96,6 +96,7 @@ def _get(flags: argparse.Namespace) -> int:
 
 
 def _add_flags(parser: Parser) -> None:
+    parser.mixes = True
     parser.add_argument("action", choices=("list", "get"), help="what to do")
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="for get: a name that `runner data list` shows"

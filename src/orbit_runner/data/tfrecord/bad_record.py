@@ -20,6 +20,7 @@ from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, index_file
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
+from orbit_runner.utils.log import phase
 
 _CHECKSUM = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _NAMED_RECORD = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)", re.DOTALL)
@@ -85,7 +86,7 @@ def find_damaged_record(path: Path) -> str:
         match = _CHECKSUM.search(str(error))
         start = int(match[1]) - HEAD_BYTES if match else -1
         number = int(np.searchsorted(offsets, start))
-        if offsets[number] != start:
+        if number == len(offsets) or offsets[number] != start:
             return f"{path}: {error.message.splitlines()[0]}"
         return (
             f"{path}: record {number} at byte {start}: the data do not match their checksum; the "
@@ -96,6 +97,7 @@ def find_damaged_record(path: Path) -> str:
 
 def _find_first_damage() -> str:
     """Returns the problem of the first damaged record of the newest source that has one."""
+    phase("looking for the damaged record")
     paths = (path for source in list(_READ)[::-1] for path in source.files)
     try:
         return next(filter(None, map(find_damaged_record, paths)), "")
@@ -105,6 +107,7 @@ def _find_first_damage() -> str:
 
 def _find_first_bad(problem: Callable[[RecordSource, bytes], str]) -> str:
     """Returns the problem of the first bad record of the newest source that has one."""
+    phase("looking for the bad record")
     for source, excluded in list(_READ.items())[::-1]:
         for number, (names, record) in enumerate(source.located_records()):
             reason = "" if number in excluded else problem(source, record)

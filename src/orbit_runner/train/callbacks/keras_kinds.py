@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Origin, Problem
 from orbit_runner.errors import unknown_name_message
-from orbit_runner.run_directory.metric_records import better_values
 from orbit_runner.tf_internals import asks_model_for_operator, set_monitor_operator
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ _WITHOUT_EFFECT = ("History", "RemoteMonitor")
 _DECIDED = {"val_loss": "min", "val_accuracy": "max", "val_auc": "max"}
 _MONITORS = ("EarlyStopping", "ReduceLROnPlateau", "MonitorCallback")
 _RATE_SETTERS = ("LearningRateScheduler", "ReduceLROnPlateau")
+# Parts of the names of metrics of which more or less is better, as in Keras 3.
+_HIGHER = re.compile(
+    "acc|auc|precision|recall|sensitivity|specificity|f1_score|fbeta|r2_score|io_?u|similarity|"
+    "correlation"
+)
+_LOWER = re.compile("loss|error|entropy|divergence|hinge|poisson|log_?cosh|mse|mae|mape|msle")
 
 
 def find_problems(callback: Any, *, evaluates: bool) -> Iterator[tuple[str, str]]:
@@ -157,10 +163,10 @@ def _decide(callback: Any) -> bool:
     with contextlib.suppress(ValueError):  # The model does not know the metric.
         set_monitor_operator(callback)
         return True
-    values = better_values(callback.monitor.removeprefix("val_"))
-    if not values:
+    higher = _HIGHER.search(callback.monitor)
+    if bool(higher) == bool(_LOWER.search(callback.monitor)):
         return False
-    callback.mode = {"higher": "max", "lower": "min"}[values]
+    callback.mode = "max" if higher else "min"
     set_monitor_operator(callback)
     return True
 

@@ -37,10 +37,11 @@ class Pruning(Callback):
 
 
 class EarlyStop(Callback):
-    """Stops a run by `trainer.early_stopping`."""
+    """Stops a run by `trainer.early_stopping`; a run that only trains keeps its state."""
 
-    def __init__(self, rule: EarlyStopping) -> None:
+    def __init__(self, rule: EarlyStopping, *, evaluates: bool = True) -> None:
         self._rule = rule
+        self._evaluates = evaluates
         self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
         self.forget()
 
@@ -51,7 +52,8 @@ class EarlyStop(Callback):
 
     def on_train_begin(self, run: RunView) -> None:
         """Stops a resumed run that had already stopped early."""
-        run.stop(self._stop_reason(self._best, self._best, self._since))
+        if self._evaluates:
+            run.stop(self._stop_reason(self._best, self._best, self._since))
 
     def on_evaluate(self, run: RunView, logs: Logs) -> None:
         """Compares a result with the previous ones, and stops the run if the rule is met."""
