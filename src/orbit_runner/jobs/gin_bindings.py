@@ -50,7 +50,8 @@ def restored_gin_scope(resolved: ResolvedConfig) -> Iterator[None]:
 def check_bindings(resolved: ResolvedConfig) -> list[Problem]:
     """Returns the problems that a run would have with the gin statements of a config.
 
-    Imports what a run has imported when it applies them, and TensorFlow with it.
+    Imports what a run has imported when it applies them, and TensorFlow with it. What these modules
+    register stays registered for the configs that the same process checks later.
     """
     prepare_environment(RuntimeConfig())
     # Modules may print on import.
