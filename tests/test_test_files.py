@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # names do not do.
 IMPORT_PRIVATE_PARTS = {
     "tests/determinism/test_randomness.py": "an op that has no public name",
-    "tests/distribute/cluster/test_cluster_against_tensorflow.py": "compares with its functions",
     "tests/distribute/tpu/test_tpu_strategy.py": "reads a compiled graph",
     "tests/serving/test_export.py": "reads a SavedModel",
     "tests/inspection/test_scale.py": "sees which gradients are reduced",

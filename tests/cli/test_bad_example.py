@@ -55,11 +55,11 @@ def test_branch_without_the_bad_example_equals_a_run_from_scratch_without_it(
     assert found.returncode == 3, found.stderr
     advice = re.search(r"`(runner replay .*?)`", found.stderr)
     assert advice is not None, found.stderr
-    step = int(advice[1].rpartition("=")[2])
-    assert _fingerprints(tmp_path / "a")[-1]["step"] == step - 1
-
     replayed = cli(*shlex.split(advice[1])[1:])
     assert replayed.returncode == 0, replayed.stderr
+    step = re.search(r"^step (\d+) of ", replayed.stdout, re.M)
+    assert step is not None, replayed.stdout
+    assert _fingerprints(tmp_path / "a")[-1]["step"] < int(step[1])
     assert "first bad value: infinity, layer log, op Log" in replayed.stdout
     branch = shlex.split(replayed.stdout.splitlines()[-1])
     assert branch[-1] == "--task.train_data.exclude=[123]"

@@ -99,10 +99,8 @@ def test_tables_get_a_first_look(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert re.search(r"^table of train_data: 442 rows$", text, re.M)
     assert re.search(r"^  bmi +feature +number +0 +163 +18 +42\.2 +26\.38 +-$", text, re.M)
     assert re.search(r"^  sex +feature +category +0 +2 +- +- +- +1 \(235\), 2 \(207\)$", text, re.M)
-    assert re.search(r"^  of validation_data also in train_data +442: \S+, row 1 = ", text, re.M)
+    assert "the results of evaluations may be better than on new data" in text
     assert found["rows"] == {"train_data": 442, "validation_data": 442}
-    assert found["leaked"]["rows"] == 442
-    assert found["repeated"]["train_data"] == {"rows": 0, "examples": []}
     assert "progression</t" in (tmp_path / "page.html").read_text()
 
 

@@ -35,8 +35,6 @@ def test_image_classification_has_a_confusion_matrix(
         params, run, task_class=SmallPhotoTask, callbacks=[writer], notes=notes
     )
 
-    (warning,) = [text for text in notes.notes if "warning" in text]
-    assert "2 of 2 validation files are also training files" in warning
     found = read_data(run)
     assert found.evaluation is not None
     counts = found.evaluation.confusion
