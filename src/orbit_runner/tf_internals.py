@@ -44,6 +44,9 @@ REQUIREMENTS = {
     "argparse": "python>=3.10,<3.14",
 }
 
+# The key in a checkpoint of its graph of objects, which checkpoints of TensorFlow 1 lack.
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
 # The private parts by the module that has them: names, or `ours=theirs` if ours is another one.
 _PARTS = {
     # The eager context, and what only it can do.

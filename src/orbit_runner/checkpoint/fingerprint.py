@@ -17,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_finite, is_trained
-from orbit_runner.tf_internals import TrackableObjectGraph
+from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
 from orbit_runner.utils.variables import variable_name
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow counts the saves here. A resumed run has made fewer of them.
 _SAVE_COUNTER = "save_counter/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"

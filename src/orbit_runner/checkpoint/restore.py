@@ -16,17 +16,14 @@ from orbit_runner.checkpoint.compatibility import (
     match_variables,
     saved_optimizer_kind,
 )
-from orbit_runner.checkpoint.fingerprint import (
-    OBJECT_GRAPH,
-    CheckpointContent,
-    weights_fingerprint,
-)
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.latest_checkpoint import CheckpointLocation
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.errors import CheckpointMismatch, RunnerError, first_line, format_list
 from orbit_runner.state.ema import RECOVERIES
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tf_internals import OBJECT_GRAPH
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:

@@ -96,8 +96,11 @@ class CacheEntry:
             header = json.loads(head)
             if header["key"] != self._key:
                 return None
-            if self.path.stat().st_size < _MAPPED_BYTES:
-                content = np.fromfile(self.path, np.uint8)
+            size = self.path.stat().st_size
+            if size < _MAPPED_BYTES:
+                space = np.empty(size + _ALIGNED, np.uint8)
+                content = space[-space.ctypes.data % _ALIGNED :][:size]
+                content[:] = np.fromfile(self.path, np.uint8)
                 content.flags.writeable = False
             else:
                 content = np.memmap(self.path, np.uint8, "r")

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.fingerprint import OBJECT_GRAPH
 from orbit_runner.datasets.download import DownloadError
 from orbit_runner.errors import SettingError, first_line, format_list
 from orbit_runner.storage.staging import local_checkpoint
 from orbit_runner.tasks.layer_names import named_layers, no_match_message, selects, variable_names
-from orbit_runner.tf_internals import TrackableObjectGraph
+from orbit_runner.tf_internals import OBJECT_GRAPH, TrackableObjectGraph
 from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
