@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import shlex
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,7 +234,13 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
         with setting_error_scope(job.resolved), disk_error_scope(job.model_dir):
             prepare_process(job)
             try:
-                _, results = run_job(job, progress)
+                # Libraries and tasks may print; with `--json`, the output is one document.
+                with (
+                    contextlib.redirect_stdout(sys.stderr)
+                    if flags.json
+                    else contextlib.nullcontext()
+                ):
+                    _, results = run_job(job, progress)
             except (RunnerError, KeyboardInterrupt) as error:
                 error.continuation = continuation(job, place, error)  # type: ignore[union-attr]
                 if getattr(error, "exit_code", 1) == 0:  # `--stop_at_step`, which is not an error.
