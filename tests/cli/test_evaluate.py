@@ -269,3 +269,22 @@ def test_an_evaluation_whose_details_fail_has_its_results(
     said = capsys.readouterr()
     assert "accuracy" in said.out
     assert said.err.endswith("warning: the evaluation has no examples: no such thing\n")
+
+
+@pytest.mark.slow
+def test_json_is_one_document_whatever_libraries_print(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from orbit_runner.serving.evaluation import CheckpointEvaluation
+
+    evaluate = CheckpointEvaluation.evaluate
+
+    def evaluate_and_print(evaluation: CheckpointEvaluation) -> Any:
+        print("creating index...")
+        return evaluate(evaluation)
+
+    monkeypatch.setattr(CheckpointEvaluation, "evaluate", evaluate_and_print)
+    assert main(["evaluate", str(trained), "--json"]) == 0
+    output = capsys.readouterr()
+    assert "creating index..." in output.err
+    assert json.loads(output.out)["metrics"]

@@ -127,7 +127,7 @@ def _cut(run: Path) -> None:
     os.truncate(_data(run, 10), _data(run, 10).stat().st_size - 1)
 
 
-# What is damaged, which checkpoint, and what is said about it.
+# The damage, the damaged checkpoint, and the message about it.
 DAMAGES: dict[str, tuple[Damage, str, str]] = {
     "data": (lambda run: _flip(_data(run, 20), 700), NAMES[1], f"ckpt-20.{DATA} has changed"),
     "best": (lambda run: _flip(run / "best/best-30.index", 100), BEST, "best-30.index has changed"),

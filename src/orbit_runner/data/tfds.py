@@ -162,9 +162,9 @@ def _read_info(name: str, data_dir: str) -> Any:
     except registered.DatasetNotFoundError:
         above = directory / name.partition(":")[0]
         there = sorted(p.name for p in above.iterdir() if p.is_dir()) if above.is_dir() else []
-        found = f" (found: {', '.join(there)})" if there else ""
+        others = f" (found: {', '.join(there)})" if there else ""
         raise DataError(
-            f"tfds: no prepared dataset {name} in {directory}{found}; prepare it with TensorFlow "
+            f"tfds: no prepared dataset {name} in {directory}{others}; prepare it with TensorFlow "
             f"Datasets: tfds build {name} --data_dir={given}",
             field="tfds_name" if directory.is_dir() else "tfds_data_dir",
             code="missing-file",

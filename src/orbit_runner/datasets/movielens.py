@@ -239,8 +239,8 @@ def _parse_fields(text: bytes, layout: _Layout) -> np.ndarray | None:
 
 
 def _format_line(text: bytes) -> str:
-    shown = repr(text.decode("utf-8", "replace"))
-    return shown if len(shown) <= 80 else f"{shown[:77]}…'"
+    quoted = repr(text.decode("utf-8", "replace"))
+    return quoted if len(quoted) <= 80 else f"{quoted[:77]}…'"
 
 
 RATINGS = Reader(load, _arguments)

@@ -392,8 +392,8 @@ def _describe_code(code: object) -> str:
     if not isinstance(changed, dict) or not changed:
         return str(code["revision"])
     files = format_count(len(changed), "changed file")
-    kept = f" in {code['patch']}" if code.get("patch") else ""
-    return f"{code['revision']} and {files}{kept}"
+    patch = f" in {code['patch']}" if code.get("patch") else ""
+    return f"{code['revision']} and {files}{patch}"
 
 
 def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:

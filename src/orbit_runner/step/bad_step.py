@@ -83,11 +83,11 @@ def _find_piece(
     """
     assert run.trainer is not None
     while run.step < last:
-        kept = KeptState(run)
+        start = KeptState(run)
         loss = _train(run, min(last, run.step + length))
         if is_bad(loss):
             bad = BadStep(run.step, loss, _non_finite(run.state))
-            kept.restore()
+            start.restore()
             run.trainer.seek()
             return bad
     return None

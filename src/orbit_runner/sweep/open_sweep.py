@@ -114,7 +114,3 @@ def _message(sweep: Sweep, log: Path) -> str:
         place = sweep.file.place("objective.metric")
         return "\n".join([f"objective.metric — {place}", *(line[2:] for line in about)])
     return "\n".join(["the first trial cannot be built:", *(f"  {line}" for line in lines)])
-
-
-def _remove(run: Path) -> None:
-    shutil.rmtree(run, ignore_errors=True)

@@ -162,9 +162,9 @@ class _Bracket:
             if self.tasks:
                 return
             objectives = {number: self._objective(number, rung) for number in ranked}
-            kept = select_best(objectives, halving.keep, self._sweep.file.mode)
-            self.stopped |= {number: rung for number in ranked if number not in kept}
-            ranked = kept
+            survivors = select_best(objectives, halving.keep, self._sweep.file.mode)
+            self.stopped |= {number: rung for number in ranked if number not in survivors}
+            ranked = survivors
         self._add_tasks(ranked, None)
 
     @property

@@ -14,6 +14,7 @@ from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
     build_request,
+    library_output_scope,
     messages_scope,
     parse_step,
     progress_of,
@@ -110,7 +111,8 @@ def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch
     reasons = inexact_reasons(plan)
     if reasons:
         note(f"note: the weights of {plan.parent} may not be reproducible:\n{format_list(reasons)}")
-    return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
+    with library_output_scope(flags):
+        return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
 
 
 def _add_flags(parser: Parser) -> None:

@@ -11,13 +11,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
     add_progress_flags,
+    library_output_scope,
     messages_scope,
     parse_step,
     progress_of,
@@ -26,9 +26,6 @@ from orbit_runner.cli.flags.values import RUN
 from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
 from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
 from orbit_runner.step.results import Examination
-
-if TYPE_CHECKING:
-    pass
 
 _DESCRIPTION = """\
 Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
@@ -62,7 +59,8 @@ def main(flags: argparse.Namespace) -> int:
         with _directory_scope() as directory:
             title = "search up to" if flags.find else "replay of"
             progress = progress_of(flags, f"{title} step {plan.step}", flags.run)
-            result = replay(plan, directory, progress)
+            with library_output_scope(flags):
+                result = replay(plan, directory, progress)
     if flags.json:
         _print_json(flags, plan, result)
     else:

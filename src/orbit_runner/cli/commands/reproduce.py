@@ -16,6 +16,7 @@ from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
     add_progress_flags,
+    library_output_scope,
     messages_scope,
     progress_of,
 )
@@ -69,7 +70,8 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
     )
     with _directory_scope(flags.model_dir, original.history.folder) as directory:
         progress = progress_of(flags, "reproduce", flags.run)
-        result, error = reproduce_run(original, directory, progress)
+        with library_output_scope(flags):
+            result, error = reproduce_run(original, directory, progress)
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import shlex
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
     build_request,
+    library_output_scope,
     messages_scope,
     progress_of,
 )
@@ -234,12 +234,7 @@ def _run_job(job: Job, flags: argparse.Namespace) -> int:
         with setting_error_scope(job.resolved), disk_error_scope(job.model_dir):
             prepare_process(job)
             try:
-                # Libraries and tasks may print; with `--json`, the output is one document.
-                with (
-                    contextlib.redirect_stdout(sys.stderr)
-                    if flags.json
-                    else contextlib.nullcontext()
-                ):
+                with library_output_scope(flags):
                     _, results = run_job(job, progress)
             except (RunnerError, KeyboardInterrupt) as error:
                 error.continuation = continuation(job, place, error)  # type: ignore[union-attr]

@@ -160,6 +160,14 @@ def progress_of(
     )
 
 
+def library_output_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManager[object]:
+    """With `--json`, sends what libraries and tasks print to standard error.
+
+    Standard output is then one document, which must be printed outside of the `with` block.
+    """
+    return contextlib.redirect_stdout(sys.stderr) if flags.json else contextlib.nullcontext()
+
+
 @contextlib.contextmanager
 def tensorflow_scope(
     flags: argparse.Namespace, resolved: ResolvedConfig, module: str, title: str, place: str = ""
@@ -174,7 +182,7 @@ def tensorflow_scope(
     from orbit_runner.utils.garbage_collection import paused_collection_scope
 
     progress = progress_of(flags, title, place)
-    with progress.shown_scope(), setting_error_scope(resolved):
+    with progress.shown_scope(), setting_error_scope(resolved), library_output_scope(flags):
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():

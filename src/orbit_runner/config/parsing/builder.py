@@ -411,7 +411,8 @@ def _lower_leaves(section: Section, layer: int, kept: Section | None = None) -> 
 
 def _has_value(config: Config, path: str, value: object) -> bool:
     """Returns whether a section has a value of a tree at a dotted path."""
-    found: object = config
+    current: object = config
     for name in path.split("."):
-        found = getattr(found, name, _ABSENT)
-    return format_value(list(found) if isinstance(found, tuple) else found) == format_value(value)
+        current = getattr(current, name, _ABSENT)
+    current = list(current) if isinstance(current, tuple) else current
+    return format_value(current) == format_value(value)

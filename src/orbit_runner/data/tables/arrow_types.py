@@ -51,8 +51,8 @@ def leading_zeros(array: pyarrow.Array) -> np.ndarray:
     """Returns which texts of an Arrow string array begin with 0 and another digit, bool [n]."""
     from pyarrow import compute
 
-    found = compute.match_substring_regex(array, "^ *0[0-9]").fill_null(False)
-    result: np.ndarray = found.to_numpy(zero_copy_only=False)
+    matches = compute.match_substring_regex(array, "^ *0[0-9]").fill_null(False)
+    result: np.ndarray = matches.to_numpy(zero_copy_only=False)
     return result
 
 
