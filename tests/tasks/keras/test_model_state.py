@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.keras.sources import arrays_of
 from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
 from tests.support.toy import run, run_and_resume

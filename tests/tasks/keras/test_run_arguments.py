@@ -14,10 +14,11 @@ import yaml
 
 import orbit_runner
 from orbit_runner.data.arrays import leaves
-from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.errors import RunnerError
 from orbit_runner.serving.network import describe_network
-from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+from orbit_runner.tasks.keras.sources import specs_of
 from orbit_runner.tasks.keras.stream import passed_stream
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from orbit_runner.tasks.serving import argument_names
 from orbit_runner.tf_internals import set_eager_generator
 from tests.support import keras_models
@@ -116,7 +117,7 @@ def test_wrong_argument_is_named_and_leaves_no_directory(
     [
         ("overrides['task.model']", {"overrides": {"task.model": {"arguments": {"a": {1}}}}}),
         ("model", {"model": {"build": f"{__name__}:of_units", "arguments": {"units": 1j}}}),
-        ("data", {"data": {"source": "csv", "input_path": object}}),
+        ("data", {"data": {"source": "npz", "input_path": object}}),
     ],
 )
 def test_value_that_json_cannot_represent_names_its_argument(
@@ -294,30 +295,6 @@ def test_object_with_batches_keeps_their_size(tmp_path: Path) -> None:
 
 def _flat(size: int) -> keras.Model:
     return keras.Sequential([keras.Input([size]), keras.layers.Dense(4)])
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        (np.ma.masked_less(_A, 1), _Y),
-        (np.ma.masked_array(_A), _Y),
-        (_A, np.ma.masked_equal(_Y, 1)),
-        ({"a": np.ma.masked_less(_A, 1)}, _Y),
-        ([np.ma.masked_less(_A, 1), _B], _Y),
-        (_A, _Y, np.ma.masked_less(_Y, 1)),
-        (_A, _Y, np.zeros(4)),
-        (_A, _Y, [0, 0, 0, 0]),
-    ],
-    ids=lambda data: str(len(data)),
-)
-def test_masked_arrays_and_weights_of_zero_are_refused(data: Any) -> None:
-    with raises("bad-data", kind=DataError):
-        arrays_of(data, "data")
-
-
-def test_masked_item_of_an_object_is_refused() -> None:
-    with raises("bad-data", kind=DataError):
-        arrays_of(_Batches((np.ma.masked_less(_A, 1), _Y)), "data")
 
 
 def test_frames_of_pandas_are_arrays() -> None:

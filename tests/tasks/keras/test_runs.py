@@ -17,10 +17,6 @@ _HERE = "tests.support.keras_models"
 _MODELS = {
     "function": {},
     "subclass": {"task__model": f"{_HERE}:Subclassed"},
-    "layers": {
-        "task__model": "{build: '', layers: [{Dense: {units: 8}}, {Dropout: {rate: 0.5}}, "
-        "{Dense: {units: 3}}]}"
-    },
     "metrics": {
         "task__metrics": "[accuracy, SparseTopKCategoricalAccuracy, "
         "{class_name: MeanIoU, config: {num_classes: 3, sparse_y_pred: false}}]"
@@ -65,10 +61,6 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
          "'curv'"),
         ({"task__metrics": "[mae, mae]"}, "task.metrics", "mae"),
         ({"task__metrics": f"['{_HERE}:EachClass']"}, "task.metrics", "set average: macro"),
-        ({"task__model": "{build: '', layers: [Flaten]}"}, "task.model.layers[0]",
-         "unknown layer 'Flaten'; did you mean 'Flatten'?"),
-        ({"task__model": "{build: '', layers: [{Dense: {unit: 3}}]}"}, "task.model.layers[0]",
-         "Dense: "),
         ({"task__validation_data__source": "''", "task__validation_data__function": "''",
           "task__validation_data__arguments": "{}"}, "task.validation_data.source",
          "train without evaluations: --mode=train"),

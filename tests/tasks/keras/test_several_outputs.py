@@ -17,8 +17,9 @@ import tf_keras
 
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.serving import ArrayPredictor
-from orbit_runner.tasks.keras.sources import arrays_of, label_of, specs_of
+from orbit_runner.tasks.keras.sources import label_of, specs_of
 from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
 from tests.support.toy import run_and_resume
@@ -281,8 +282,6 @@ def test_arrays_by_output() -> None:
     x, y = two_labels(5)
     expected = {"x": ((4,), "float32"), "y.kind": ((), "int64"), "y.size": ((1,), "float32")}
     assert specs_of(arrays_of((x, y), "f")) == expected
-    as_file = {"x": x, "y.kind": y["kind"], "y.size": y["size"]}
-    assert specs_of(arrays_of(as_file, "f")) == expected
     listed = arrays_of((x, [y["kind"], y["size"]]), "f")
     assert [*listed.arrays["y"]] == ["0", "1"]
     assert label_of(listed, 1) == {

@@ -1,4 +1,4 @@
-"""Builds the model of a config: calls the function of the user, stacks layers, loads a file."""
+"""Builds the model of a config: calls the function of the user, or loads a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from orbit_runner.errors import (
     first_line,
     nearest_name_hint,
     shorten,
-    unknown_name_message,
 )
 from orbit_runner.storage.staging import local_file
 from orbit_runner.tasks.assets import Assets
@@ -66,15 +65,12 @@ def build_model(
     Must be called in the strategy's scope. `inputs` are Keras inputs with the shapes and types of
     the data. Raises `SettingError` if the function cannot be called or returns anything else.
     """
-    if config.layers is not None:
-        model: Any = _build_sequential(config, inputs)
-        return model, compiled_model(model)
     with keras_3.configured_scope():
         if config.digest:
-            model = _load_passed_model(config.digest, assets)
+            model: Any = _load_passed_model(config.digest, assets)
         elif config.file:
             path = local_file(config.file, _FILE)
-            model = _load_file(Path(path).read_bytes(), path, _FILE, _custom_objects(config))
+            model = _load_file(Path(path).read_bytes(), path, _FILE)
         else:
             model = _call_function(config)
     if is_keras_3_model(model):
@@ -270,18 +266,11 @@ def _copy_problem(model: object, error: Exception) -> str:
     )
 
 
-def _custom_objects(config: KerasModelConfig) -> dict[str, Any]:
-    return {
-        name: load_function(str(reference), f"{_MODEL}.custom_objects.{name}")
-        for name, reference in config.custom_objects.items()
-    }
-
-
 def _load_file(
     content: bytes,
     name: str,
     path: str,
-    objects: Mapping[str, Any],
+    objects: Mapping[str, Any] | None = None,
     *,
     is_trusted: bool = False,
 ) -> tf_keras.Model | keras.Model:
@@ -307,7 +296,7 @@ def _load_file(
             warnings.filterwarnings("ignore", message="Skipping variable loading for optimizer")
             saved = Path(directory) / MODEL_FILE
             saved.write_bytes(content)
-            return load(saved, custom_objects=dict(objects), safe_mode=not is_trusted)
+            return load(saved, custom_objects=objects, safe_mode=not is_trusted)
     except Exception as error:  # Keras and the code of custom layers may raise any error.
         raise SettingError(
             path, f"{name} cannot be loaded: {_loading_problem(error)}", code="bad-model"
@@ -322,8 +311,8 @@ def _loading_problem(error: Exception) -> str:
             "use a function that builds the model, or a layer of your own instead of Lambda"
         )
     return (
-        f"{reason_of(error)}\nname classes of your own: "
-        "custom_objects: {MyLayer: my_package.layers:MyLayer}"
+        f"{reason_of(error)}\nif it has classes of your own, use a function that returns "
+        "keras.models.load_model(file, custom_objects={'MyLayer': MyLayer})"
     )
 
 
@@ -363,31 +352,6 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
             "them to the model",
             code="model-mismatch",
         )
-
-
-def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
-    if isinstance(inputs, dict):
-        raise SettingError(
-            "task.model.layers",
-            f"the data has several inputs: {', '.join(inputs)}\nset task.model.build instead",
-            code="bad-model",
-        )
-    shape = tuple(inputs.shape[1:])
-    stack = [tf_keras.layers.InputLayer(shape, dtype=inputs.dtype, name="x")]
-    model = tf_keras.Sequential(stack)
-    for index, layer in enumerate(config.layers or ()):
-        name, arguments = (layer, {}) if isinstance(layer, str) else next(iter(layer.items()))
-        path = f"task.model.layers[{index}]"
-        cls = getattr(tf_keras.layers, name, None)
-        if not isinstance(cls, type):
-            known = [key for key, value in vars(tf_keras.layers).items() if isinstance(value, type)]
-            message = unknown_name_message("layer", name, known)
-            raise SettingError(path, message, code="unknown-name")
-        try:
-            model.add(cls(**plain_value(arguments or {})))
-        except (TypeError, ValueError) as error:
-            raise SettingError(path, f"{name}: {first_line(error)}", code="bad-model") from error
-    return model
 
 
 def check_added_metrics(model: tf_keras.Model) -> None:

@@ -44,15 +44,13 @@ from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
-    W,
-    X,
-    Y,
     example_classes,
     example_mixture,
     section_source,
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
+from orbit_runner.tasks.keras.user_arrays import W, X, Y
 from orbit_runner.tasks.keras_items import build_item, build_items, require_known_names
 from orbit_runner.tasks.serving import Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
@@ -499,7 +497,7 @@ class KerasTask(Task):
     def _source(self, params: KerasDataConfig) -> Examples:
         section = section_of(params)
         try:
-            source = section_source(self.task_config, section, self._trained_arrays.classes)
+            source = section_source(self.task_config, section)
         except DataError as error:
             raise self._data_error(section, error) from error
         if source is None:
