@@ -136,7 +136,6 @@ def test_another_function_replaces_the_arguments(experiment: Path) -> None:
          "got config: 'PR', expected a name, or {class_name: NAME, config: {…}}"),
         ("task.metrics=[checked_pkg.nets:Metric]", "task.metrics[0]",
          "checked_pkg.nets has no function or class 'Metric'"),
-        ("task.loss_weights={out: x}", "task.loss_weights.out", "got 'x', expected a number"),
         ("task.train_data.source=array", "task.train_data.source",
          "unknown data source 'array'; did you mean 'arrays'?"),
         ("task.train_data.function=checked_pkg.data:lod", "task.train_data.function",

@@ -230,9 +230,8 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     ("changes", "path", "message"),
     [
         ({"data": {"form": "typo"}}, "task.model",
-         "labels 'sise', but the model has no such output; did you mean 'size'?"),
-        ({"task__loss": "categorical_crossentropy"}, "task.loss.kind",
-         "for class numbers, use sparse_categorical_crossentropy"),
+         "labels kind, sise, but the model has the outputs kind, size; did you mean 'size'?"),
+        ({"task__loss": "categorical_crossentropy"}, "task.loss", "are incompatible"),
         ({"task__loss": "{kind: mse, size: hubber}"}, "task.loss.size", "did you mean 'huber'"),
         ({"task__loss": "{size: mse, knd: mse}"}, "task.loss", "knd"),
         ({"model": "functional_3", "task__loss": "[mse, mse, mse]"}, "task.loss",
@@ -251,8 +250,8 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
           "task__model__arguments__first": "validation"}, "task.metrics",
          "the name 'validation_loss' is taken"),
         ({"model": "Nested"}, "task.model",
-         "labels 'kind', but the model has no such output\nallowed: output_1, output_2"),
-        ({"data": {"form": "three"}}, "task.model", "a list of 3 arrays of labels, but the model"),
+         "labels kind, size, but the model has the outputs output_1, output_2"),
+        ({"data": {"form": "three"}}, "task.model", "labels 0, 1, 2, but the model has the"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_an_error_that_names_the_output(

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import (
-    FLOAT_MAX,
     NO_ARGUMENTS,
     Config,
     FrozenMapping,
     config_class,
     field,
-    is_finite_number,
 )
 from orbit_runner.config.schema.data import (
     SyntheticConfig,
@@ -31,7 +29,7 @@ from orbit_runner.config.signatures import (
     literal_defaults,
     reference_problem,
 )
-from orbit_runner.errors import shorten, unknown_name_message
+from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import ARRAY_SOURCES, SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -42,6 +40,7 @@ from orbit_runner.tasks.image_classification.data_config import (
 from orbit_runner.tasks.imbalance.config import (
     MixedDataConfig,
     class_weights_field,
+    source_problems,
     value_problems,
 )
 from orbit_runner.tasks.keras_items import item_problems, split_item
@@ -169,24 +168,7 @@ class KerasDataConfig(ImageDataConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or without effect."""
         yield from super().problems()
-        known = [entry.name for entry in ARRAY_SOURCES.entries()]
-        if self.source and self.source not in known:
-            yield Problem(
-                "source",
-                unknown_name_message("data source", self.source, known),
-                code="not-allowed",
-            )
-            return
-        known.remove("memory")  # Its arrays are not named by a setting of a mixture.
-        for number, source in enumerate(self.mixture):
-            name = source.source or self.source
-            if name not in known:
-                yield Problem(
-                    f"mixture[{number}].source",
-                    unknown_name_message("data source", name, known),
-                    code="not-allowed",
-                )
-        kinds = {section.kind for section in self.sources if section.source in known}
+        kinds = {part.kind for part in self.sources if part.source in ARRAY_SOURCES}
         if len(kinds) > 1:
             yield Problem(
                 "mixture",
@@ -275,9 +257,13 @@ class KerasConfig(TaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or contradict each other."""
         yield from super().problems()
+        known = [entry.name for entry in ARRAY_SOURCES.entries()]
         if not self.train_data.source:
-            known = ", ".join(entry.name for entry in ARRAY_SOURCES.entries())
-            yield Problem("train_data.source", f"is not set\nallowed: {known}", code="not-set")
+            message = f"is not set\nallowed: {', '.join(known)}"
+            yield Problem("train_data.source", message, code="not-set")
+        for name in SECTIONS:
+            if (data := getattr(self, name)).source:
+                yield from source_problems(name, data, known)
         if self.validation_split and self.validation_data.source:
             yield Problem(
                 "validation_split",
@@ -294,18 +280,7 @@ class KerasConfig(TaskConfig):
         yield from self._size_problems()
         for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
             yield from item_problems(getattr(self, name), name)
-        yield from self._weight_problems()
         yield from value_problems("class_weights", self.class_weights)
-
-    def _weight_problems(self) -> Iterator[Problem]:
-        weights = self.loss_weights
-        named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
-        for key, value in named:
-            if not is_finite_number(value) or abs(value) > FLOAT_MAX:
-                place = f"loss_weights.{key}" if isinstance(key, str) else f"loss_weights[{key}]"
-                yield Problem(
-                    place, f"got {shorten(repr(value))}, expected a number", code="wrong-type"
-                )
 
     @property
     def kind(self) -> str:

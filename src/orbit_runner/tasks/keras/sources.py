@@ -16,7 +16,6 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
-from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.data.arrays import is_text, leaves, read_npz, tree_of
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
@@ -43,7 +42,7 @@ from orbit_runner.tasks.image_classification.sources import training_classes
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
 from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
-from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tasks.keras.passed_objects import bound_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
 from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
@@ -275,23 +274,16 @@ def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
         prepare_environment(RuntimeConfig())
     importlib.invalidate_caches()
     try:
-        loaded = load_function(function, "function")
+        make = bound_function(function, json.loads(arguments), "function", "arguments")
+        returned = make()
     except SettingError as error:
-        raise DataError(error.reason, field="function", code=error.code) from error
-    kwargs = json.loads(arguments)
-    signature = actual_parameters(loaded)
-    if signature is not None:
-        for problem in argument_problems(signature, kwargs, function):
-            field = f"arguments.{problem.path}"
-            raise DataError(problem.message, field=field, code=problem.code)
-    try:
-        returned = loaded(**kwargs)
+        raise DataError(error.reason, field=error.path, code=error.code) from error
     except OSError as error:
         reason = f"{function}: {type(error).__name__}: {first_line(error)}"
         raise DataError(reason, field="function", code="bad-data") from error
-    if is_tf_dataset(returned):
-        return StreamSource(function, lambda: loaded(**kwargs))
-    return arrays_of(returned, function)
+    return (
+        StreamSource(function, make) if is_tf_dataset(returned) else arrays_of(returned, function)
+    )
 
 
 @cache_source(maxsize=4)
