@@ -22,7 +22,7 @@ from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
-from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 
 if TYPE_CHECKING:
@@ -382,21 +382,6 @@ class Task(base_task.Task):
 
         Returns:
             Pictures, tables or a confusion matrix. None by default.
-        """
-        return None
-
-    def column_importance(
-        self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
-    ) -> ColumnImportance | None:
-        """Returns how much the loss depends on each column of a table, for `runner evaluate`.
-
-        None by default. It runs eagerly, and must change neither the model nor the task.
-
-        Args:
-            model: The model, with the weights that are evaluated.
-            batches: As for `report_examples`.
-            seed: Decides how columns are permuted.
-            seconds: About how long it may take.
         """
         return None
 

@@ -47,10 +47,9 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Evaluate a checkpoint of a run on its validation data, or on other data: another split, or other
 files (--task.validation_data.NAME=VALUE). The results are printed and written to a file in
-RUN/evaluations, with what the report shows of an evaluation, such as the confusion matrix, and for
-tables the importance of each column. The records of training, the best checkpoint and the curves do
-not change, and the run may still be in progress. The exit code is 3 if a result is NaN or
-infinite."""
+RUN/evaluations, with what the report shows of an evaluation, such as the confusion matrix. The
+records of training, the best checkpoint and the curves do not change, and the run may still be in
+progress. The exit code is 3 if a result is NaN or infinite."""
 _VALIDATION = "task.validation_data"
 # The settings of a task that split its data into parts.
 _PARTS = ("split", "validation_split", "test_split")

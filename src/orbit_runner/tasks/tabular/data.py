@@ -18,6 +18,7 @@ from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
+from orbit_runner.tasks.network_config import SECTIONS
 from orbit_runner.tasks.tabular.checks import (
     column_facts,
     setting_of_error,
@@ -25,7 +26,7 @@ from orbit_runner.tasks.tabular.checks import (
     summarize_table,
     table_problems,
 )
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, SECTIONS, SUBWORDS, TabularConfig
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, SUBWORDS, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
 

@@ -21,7 +21,7 @@ from orbit_runner.tasks.base import Task, section_of, split_labels, training_lab
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
-from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.tabular.checks import left_out
 from orbit_runner.tasks.tabular.config import (
@@ -34,10 +34,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
-from orbit_runner.tasks.tabular.report_examples import (
-    permute_columns,
-    table_examples,
-)
+from orbit_runner.tasks.tabular.report_examples import table_examples
 from orbit_runner.tasks.tabular.sources import (
     feature_kinds,
     load_part,
@@ -202,12 +199,6 @@ class TabularTask(Task):
     ) -> ReportExamples | None:
         """Returns the predictions of each target by class or error, and the worst rows."""
         return table_examples(self, model, batches)
-
-    def column_importance(
-        self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
-    ) -> ColumnImportance | None:
-        """Returns how much the loss rises if a column is permuted among the rows."""
-        return permute_columns(self, model, batches, seed=seed, seconds=seconds)
 
     @property
     def fitted(self) -> Preprocessing:

@@ -40,7 +40,7 @@ from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
-from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
+from orbit_runner.tasks.network_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 # The asset of a run, which is then all that translation needs.
 VOCABULARY_FILE = "vocabulary.model"
-_SECTIONS = ("train_data", "validation_data")
 # Larger texts are compared by their files, because reading them would delay the start.
 _MOST_COMPARED_BYTES = 2**26
 _SIDES = ("inputs", "targets")
@@ -81,7 +80,7 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
 
     `check_files` must have been called before.
     """
-    datasets = {section: open_pairs(getattr(config, section)) for section in _SECTIONS}
+    datasets = {section: open_pairs(getattr(config, section)) for section in SECTIONS}
     files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.is_text}
     if config.sentencepiece_model_path and needs_vocabulary(config):
         path = Path(config.sentencepiece_model_path).expanduser()
@@ -123,7 +122,7 @@ def shared_pairs(
 
     `excluded_rows` are the rows in the training files that are left out, or None.
     """
-    datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
+    datasets = [open_pairs(getattr(config, section)) for section in SECTIONS]
     advice = "name other files in validation_data"
     if not all(dataset.is_text for dataset in datasets):
         return None
@@ -148,7 +147,7 @@ def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
 
 def needs_vocabulary(config: TranslationConfig) -> bool:
     """Returns whether a run needs the vocabulary: unless all data are ids."""
-    return any(open_pairs(getattr(config, section)).is_text for section in _SECTIONS)
+    return any(open_pairs(getattr(config, section)).is_text for section in SECTIONS)
 
 
 def _format_paths(paths: list[Path]) -> str:
@@ -263,7 +262,7 @@ class TranslationData(TaskData):
 
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the files of the datasets."""
-        for section in ("train_data", "validation_data"):
+        for section in SECTIONS:
             try:
                 check_files(self.config, section)
             except DataError as error:
