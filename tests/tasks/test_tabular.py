@@ -12,18 +12,14 @@ import tensorflow as tf
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data import disk_cache
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.base import WeightedLabels
-from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
 from orbit_runner.tasks.tabular.preprocessing import (
     PREPROCESSING_FILE,
     NumberFit,
     Preprocessing,
-    decode_fit,
     fit,
-    fit_or_load,
 )
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
@@ -190,26 +186,6 @@ def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(
     (tmp_path / "run" / "assets" / PREPROCESSING_FILE).write_text("{}")
     with raises("damaged-file"):
         _ = _task(config, tmp_path / "run").fitted
-
-
-def test_fit_that_took_long_is_cached_until_a_file_changes(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    config = table_config(path, task__targets=TWO)
-    task: Any = config.task
-    entries = tmp_path / "cache" / "orbit_runner" / "tables"
-    fit_or_load(task)
-    assert not entries.exists()  # It was fast.
-
-    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", 0.0)
-    fitted = fit_or_load(task)
-    assert decode_fit(fitted, task) == fit(task)
-    monkeypatch.setattr(preprocessing, "fit", lambda config: pytest.fail("fitted again"))
-    assert decode_fit(fit_or_load(task), task) == decode_fit(fitted, task)
-    write_csv(path, make_rows(50))
-    with pytest.raises(pytest.fail.Exception, match="fitted again"):
-        fit_or_load(task)
 
 
 def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:

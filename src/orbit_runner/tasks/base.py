@@ -170,6 +170,41 @@ class Task(base_task.Task):
         """
         return None
 
+    def train_step(
+        self,
+        inputs: Tensors,
+        model: tf_keras.Model,
+        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+        metrics: Sequence[TaskMetric] | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Trains on one batch on one replica, with the weights of its examples and classes.
+
+        Args:
+            inputs: `(features, labels)` or `(features, labels, weights)`.
+            model: The model.
+            optimizer: The optimizer.
+            metrics: The metrics from `build_metrics`.
+
+        Returns:
+            `loss`, a float32 scalar.
+        """
+        if isinstance(inputs, tuple) and (len(inputs) == 3 or self.loss_by_class):
+            features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+            classes = self.class_labels(labels) if self.loss_by_class else None
+            inputs = features, training_labels(labels, weights, self.loss_by_class, classes)
+        return super().train_step(inputs, model, optimizer, metrics)
+
+    def class_labels(self, labels: Tensors) -> tf.Tensor:
+        """Returns the classes that `class_weights` are for. Tasks with other labels override it.
+
+        Args:
+            labels: The labels of a batch.
+
+        Returns:
+            Class numbers, integers [batch], or shares of the classes, float [batch, classes].
+        """
+        return labels
+
     def build_losses(
         self,
         labels: Tensors,

@@ -17,7 +17,7 @@ from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
-from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
+from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
@@ -69,18 +69,10 @@ class TabularTask(Task):
         options = self.task_config.model.as_dict()
         return TABLE_MODELS.get(options.pop("name")).load()(fitted=self.fitted, **options)
 
-    def train_step(
-        self,
-        inputs: Tensors,
-        model: tf_keras.Model,
-        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
-        metrics: Sequence[TaskMetric] | None = None,
-    ) -> dict[str, tf.Tensor]:
-        """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
-        features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        classes = targets[self._class_target] if self.loss_by_class else None
-        labels = training_labels(targets, weights, self.loss_by_class, classes)
-        return super().train_step((features, labels), model, optimizer, metrics)
+    def class_labels(self, labels: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the classes of the only classification target."""
+        targets = self.table_config.targets
+        return labels[next(t.column for t in targets if t.type == CLASSIFICATION)]
 
     def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Returns features, targets and any weights; and which rows are examples, float32 [batch].
@@ -170,11 +162,6 @@ class TabularTask(Task):
         targets = self.table_config.targets
         always = [target for target in targets for _ in METRICS_OF_TYPE[target.type]]
         return always + [t for t in targets for _ in self.table_config.metrics_of(t)]
-
-    @functools.cached_property
-    def _class_target(self) -> str:
-        targets = self.table_config.targets
-        return next(target.column for target in targets if target.type == CLASSIFICATION)
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which takes columns by name, and descriptions."""
