@@ -60,17 +60,6 @@ def test_parameter_count_matches_the_formula(kind, users, items, factors, sizes)
         assert expected == 392_601
 
 
-def test_initial_weights_match_the_paper():
-    weights = _weights(neumf(num_users=500, num_items=400))
-    for name in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
-        table = weights[f"{name}/embeddings"]
-        np.testing.assert_allclose(table.std(), 0.01, rtol=0.05)
-        assert abs(table.mean()) < 0.001
-    limit = np.sqrt(3 / 16)
-    assert 0.5 * limit < abs(weights["logit/kernel"]).max() <= limit
-    assert not weights["logit/bias"].any()
-
-
 @pytest.mark.parametrize(("mf", "mlp"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)])
 def test_regularization_penalizes_the_squared_weights(mf, mlp):
     model = neumf(num_users=7, num_items=5, mf_regularization=mf, mlp_regularization=mlp)

@@ -36,20 +36,6 @@ def test_arithmetic_is_float32_and_rounded_once(policy, fraction):
     np.testing.assert_array_equal(got, tf.cast(exact, policy.compute_dtype))
 
 
-def test_input_keeps_the_raw_dtype(policy):
-    inputs, x = normalized_input((5, 6, 3), "uint8", _MEAN, _STD)
-    assert (inputs.dtype, inputs.name, inputs.shape[1:]) == (tf.uint8, "image", (5, 6, 3))
-    assert (x.dtype, x.shape[1:]) == (policy.compute_dtype, (5, 6, 3))
-
-
-def test_layer_has_no_variables_and_round_trips_through_its_config():
-    layer = Normalize(_MEAN, _STD, name="normalize")
-    again = Normalize.from_config(layer.get_config())
-    assert again.name == "normalize"
-    np.testing.assert_array_equal(again(_pixels()), layer(_pixels()))
-    assert layer.variables == []
-
-
 @pytest.mark.parametrize("argument", ["mean", "std"])
 def test_number_of_constants_must_match_the_channels(argument):
     constants = {"mean": None, "std": None, argument: (1.0, 2.0)}

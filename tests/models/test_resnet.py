@@ -35,22 +35,6 @@ def test_networks_have_the_published_parameter_counts(depth: int) -> None:
     assert total_size(_build(depth).trainable_variables) == _PUBLISHED[depth]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "left"), [(224, 7), (64, 2), (33, 2), (32, 1)])
-def test_feature_map_is_32_times_smaller_than_the_image(size: int, left: int) -> None:
-    model = _build(18, input_shape=(size, size, 3))
-    assert model.get_layer("pool").input_shape == (None, left, left, 512)
-
-
-@pytest.mark.slow
-def test_stride_is_in_the_second_convolution() -> None:
-    blocks = [x for x in _build(50).get_layer("backbone").layers if hasattr(x, "_conv3")]
-    assert {(x._conv1.strides, x._conv2.strides) for x in blocks} == {
-        ((1, 1), (1, 1)),
-        ((1, 1), (2, 2)),
-    }
-
-
 def _norms(model: tf_keras.Model) -> list[Any]:
     kind = tf_keras.layers.BatchNormalization
     return [x for x in model._flatten_layers() if isinstance(x, kind)]

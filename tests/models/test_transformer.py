@@ -96,15 +96,6 @@ def test_dropout_rates_reach_the_layers(settings: dict[str, Any], rates: set[flo
     assert found == rates
 
 
-def test_every_layer_has_its_variables() -> None:
-    """A run traces a step with training data if one has none, also before an export."""
-    einsum_dense = tf_keras.layers.EinsumDense
-    dense = [layer for layer in small().submodules if isinstance(layer, einsum_dense)]
-
-    assert len(dense) > 8
-    assert [layer.name for layer in dense if not layer.built] == []
-
-
 @pytest.mark.slow
 def test_all_variables_exist_before_the_first_call() -> None:
     model = small(extra_decode_length=2)
@@ -175,17 +166,3 @@ def test_token_does_not_attend_to_later_tokens() -> None:
     # A position sees only the tokens before it.
     np.testing.assert_allclose(one[:, :3], other[:, :3], rtol=1e-6)
     assert np.abs(one[:, 3] - other[:, 3]).max() > 1e-3
-
-
-@pytest.mark.slow
-def test_beam_size_1_decodes_greedily() -> None:
-    tf_keras.utils.set_random_seed(5)
-    model = small(beam_size=1, extra_decode_length=4)
-    source = _ids([5, 6, 7, 1])
-    found = model({"inputs": source})["outputs"][0].numpy().tolist()
-    tokens: list[int] = []
-    while len(tokens) < len(found) and 1 not in tokens:
-        logits = model({"inputs": source, "targets": _ids([*tokens, 0])})
-        tokens.append(int(np.argmax(logits[0, -1])))
-    assert len(tokens) > 1
-    assert found[: len(tokens)] == tokens

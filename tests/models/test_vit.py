@@ -73,13 +73,6 @@ def test_dropout_rates_reach_the_blocks() -> None:
 
 
 @pytest.mark.slow
-def test_dropout_and_stochastic_depth_are_off_by_default() -> None:
-    model, pixels = _build(), np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), "uint8")
-    features = tf_keras.Model(model.input, model.get_layer("pool").output)
-    np.testing.assert_array_equal(features(pixels, training=True), features(pixels))
-
-
-@pytest.mark.slow
 def test_original_init_selects_the_kernel_initialization() -> None:
     def deviation(original: bool) -> float:
         model = _build(original_init=original)

@@ -113,11 +113,6 @@ def test_name_has_any_case(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["MSE", "mean_squared_error", "MeanSquaredError"])
-def test_short_and_long_names_are_the_same(name: str) -> None:
-    assert _value(name, NUMBERS, GUESSES) == _value("mse", NUMBERS, GUESSES)
-
-
 @pytest.mark.parametrize(
     ("item", "num_classes", "code"),
     [
@@ -134,11 +129,6 @@ def test_short_and_long_names_are_the_same(name: str) -> None:
 def test_unusable_metric_is_an_error(item: Any, num_classes: int | None, code: str) -> None:
     with problems.raises(code, "task.metrics[1]"):
         make_metric(item, num_classes, "task.metrics[1]")
-
-
-def test_metric_that_does_not_accept_the_outputs_is_an_error() -> None:
-    with problems.raises("model-mismatch", "task.metrics[0]"):
-        _value(_item("MeanRelativeError", normalizer=[1.0]), NUMBERS, GUESSES)
 
 
 def test_name_of_a_metric_is_that_of_its_class_or_the_given_one() -> None:

@@ -203,21 +203,6 @@ def test_contradictory_image_settings_are_rejected(
     assert found == {"task.train_data.data_dir": "is not read by `source: tfds`; set tfds_data_dir"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fraction", [0.5, None])
-def test_evaluation_uses_the_configured_center_crop(
-    files_config: Callable[..., ExperimentConfig], tmp_path: Path, fraction: float | None
-) -> None:
-    config = files_config("image_folder", **{f"{_EVAL}center_crop_fraction": fraction})
-    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
-    image, *_ = next(iter(task.build_inputs(config.task.validation_data)))
-    first = Path(load_source(config.task.validation_data).paths[0])  # type: ignore[union-attr]
-    expected = decode_for_evaluation(
-        tf.constant(first.read_bytes()), _SIZE, center_crop_fraction=fraction
-    )
-    np.testing.assert_array_equal(image[0], expected)
-
-
 def test_preflight_reports_image_sizes_unsupported_by_the_network() -> None:
     config = digits_config(task__model={"name": "vit", "model_name": "vit-ti16"})
     ((field, message),) = pairs(config.data.problems())
@@ -227,18 +212,6 @@ def test_preflight_reports_image_sizes_unsupported_by_the_network() -> None:
         task__model={"name": "vit", "model_name": "vit-ti16", "input_size": [32, 32, 1]}
     )
     assert list(config.data.problems()) == []
-
-
-def test_preflight_reports_class_names_that_differ_between_sections(
-    files_config: Callable[..., ExperimentConfig], tmp_path: Path
-) -> None:
-    write_folder(tmp_path / "other", {"ant": 1, "wasp": 1})
-    config = files_config("image_folder", **{f"{_EVAL}data_dir": str(tmp_path / "other")})
-    ((field, message),) = pairs(config.data.problems())
-    assert field == "validation_data.source"
-    assert (
-        message == "has other classes than train_data: only here wasp; only in train_data bee, cat"
-    )
 
 
 @pytest.mark.parametrize(
@@ -253,17 +226,6 @@ def test_preflight_reports_class_names_that_differ_between_sections(
 )  # fmt: skip
 def test_classes_that_differ_are_named_by_side(labels: tuple[str, ...], text: str) -> None:
     assert class_difference(labels, ("a", "b"), "train_data") == text
-
-
-def test_natural_images_use_the_statistics_of_imagenet(
-    files_config: Callable[..., ExperimentConfig],
-) -> None:
-    for kind in ("image_folder", "tfrecord", "tfds"):
-        source = load_source(files_config(kind).task.train_data)
-        assert pixel_statistics(source, _SIZE)[0] == NATURAL_MEAN
-        assert pixel_statistics(source)[0] == (127.5,)
-    digits = load_source(digits_config().task.train_data)
-    assert pixel_statistics(digits, [32, 32, 3])[0] == digits.mean
 
 
 def test_synthetic_images_match_the_network_and_use_little_memory() -> None:
@@ -300,3 +262,29 @@ def test_in_memory_images_are_resized_to_the_input_size(tmp_path: Path) -> None:
     raw = load_source(config.task.validation_data).arrays["image"][:1]
     whole = tf.image.resize(tf.image.grayscale_to_rgb(tf.constant(raw)), [16, 12])
     np.testing.assert_array_equal(rows[0][0][:1], tf.cast(tf.round(whole), tf.uint8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fraction", [0.5, None])
+def test_evaluation_uses_the_configured_center_crop(
+    files_config: Callable[..., ExperimentConfig], tmp_path: Path, fraction: float | None
+) -> None:
+    config = files_config("image_folder", **{f"{_EVAL}center_crop_fraction": fraction})
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    image, *_ = next(iter(task.build_inputs(config.task.validation_data)))
+    first = Path(load_source(config.task.validation_data).paths[0])  # type: ignore[union-attr]
+    expected = decode_for_evaluation(
+        tf.constant(first.read_bytes()), _SIZE, center_crop_fraction=fraction
+    )
+    np.testing.assert_array_equal(image[0], expected)
+
+
+def test_natural_images_use_the_statistics_of_imagenet(
+    files_config: Callable[..., ExperimentConfig],
+) -> None:
+    for kind in ("image_folder", "tfrecord", "tfds"):
+        source = load_source(files_config(kind).task.train_data)
+        assert pixel_statistics(source, _SIZE)[0] == NATURAL_MEAN
+        assert pixel_statistics(source)[0] == (127.5,)
+    digits = load_source(digits_config().task.train_data)
+    assert pixel_statistics(digits, [32, 32, 3])[0] == digits.mean

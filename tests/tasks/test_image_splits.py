@@ -10,7 +10,6 @@ import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.tasks.image_classification.data import ImageData
 from orbit_runner.tasks.image_classification.sources import section_source
 from orbit_runner.train.run_warnings import find_shared_examples
@@ -25,7 +24,7 @@ from tests.support.images import (
     write_records,
     write_tfds,
 )
-from tests.support.problems import pairs, raises
+from tests.support.problems import pairs
 from tests.support.toy import run, run_and_resume
 
 FRACTIONS = {"train": 0.7, "validation": 0.3}
@@ -97,23 +96,6 @@ def test_the_sections_read_separate_parts_of_the_same_images(
         assert "task.split" in shared.advice
 
 
-def test_the_images_of_a_dataset_with_splits_are_those_of_train(make_config: Make) -> None:
-    config = make_config("digits", task__model__input_size=None, task__model__num_classes=None)
-    sizes = [len(places_of(config, section)) for section in SECTIONS]
-    assert sum(sizes) == 1438
-    assert abs(sizes[1] - 431) < 60
-
-
-def test_a_section_names_another_part(make_config: Make) -> None:
-    parts = {"train": 0.5, "validation": 0.2, "test": 0.3}
-    config = make_config("image_folder", task__split__fractions=parts)
-    test = make_config(
-        "image_folder", task__split__fractions=parts, task__validation_data__split="test"
-    )
-    sizes = [len(places_of(config, section)) for section in SECTIONS]
-    assert sum(sizes) + len(places_of(test, "validation_data")) == 41
-
-
 def test_settings_that_contradict_each_other_are_errors(make_config: Make) -> None:
     for source, changes, path, message in (
         ("image_folder", {"task__train_data__split": "trian"}, "task.train_data.split", "'trian'"),
@@ -144,29 +126,6 @@ def test_what_cannot_be_split_is_named(
 ) -> None:
     config = make_config(source, task__split={"fractions": FRACTIONS, **split})
     assert message in dict(pairs(ImageData(config.task).problems()))[path]
-
-
-@pytest.mark.parametrize("source", ["array_record", "hugging_face", "image_folder"])
-def test_the_record_of_the_data_has_the_files_of_each_part(make_config: Make, source: str) -> None:
-    def files(config: ExperimentConfig) -> dict[str, list[DataFile]]:
-        return {name: [*rows] for name, rows in ImageData(config.task).files().items()}
-
-    sections = files(make_config(source))
-    if source == "image_folder":
-        assert sum(file.files for rows in sections.values() for file in rows) == 41
-    else:
-        assert sections["train_data"] == sections["validation_data"]
-
-
-def test_exclude_names_images_of_the_training_part(make_config: Make, tmp_path: Path) -> None:
-    config = make_config("image_folder")
-    sources = [section_source(config.task, getattr(config.task, name)) for name in SECTIONS]
-    names = [Path(source.paths[0]).name for source in sources]
-    excluding = make_config("image_folder", task__train_data__exclude=[names[0]])
-    assert ImageData(excluding.task).excluded_rows().tolist() == [0]
-    other = make_config("image_folder", task__train_data__exclude=[names[1]])
-    with raises("unknown-example"):
-        ImageData(other.task).excluded_rows()
 
 
 def test_sources_of_a_mixture_are_split(make_config: Make, tmp_path: Path) -> None:

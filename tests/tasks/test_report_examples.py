@@ -17,7 +17,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.tasks import mistakes
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.mistakes import classification_examples
-from orbit_runner.tasks.translation.task import Translations, TranslationTask, pick_evenly
+from orbit_runner.tasks.translation.task import Translations, TranslationTask
 from tests.support.images import write_folder
 from tests.support.translations import sentences, translation_config, write_set
 
@@ -104,22 +104,6 @@ def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(found.confusion.values()) == 70
     assert "the first 70 examples of 200" in found.note
     assert len(list(batches)) == 2  # The rest was not read.
-
-
-def test_task_without_examples_has_none() -> None:
-    assert adapt(_toy()).report_examples(None, []) is None
-
-
-def _toy() -> Any:
-    from tests.support.toy import toy_config, toy_task
-
-    return toy_task(toy_config())
-
-
-def test_sentences_are_spread_over_those_that_were_translated() -> None:
-    assert pick_evenly(range(100, 110), 3) == [101, 105, 108]
-    assert pick_evenly([4, 7], 10) == [4, 7]
-    assert pick_evenly([], 10) == []
 
 
 def test_translation_shows_sentences_of_the_last_evaluation(

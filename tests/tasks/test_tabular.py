@@ -26,7 +26,7 @@ from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv
-from tests.support.toy import config_of, run, run_and_resume
+from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
 SECTIONS = ("train_data", "validation_data")
@@ -285,23 +285,6 @@ def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_
     # The order of rows is part of what a version promises.
     assert features["numeric"][:2, 0].tolist() == [40.8380012512207, 71.33999633789062]
     assert targets["y"].dtype == np.int32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "wide_deep"])
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_stopped_and_resumed_run_gets_the_same_weights(
-    path: Path, tmp_path: Path, strategy: str, model: str
-) -> None:
-    changes: dict[str, Any] = {
-        "task__model__name": model, "task__targets": TWO, "task__weight_column": "w",
-        "task__model__max_one_hot": 2,
-    }  # fmt: skip
-    resumed = run_and_resume(table_config(path, **changes), tmp_path, strategy)
-    assert resumed.resumed_logs["validation_loss"] == resumed.logs["validation_loss"]
-    assert {"y_accuracy", "price_mae", "price_rmse"} <= set(resumed.logs)
-    assets = [tmp_path / name / "assets" / PREPROCESSING_FILE for name in ("whole", "parts")]
-    assert assets[0].read_bytes() == assets[1].read_bytes()
 
 
 @pytest.mark.slow

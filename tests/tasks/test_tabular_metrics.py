@@ -7,41 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tf_keras
 
-from orbit_runner.reporting.results import Results
-from orbit_runner.reporting.results import rows as result_rows
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support import problems
-from tests.support.tables import make_rows, table_config
+from tests.support.tables import table_config
 from tests.support.toy import run
 
 PRICE = {"column": "price", "type": "regression"}
 MIXED = [{"column": "y"}, PRICE]
-
-
-class LargestError(tf_keras.metrics.Metric):
-    """The largest absolute error."""
-
-    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.factor = factor
-        self.largest = self.add_weight("largest", initializer="zeros")
-
-    def update_state(self, labels: Any, outputs: Any, sample_weight: Any = None) -> None:
-        """Adds a batch."""
-        error = tf.reduce_max(tf.abs(labels - outputs)) * self.factor
-        self.largest.assign(tf.maximum(self.largest, error))
-
-    def result(self) -> Any:
-        """Returns the error."""
-        return tf.convert_to_tensor(self.largest)
-
-
-OWN = {"class_name": f"{__name__}:LargestError", "config": {"factor": 2.0, "name": "worst"}}
 
 
 def _outputs(config: TabularConfig, model: tf_keras.Model) -> tuple[Any, Any]:
@@ -60,7 +36,7 @@ def test_metrics_of_a_regression_are_those_of_keras(
         path,
         task__targets=[PRICE],
         **({"task__weight_column": weight} if weight else {}),
-        task__metrics=["r2_score", "mean_absolute_error", OWN],
+        task__metrics=["r2_score", "mean_absolute_error"],
         task__validation_data__global_batch_size=7,
         trainer__train_steps=4,
         trainer__validation_interval=4,
@@ -82,39 +58,19 @@ def test_metrics_of_a_regression_are_those_of_keras(
     assert logs["r2_score"] == pytest.approx(r2, rel=1e-3)
     assert logs["mean_absolute_error"] == pytest.approx(logs["mae"], rel=1e-5)
     assert logs["mae"] == pytest.approx(np.average(np.abs(error), weights=weights), rel=1e-4)
-    assert logs["worst"] == pytest.approx(2 * np.abs(error).max(), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_metrics_of_several_targets_begin_with_the_name_of_the_target(
-    path: Path, tmp_path: Path
-) -> None:
-    metrics = [
-        {"class_name": "AUC", "target": "y", "config": {"multi_label": True}},
-        {"class_name": "r2_score", "target": "price", "config": {"name": "r2"}},
-        {"class_name": "F1Score", "config": {"average": "macro"}, "target": "y"},
-    ]
-    config = table_config(
-        path,
-        task__targets=MIXED,
-        task__metrics=metrics,
-        trainer__train_steps=2,
-        trainer__validation_interval=2,
-    )
-    _, logs = run(config, tmp_path / "run")
-    names = {"y_accuracy", "price_mae", "price_rmse", "y_auc", "price_r2", "y_f1_score"}
-    assert names <= logs.keys()
-    assert not {"auc", "price_auc", "y_r2", "r2_score"} & logs.keys()
 
 
 def test_only_evaluations_have_the_metrics_of_the_config(path: Path) -> None:
-    config: Any = table_config(path, task__targets=[PRICE, "y"], task__metrics=[
-        {"class_name": "R2Score", "target": "price"}]).task  # fmt: skip
+    metrics = [
+        {"class_name": "R2Score", "target": "price"},
+        {"class_name": "F1Score", "config": {"average": "macro", "name": "f1"}, "target": "y"},
+    ]
+    config: Any = table_config(path, task__targets=[PRICE, "y"], task__metrics=metrics).task
     task = TabularTask(config)
     always = ["price_mae", "price_rmse", "y_accuracy"]
     assert [metric.name for metric in task.build_metrics(training=True)] == always
     evaluated = [metric.name for metric in task.build_metrics(training=False)]
-    assert evaluated == [*always, "price_r2_score"]
+    assert evaluated == [*always, "price_r2_score", "y_f1"]
 
 
 @pytest.mark.parametrize(
@@ -136,56 +92,3 @@ def test_a_wrong_metric_is_named(
 ) -> None:
     with problems.raises(code, f"task.metrics{path}"):
         table_config("a.csv", task__targets=targets, task__metrics=metrics)
-
-
-def test_metric_that_does_not_exist_is_named_when_it_is_built(path: Path) -> None:
-    config: Any = table_config(path, task__metrics=["aucc"]).task
-    with problems.raises("unknown-name", "task.metrics[0]"):
-        TabularTask(config).build_metrics(training=False)
-
-
-@pytest.mark.parametrize("weight", ["", "w"])
-def test_baselines_are_what_constants_of_the_training_rows_reach(path: Path, weight: str) -> None:
-    exclude = ["1", "5"]
-    config = table_config(
-        path,
-        task__targets=MIXED,
-        task__train_data__exclude=exclude,
-        **({"task__weight_column": weight} if weight else {}),
-    )
-    rows = make_rows()
-    parts = {}
-    for section in ("train_data", "validation_data"):
-        part = load_part(config.task, section)  # type: ignore[arg-type]
-        assert part.rows is not None
-        parts[section] = [rows[row] for row in part.rows]
-    train = [row for n, row in enumerate(parts["train_data"]) if str(n) not in exclude]
-    validation = parts["validation_data"]
-    counts: dict[str, float] = {}
-    for row in train:
-        counts[row["y"]] = counts.get(row["y"], 0) + (row[weight] if weight else 1)
-    majority = max(counts, key=lambda text: counts[text])
-    weights = [row["w"] if weight else 1 for row in validation]
-    mean = np.average(
-        [row["price"] for row in train], weights=[row["w"] if weight else 1 for row in train]
-    )
-    errors = np.array([row["price"] for row in validation]) - mean
-
-    found = config.data.baselines()
-    hits = [row["y"] == majority for row in validation]
-    assert found["y_accuracy"] == ("majority", pytest.approx(np.average(hits, weights=weights)))
-    assert found["price_mae"][1] == pytest.approx(np.average(np.abs(errors), weights=weights))
-    assert found["price_rmse"][1] == pytest.approx(np.average(errors**2, weights=weights) ** 0.5)
-    facts = dict(config.data.contents()["validation_data"])
-    assert "(mean of the training rows)" in facts["baseline"]
-
-
-def test_results_show_the_baseline_beside_the_metric() -> None:
-    results = Results(
-        experiment="a", mode="train_and_eval", step=1, seconds=1.0, steps_per_second=None,
-        parameters=1, metrics={"accuracy": 0.9, "loss": 0.5}, best={}, best_metric="",
-        history={}, fingerprint="0", model_dir="a", baselines={"accuracy": ("majority", 0.41)},
-    )  # fmt: skip
-    shown = dict(result_rows(results))
-    assert shown["accuracy"] == "0.9000  majority 0.4100"
-    assert shown["loss"] == "0.5000"

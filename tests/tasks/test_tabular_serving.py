@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import tensorflow as tf
 
 from orbit_runner.cli.main import main
 from orbit_runner.cli.predictions import print_predictions
-from orbit_runner.tasks.serving import Prediction
 from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import raises
@@ -123,32 +121,6 @@ def test_scored_rows_of_every_format_are_the_same(served: Any, tmp_path: Path) -
             assert row.keys() == first.keys()
             assert row["predicted_y"] == first["predicted_y"]
             assert row["id"] == first["id"]
-
-
-def test_scored_table_needs_names_that_are_free(served: Any, tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("1 size,age,color,predicted_y\n1,2,red,big\n")
-    scored = tmp_path / "scored.csv"
-    with raises("set-twice", "--to"):
-        print_predictions(_predictor(served), [str(path)], as_json=False, batch_size=2, to=scored)
-    assert not scored.exists()
-
-
-class _Echo:
-    """A predictor whose items are no rows."""
-
-    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[str]:
-        """Yields the arguments."""
-        yield from arguments
-
-    def predict(self, items: Sequence[str]) -> list[Prediction]:
-        """Returns the items."""
-        return [Prediction(item, {"text": item}) for item in items]
-
-
-def test_items_that_are_no_rows_cannot_be_scored(tmp_path: Path) -> None:
-    with raises("bad-item", "--to"):
-        print_predictions(_Echo(), ["a"], as_json=False, batch_size=1, to=tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize(

@@ -64,21 +64,6 @@ def _task() -> TranslationTask:
     return TranslationTask(translation_config("nowhere", **changes).task)  # type: ignore[arg-type]
 
 
-def test_loss_is_the_mean_over_all_tokens_for_any_split_of_the_batch() -> None:
-    task = _task()
-    expected = _entropy(0.1).sum() / MASK.sum()
-    share = np.full(4, 4 / MASK.sum(), np.float32)
-    for rows in ([slice(0, 4)], [slice(0, 2), slice(2, 4)], [slice(n, n + 1) for n in range(4)]):
-        losses = [
-            task.build_losses(
-                {"targets": tf.constant(TARGETS[part]), "share": tf.constant(share[part])},
-                tf.constant(LOGITS[part]),
-            )
-            for part in rows
-        ]
-        np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("weights", [None, np.array([1, 0, 1, 1], np.float32)])
 def test_metrics_ignore_padding_and_rows_with_zero_weight(weights: Any) -> None:
     counted = MASK if weights is None else MASK & (weights > 0)[:, np.newaxis]

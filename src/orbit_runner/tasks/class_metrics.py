@@ -147,10 +147,9 @@ def _build(metric: Any, name: str, num_classes: int | None, path: str) -> None:
     """Creates the variables of a metric, or raises `SettingError` if its first batch would fail."""
     from tf_keras import layers, metrics
 
-    shape = (None, num_classes or 1)
     compares_numbers = getattr(metric, "sparse_y_pred", False) and num_classes is not None
     message = ""
-    if name.lower().startswith("sparse") and shape[1] == 1:
+    if name.lower().startswith("sparse") and not num_classes:
         message = f"{name} needs one output per class, but the model has one output"
     elif compares_numbers and not isinstance(metric, metrics.BinaryIoU):
         message = (
@@ -160,6 +159,7 @@ def _build(metric: Any, name: str, num_classes: int | None, path: str) -> None:
     if message:
         raise SettingError(path, message, code="model-mismatch")
     if type(metric).build is not layers.Layer.build:
+        shape = (None, num_classes or 1)
         metric.build(shape, shape)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +83,6 @@ def test_problems_of_files_name_their_setting(
     assert list(found) == [field]
 
 
-def test_line_that_is_not_utf8_is_reported_with_file_and_line(folder: Path) -> None:
-    (folder / "train.de.gz").write_bytes(gzip.compress(b"ein\nzwei \xff\n"))
-    (problem,) = _problems(folder).values()
-    assert problem.startswith(f"{folder / 'train.de.gz'}:2: is not valid UTF-8")
-
-
 @pytest.mark.parametrize(
     ("rows", "field", "message"),
     [
@@ -105,10 +98,3 @@ def test_problems_of_rows_name_file_and_row(
     path = write_csv(tmp_path / "a.csv", [{"text": t, "label": c} for t, c in rows])
     found = _problems(tmp_path, **CSV)
     assert message.format(path=path) in found[field]
-
-
-def test_class_that_training_does_not_have_is_reported(folder: Path) -> None:
-    changes = {"task__validation_data__files": {"german": "train.de", "Dutch": "val.de"}}
-    found = _problems(folder, **changes)
-    assert list(found) == ["label_column"]
-    assert f"the class 'Dutch' in {folder / 'val.de'}, row 1 and 8 other" in found["label_column"]

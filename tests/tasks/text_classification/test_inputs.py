@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.example_ids import UnknownExample
 from orbit_runner.data.text.lines import read_lines
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
 from tests.support.batches import without_autotuning
-from tests.support.problems import pairs, raises
+from tests.support.problems import raises
 from tests.support.texts import text_config
 from tests.support.translations import WORDS
 
@@ -97,44 +95,3 @@ def test_examples_of_a_step_are_those_of_its_batch(folder: Path) -> None:
         path, number = one["place"].split(", row ")
         assert [*read_lines(Path(path))][int(number) - 1] == one["text"]
         assert path.endswith({"english": ".en.gz", "german": ".de.gz"}[one["class"]])
-
-
-def test_examples_are_found_by_index_and_place(folder: Path) -> None:
-    config = text_config(folder)
-    examples: Any = config.data.training_examples(config.task.train_data, None)
-    assert examples.find("3") == 3
-    assert examples.find("train.en.gz:4") == 3
-    assert examples.find(f"{folder}/train.de.gz:1") == 40
-    for text in ("train.de.gz:41", "train.de.gz:0", "80", "other.de:1", "x"):
-        with raises("unknown-example", "--example"):
-            examples.find(text)
-
-
-def test_example_of_another_part_is_not_found(folder: Path) -> None:
-    config = text_config(folder, task__split__fractions={"train": 0.5, "validation": 0.5})
-    data = config.task.train_data
-    examples: Any = config.data.training_examples(data, None)
-    part = _task(config).part(data)
-    assert part.rows is not None
-    inside = set(part.rows.tolist())
-    for row in range(40):
-        if row in inside:
-            assert part.rows[examples.find(f"train.en.gz:{row + 1}")] == row
-        else:
-            with pytest.raises(UnknownExample):
-                examples.find(f"train.en.gz:{row + 1}")
-    with raises("unknown-example", "--example"):
-        examples.find("train.en.gz:1")
-
-
-def test_synthetic_texts_are_random_words_and_classes(folder: Path) -> None:
-    changes = {
-        f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
-    }
-    config = text_config(folder, **changes)
-    assert dict(pairs(config.data.problems())) == {}
-    task = _task(config)
-    part = task.part(config.task.train_data)
-    assert set(part.column("label").text_counts()) == {"no", "yes"}
-    assert {len(text.split()) for text in part.column("text").text_counts()} == {*range(3, 13)}
-    assert len(task.vocabulary.words) == 100

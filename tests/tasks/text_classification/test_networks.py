@@ -44,13 +44,6 @@ def test_padding_does_not_change_the_logits(name: str) -> None:
     np.testing.assert_allclose(found[2], short.get_weights()[-1], atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "matters"), [("bag_of_words", False), ("transformer", True)])
-def test_order_of_words_matters_only_for_transformers(name: str, matters: bool) -> None:
-    model = _model(name, 3)
-    pair = model(np.array([[5, 2, 9], [9, 2, 5]], np.int32)).numpy()
-    assert (np.abs(pair[0] - pair[1]).max() > 1e-4) == matters
-
-
 @pytest.mark.parametrize("name", _SIZES)
 def test_logits_are_float32_with_16_bits(name: str) -> None:
     before = tf_keras.mixed_precision.global_policy()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from orbit_runner.config.errors import Problem, conflict, no_effect
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
@@ -126,14 +126,6 @@ class MixupAndCutmix(Config):
 class ImageSplitConfig(TableSplitConfig):
     """How the images of both sections are split: by a column, or by a hash."""
 
-    column: str = field(
-        "",
-        help="`source: image_csv` and `hugging_face`: column whose values are the names of the "
-        "parts",
-    )
-    fractions: Mapping[str, Any] | None = field(
-        None, help="share of the images of each part, such as {train: 0.8, validation: 0.2}"
-    )
     hash_of: list[str] = field(
         (),
         help="`fractions`: what keeps images in one part: columns of `source: image_csv` and "

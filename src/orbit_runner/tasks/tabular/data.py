@@ -6,8 +6,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
@@ -26,7 +24,7 @@ from orbit_runner.tasks.tabular.checks import (
     summarize_table,
     table_problems,
 )
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, SUBWORDS, TabularConfig
+from orbit_runner.tasks.tabular.config import SUBWORDS, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
 
@@ -83,35 +81,6 @@ class TabularData(TaskData):
         columns = {target.column: part.column(target.column) for target in self.table.targets}
         return lambda row, text: {"targets": {n: column.text(row) for n, column in columns.items()}}
 
-    def baselines(self) -> Mapping[str, tuple[str, float]]:
-        """Returns the results of the majority class, or of the mean, of the training rows."""
-        table = self.table
-        train = load_part(table, SECTIONS[0])
-        validation = load_part(table, SECTIONS[1])
-        excluded = self.excluded_rows()
-        kept = np.ones(train.size, bool)
-        if excluded is not None:
-            kept[excluded] = False
-        train_weights = _weights(table, train)[kept]
-        weights = _weights(table, validation)
-        results: dict[str, tuple[str, float]] = {}
-        for target in table.targets:
-            start = f"{target.column}_" if len(table.targets) > 1 else ""
-            column = train.column(target.column).take(kept)
-            other = validation.column(target.column)
-            if target.type == CLASSIFICATION:
-                text = column.vocabulary[np.bincount(column.values, train_weights).argmax()]
-                is_majority = np.array([*(known == text for known in other.vocabulary), False])
-                accuracy = np.average(is_majority[other.values], weights=weights)
-                results[f"{start}accuracy"] = "majority", float(accuracy)
-            else:
-                errors = other.values - np.average(column.values, weights=train_weights)
-                mae = np.average(np.abs(errors), weights=weights)
-                rmse = np.sqrt(np.average(errors**2, weights=weights))
-                results[f"{start}mae"] = "mean", float(mae)
-                results[f"{start}rmse"] = "mean", float(rmse)
-        return results
-
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""
         try:
@@ -122,15 +91,9 @@ class TabularData(TaskData):
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns the columns of both sections, and what is not used."""
         try:
-            facts = column_facts(self.table)
-            baselines = self.baselines()
+            return column_facts(self.table)
         except DataError:
             return {}
-        facts[SECTIONS[1]] += [
-            ("baseline", f"{name} {result:.4g} ({constant} of the training rows)")
-            for name, (constant, result) in baselines.items()
-        ]
-        return facts
 
     def learn(self, assets: Assets) -> Preprocessing:
         """Returns the values fitted on the training rows of the run."""
@@ -141,10 +104,3 @@ class TabularData(TaskData):
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
         return setting_of_error(section, error)
-
-
-def _weights(config: TabularConfig, part: TablePart) -> np.ndarray:
-    """Returns the weights of the rows, float64 [rows]; 1 if the config has no column of them."""
-    if not config.weight_column:
-        return np.ones(part.size)
-    return part.column(config.weight_column).values.astype(np.float64)
