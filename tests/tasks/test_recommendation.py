@@ -18,7 +18,6 @@ from orbit_runner.tasks.recommendation.data import load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.batches import without_autotuning
-from tests.support.choices import train_pairs
 from tests.support.problems import pairs
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.toy import records, run, weights
@@ -141,39 +140,6 @@ def test_evaluation_over_all_items_matches_brute_force(coarse: bool, batch: int)
     np.testing.assert_allclose(found["ndcg_at_5"], np.mean(gains), atol=1e-6)
     assert found["users"] == source.num_users
     assert 0.01 < found["hr_at_5"] < 0.5
-
-
-def _first(dataset: tf.data.Dataset) -> Any:
-    return tf.nest.map_structure(
-        lambda tensor: tensor.numpy(), next(iter(without_autotuning(dataset)))
-    )
-
-
-def _same(one: Any, other: Any) -> bool:
-    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
-    return all(np.array_equal(left, right) for left, right in pairs)
-
-
-@pytest.mark.slow
-def test_training_inputs_reflect_every_setting() -> None:
-    source = load_source(ratings_config().task.train_data)
-    base = {"num_negatives": 4, "global_batch_size": 64, "seed": 0}
-    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({}, {}),
-        ({"seed": 3}, {"seed": 3}),
-        ({"num_negatives": 2}, {"num_negatives": 2}),
-        ({"global_batch_size": 32}, {"global_batch_size": 32}),
-        ({"shuffle_buffer_size": 1}, {"shuffle": False}),
-    ]
-    seen: list[Any] = []
-    for changes, options in cases:
-        config = ratings_config(**{f"task__train_data__{k}": v for k, v in changes.items()})
-        task, data = _task(config), config.task.train_data
-        got = _first(task.build_inputs(data, start_step=5))
-        assert _same(got, _first(train_pairs(source, **{**base, **options}, start_step=5)))
-        assert _same(got, task.batch_at(data)(tf.constant(5, tf.int64)))
-        assert not any(_same(got, other) for other in seen)
-        seen.append(got)
 
 
 def _refusal(**changes: Any) -> str:

@@ -16,7 +16,7 @@ from orbit_runner.cli.predictions import print_predictions
 from orbit_runner.tasks.tabular.serving import RowPredictor
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.problems import raises
-from tests.support.tables import WRITERS, make_rows, table_config, write_csv, write_jsonl
+from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
 
 TARGETS = [{"column": "y"}, {"column": "the price", "type": "regression"}]
 
@@ -105,24 +105,6 @@ def test_scored_table_has_all_columns_and_the_predictions(served: Any, tmp_path:
     assert "has 2 columns, expected 5" in rows[2]["prediction_error"]
 
 
-def test_scored_rows_of_every_format_are_the_same(served: Any, tmp_path: Path) -> None:
-    predictor = _predictor(served)
-    rows = [row | {"id": 70 + n} for n, row in enumerate(_rows()[:12])]
-    tables = []
-    for name in ("csv", "jsonl", "parquet"):
-        scored = tmp_path / f"{name}.csv"
-        path = WRITERS[name](tmp_path / f"a.{name}", rows)
-        assert not print_predictions(predictor, [str(path)], as_json=False, batch_size=5, to=scored)
-        tables.append([*csv.DictReader(scored.read_text().splitlines())])
-    assert [row["id"] for row in tables[0]] == [str(row["id"]) for row in rows]
-    assert "prediction_error" not in tables[0][0]
-    for table in tables[1:]:
-        for row, first in zip(table, tables[0], strict=True):
-            assert row.keys() == first.keys()
-            assert row["predicted_y"] == first["predicted_y"]
-            assert row["id"] == first["id"]
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -143,10 +125,8 @@ def test_wrong_scored_file_is_refused_at_once(
     [
         ('{"age": 3, "color": "red"}', "has no column '1 size'"),
         ('{"1 size": "wide", "age": 3, "color": "red"}', "column '1 size': got 'wide', expected"),
-        ('{"1 size": [1], "age": 3, "color": "red"}', r"column '1 size': got [1]"),
         ("no object", "expected a JSON object"),
         ('{"1 size": 1e300, "age": 3, "color": "red"}', "got 1e+300, expected a number of 32 bits"),
-        ('{"1 size": Infinity, "age": 3, "color": "red"}', "got inf, expected a number of 32"),
         ('{"1 size": 1, "age": "1_0", "color": "red"}', "got '1_0', expected a number"),
         ('{"1 size": 1, "age": 3, "color": "\\udc00"}', "column 'color': is not valid UTF-8"),
     ],

@@ -94,9 +94,7 @@ def test_training_inputs_reflect_every_setting(
 ) -> None:
     source = load_source(records_config().task.train_data)
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({}, {}),
         ({"seed": 3}, {"seed": 3}),
-        ({"shuffle_buffer_size": 1}, {"shuffle_buffer_size": 1}),
         ({"shuffle_buffer_size": 9}, {"shuffle_buffer_size": 9}),
         ({"augment": "crop"}, {"augmentation": CropFlip(4, flip=False)}),
         ({"augment": "crop_flip", "augment_padding": 1}, {"augmentation": CropFlip(1)}),

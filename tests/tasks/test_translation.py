@@ -161,21 +161,3 @@ def test_validation_contains_each_pair_once_with_one_end_token(tmp_path: Path) -
         assert (features["targets"].numpy() == labels["targets"].numpy()).all()
         rows = features["inputs"].numpy()
         assert (np.count_nonzero(rows == EOS, axis=1) == 1).all()
-
-
-@pytest.mark.slow
-def test_synthetic_source_runs_without_files(tmp_path: Path) -> None:
-    config = translation_config(
-        "nowhere",
-        **{
-            f"task__{section}__{name}": value
-            for section in ("train_data", "validation_data")
-            for name, value in {"source": "synthetic", "synthetic__num_examples": 12}.items()
-        },
-    )
-    assert list(config.data.problems()) == []
-    model, logs = run(config, tmp_path / "run")
-    assert logs["validation_examples"] == 12
-    assert "bleu" not in logs
-    assert model.embedding_lookup.embeddings.shape == [40, 16]
-    assert not (tmp_path / "run" / "assets").exists()

@@ -193,6 +193,19 @@ def _checked_line(text: str, problem: str) -> Line:
     return Line(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), problem)
 
 
+def item_lines(
+    arguments: Sequence[str], lines: Iterable[str], of_argument: Callable[[str], Line]
+) -> Iterator[Line]:
+    """Yields the lines of files and of standard input (`-`), and of the other arguments."""
+    for argument in arguments or ["-"]:
+        if argument == "-":
+            yield from stream_lines(lines)
+        elif is_file(path := os.path.expanduser(argument)):
+            yield from file_lines(Path(path))
+        else:
+            yield of_argument(argument)
+
+
 def is_file(argument: str) -> bool:
     """Returns whether an argument names a file or a pipe, whatever its length and characters."""
     return os.path.exists(argument) and not os.path.isdir(argument)

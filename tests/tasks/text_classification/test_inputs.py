@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.text.lines import read_lines
@@ -81,17 +77,3 @@ def test_too_many_subwords_name_the_setting(folder: Path) -> None:
     with raises("out-of-range", "task.text") as caught:
         _ = _task(config).vocabulary
     assert getattr(caught.value, "path", "task.text") == "task.text"
-
-
-def test_examples_of_a_step_are_those_of_its_batch(folder: Path) -> None:
-    config = text_config(folder, task__text__max_length=20)
-    task, data = _task(config), config.task.train_data
-    examples: Any = config.data.training_examples(data, None)
-    features, targets = task.batch_at(data)(tf.constant(7, tf.int64))
-    found = examples.describe(examples.order.rows(7), np.arange(8), text=True)
-    assert [one["text"] for one in found] == task.vocabulary.decode(features["tokens"].numpy())
-    assert [one["class"] for one in found] == [task.class_names[n] for n in targets["label"]]
-    for one in found:
-        path, number = one["place"].split(", row ")
-        assert [*read_lines(Path(path))][int(number) - 1] == one["text"]
-        assert path.endswith({"english": ".en.gz", "german": ".de.gz"}[one["class"]])

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.serialize import to_yaml
 from orbit_runner.tasks.tabular.preprocessing import PREPROCESSING_FILE
-from tests.clusters.members import alone, cluster, content, finish
 from tests.support.texts import TRANSFORMER, text_config
 from tests.support.toy import run, run_and_resume
 
@@ -44,25 +42,6 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     assert (tmp_path / "whole" / "assets" / PREPROCESSING_FILE).read_bytes() == (
         tmp_path / "parts" / "assets" / PREPROCESSING_FILE
     ).read_bytes()
-
-
-@pytest.mark.slow
-def test_two_workers_have_the_weights_of_two_replicas(folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "texts.yaml"
-    path.write_text(to_yaml(text_config(folder)), encoding="utf-8")
-    flags = (f"--experiment={path}", "--runtime.num_gpus=0", "--train_steps=10")
-    workers = "--runtime.distribution_strategy=multi_worker_mirrored"
-    with cluster(tmp_path / "workers", *flags, workers, worker=2) as members:
-        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
-    replicas = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
-    alone(tmp_path / "replicas", *flags, *replicas)
-
-    assert content(tmp_path / "workers") == content(tmp_path / "replicas")
-    kept = [
-        json.loads((tmp_path / name / "run" / "assets" / PREPROCESSING_FILE).read_text())
-        for name in ("workers", "replicas")
-    ]
-    assert kept[0] == kept[1]
 
 
 def test_synthetic_classes_can_be_learned(tmp_path: Path) -> None:

@@ -288,23 +288,6 @@ def summarize_table(config: TabularConfig) -> TableSummary:
     return dataclasses.replace(summarize(parts, roles), left_out=left_out(config))
 
 
-def column_facts(config: TabularConfig) -> dict[str, list[tuple[str, str]]]:
-    """Returns role, kind and missing cells of each column of each section, and what is not used.
-
-    Raises `DataError` if a section cannot be read.
-    """
-    summary = summarize_table(config)
-    facts: dict[str, list[tuple[str, str]]] = {}
-    for section, columns in summary.columns.items():
-        facts[section] = [("rows", f"{summary.rows[section]:,}")]
-        for column in columns:
-            texts = [f"{column.distinct:,} different texts"] if column.kind == CATEGORY else []
-            text = ", ".join([column.role, column.kind, *texts, f"{column.missing:,} missing"])
-            facts[section].append((column.name, text))
-    facts[SECTIONS[0]] += [("not used", line) for line in summary.left_out]
-    return facts
-
-
 def _role(path: str) -> str:
     kinds = {"targets": "target", "weight_column": "weight", "split": "split"}
     return next((role for start, role in kinds.items() if path.startswith(start)), "feature")

@@ -18,7 +18,6 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
 from orbit_runner.tasks.network_config import SECTIONS
 from orbit_runner.tasks.tabular.checks import (
-    column_facts,
     setting_of_error,
     shared_rows,
     summarize_table,
@@ -87,13 +86,6 @@ class TabularData(TaskData):
             return summarize_table(self.table)
         except DataError:
             return None
-
-    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns the columns of both sections, and what is not used."""
-        try:
-            return column_facts(self.table)
-        except DataError:
-            return {}
 
     def learn(self, assets: Assets) -> Preprocessing:
         """Returns the values fitted on the training rows of the run."""

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.tabular.layers import EncodeDates, TextColumnMeans
+from orbit_runner.tasks.tabular.layers import EncodeDates, TextColumnMeans, add_constant
 from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
 
 layers = tf_keras.layers
@@ -36,7 +36,7 @@ def mlp(
     For the settings, see `TabularModelConfig`.
     """
     inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = hidden_layers(_concatenate(parts, "features"), hidden_units, dropout_rate)
+    x = hidden_layers(_concatenate(parts), hidden_units, dropout_rate)
     outputs = {name: _head(name, width)(x) for name, width in _output_widths(fitted).items()}
     return tf_keras.Model(inputs, _rescale_outputs(outputs, fitted), name="mlp")
 
@@ -56,7 +56,7 @@ def wide_deep(
     columns. Inputs and outputs are those of `mlp`.
     """
     inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = hidden_layers(_concatenate(parts, "features"), hidden_units, dropout_rate)
+    x = hidden_layers(_concatenate(parts), hidden_units, dropout_rate)
     sizes = [len(texts) for texts in fitted.categorical.values()]
     outputs = {}
     for name, width in _output_widths(fitted).items():
@@ -88,8 +88,8 @@ class NormalizeColumns(tf_keras.layers.Layer):
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the means and factors, which are saved with the weights."""
-        self.mean = self._constant("mean", [column.mean for column in self._columns])
-        self.factor = self._constant("factor", [1 / column.deviation for column in self._columns])
+        self.mean = add_constant(self, "mean", [column.mean for column in self._columns])
+        self.factor = add_constant(self, "factor", [1 / x.deviation for x in self._columns])
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns normalized columns, float32 [batch, columns + lacking]."""
@@ -99,14 +99,6 @@ class NormalizeColumns(tf_keras.layers.Layer):
             return normalized
         lacking = tf.gather(missing, self._lacking, axis=1)
         return tf.concat([normalized, tf.cast(lacking, tf.float32)], axis=1)
-
-    def _constant(self, name: str, values: Sequence[float]) -> tf.Variable:
-        return self.add_weight(
-            name=name,
-            shape=(len(values),),
-            initializer=tf_keras.initializers.Constant(values),
-            trainable=False,
-        )
 
 
 class EncodeCategories(tf_keras.layers.Layer):
@@ -178,9 +170,8 @@ class Rescale(tf_keras.layers.Layer):
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates mean and deviation, which are saved with the weights."""
-        for name in ("mean", "deviation"):
-            value = tf_keras.initializers.Constant(getattr(self._scale, name))
-            setattr(self, name, self.add_weight(name, (), initializer=value, trainable=False))
+        self.mean = add_constant(self, "mean", self._scale.mean)
+        self.deviation = add_constant(self, "deviation", self._scale.deviation)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch] for [batch, 1]."""
@@ -219,9 +210,9 @@ def _embedding_width(size: int) -> int:
     return min(_MAX_EMBEDDING_WIDTH, math.ceil(math.sqrt(size)))
 
 
-def _concatenate(parts: Mapping[str, tf.Tensor], name: str) -> tf.Tensor:
+def _concatenate(parts: Mapping[str, tf.Tensor]) -> tf.Tensor:
     values = list(parts.values())
-    return layers.Concatenate(name=name)(values) if len(values) > 1 else values[0]
+    return layers.Concatenate(name="features")(values) if len(values) > 1 else values[0]
 
 
 def hidden_layers(x: tf.Tensor, hidden_units: Sequence[int], dropout_rate: float) -> tf.Tensor:

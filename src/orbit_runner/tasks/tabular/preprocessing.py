@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
@@ -63,7 +63,7 @@ class TextFit:
             rows = encode_words(texts, self.words)
         return _pad_rows(rows, self.max_length)[column.values]
 
-    def encode(self, tokenizer: Tokenizer, texts: tf.Tensor) -> tf.Tensor:
+    def encode(self, tokenizer: GraphTokenizer | WordTokenizer, texts: tf.Tensor) -> tf.Tensor:
         """Returns the same tokens of texts, string [n], with the result of `make_tokenizer`."""
         ids = tokenizer.encode(texts, self.max_length)
         padding = self.max_length - tf.shape(ids)[1]
@@ -76,21 +76,13 @@ class TextFit:
         names = ("", "⁇", *self.words)
         return [" ".join(names[token] for token in row if token) for row in rows]
 
-    def make_tokenizer(self) -> Tokenizer:
+    def make_tokenizer(self) -> GraphTokenizer | WordTokenizer:
         """Returns the tokenizer for a model that is exported."""
         return GraphTokenizer(self._subwords) if self.sentencepiece else WordTokenizer(self.words)
 
     @functools.cached_property
     def _subwords(self) -> Vocabulary:
         return Vocabulary(base64.b64decode(self.sentencepiece))
-
-
-class Tokenizer(Protocol):
-    """Encodes texts in TensorFlow ops. Is a `tf.Module`."""
-
-    def encode(self, texts: tf.Tensor, max_length: int, /) -> tf.Tensor:
-        """Returns int32 [n, at most max_length], padded with 0, of string [n]."""
-        ...
 
 
 def fit_text(config: TextColumnConfig, column: Column) -> TextFit:
@@ -129,19 +121,9 @@ class NumberFit:
 
 
 @dataclasses.dataclass(frozen=True)
-class DateFit:
-    """A column of dates, in days since 1970: mean and standard deviation.
+class DateFit(NumberFit):
+    """A column of dates, in days since 1970; and whether a training row has a time of the day."""
 
-    Attributes:
-        mean: The mean.
-        deviation: The standard deviation.
-        has_missing: Whether training rows lack values.
-        has_time: Whether a training row has a time of the day that is not midnight.
-    """
-
-    mean: float
-    deviation: float
-    has_missing: bool = False
     has_time: bool = False
 
 
@@ -206,26 +188,23 @@ def fit(config: TabularConfig) -> Preprocessing:
 def _fit_number(column: Column) -> NumberFit:
     missing = column.is_missing()
     values = column.values[~missing] if missing.any() else column.values
+    return _fit_values(values, bool(missing.any()))
+
+
+def _fit_values(values: np.ndarray, has_missing: bool) -> NumberFit:
     if not len(values):
         return NumberFit(0.0, 1.0, True)
     mean = float(values.mean(dtype=np.float64))
     deviation = float(values.std(dtype=np.float64))
     # A constant column must stay constant.
-    return NumberFit(mean, deviation or 1.0, bool(missing.any()))
+    return NumberFit(mean, deviation or 1.0, has_missing)
 
 
 def _fit_date(column: Column) -> DateFit:
     missing = column.is_missing()
     seconds = column.values[~missing]
-    if not len(seconds):
-        return DateFit(0.0, 1.0, True)
-    days = seconds / DAY_SECONDS
-    return DateFit(
-        float(days.mean()),
-        float(days.std()) or 1.0,
-        bool(missing.any()),
-        bool((seconds % DAY_SECONDS).any()),
-    )
+    fit = _fit_values(seconds / DAY_SECONDS, bool(missing.any()))
+    return DateFit(**dataclasses.asdict(fit), has_time=bool((seconds % DAY_SECONDS).any()))
 
 
 def _category_texts(part: TablePart, name: str) -> tuple[str, ...]:

@@ -286,14 +286,16 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     column for it. Raises `DataError` if a row has a class that the run was not trained on.
     """
     features: dict[str, np.ndarray] = {}
-    if fitted.numeric:
-        features[NUMERIC] = _matrix(part, [*fitted.numeric], np.float32)
-        for place, name in enumerate(fitted.numeric):
-            features[NUMERIC][:, place] = part.column(name).values
-    if fitted.categorical:
-        features[CATEGORICAL] = _matrix(part, [*fitted.categorical], np.int32)
-        for place, name in enumerate(fitted.categorical):
-            features[CATEGORICAL][:, place] = fitted.codes(part.column(name))
+    for kind, names, dtype in (
+        (NUMERIC, fitted.numeric, np.float32),
+        (CATEGORICAL, fitted.categorical, np.int32),
+    ):
+        if names:
+            features[kind] = np.empty((part.size, len(names)), dtype)
+        for place, name in enumerate(names):
+            column = part.column(name)
+            values = column.values if kind == NUMERIC else fitted.codes(column)
+            features[kind][:, place] = values
     if fitted.dates:
         dates = [_days_and_seconds(part.column(name)) for name in fitted.dates]
         features[DATES] = np.concatenate(dates, axis=1)
@@ -339,7 +341,3 @@ def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndar
             code="unknown-class",
         )
     return numbers
-
-
-def _matrix(part: TablePart, names: list[str], dtype: type[np.float32 | np.int32]) -> np.ndarray:
-    return np.empty((part.size, len(names)), dtype)
