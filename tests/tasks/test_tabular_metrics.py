@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import tf_keras
 
+from orbit_runner.reporting.results import Results
+from orbit_runner.reporting.results import rows as result_rows
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support import problems
-from tests.support.tables import table_config
+from tests.support.tables import make_rows, table_config
 from tests.support.toy import run
 
 PRICE = {"column": "price", "type": "regression"}
@@ -92,3 +94,48 @@ def test_a_wrong_metric_is_named(
 ) -> None:
     with problems.raises(code, f"task.metrics{path}"):
         table_config("a.csv", task__targets=targets, task__metrics=metrics)
+
+
+@pytest.mark.parametrize("weight", ["", "w"])
+def test_baselines_are_what_constants_of_the_training_rows_reach(path: Path, weight: str) -> None:
+    exclude = ["1", "5"]
+    config = table_config(
+        path,
+        task__targets=MIXED,
+        task__train_data__exclude=exclude,
+        **({"task__weight_column": weight} if weight else {}),
+    )
+    rows = make_rows()
+    parts = {}
+    for section in ("train_data", "validation_data"):
+        part = load_part(config.task, section)  # type: ignore[arg-type]
+        assert part.rows is not None
+        parts[section] = [rows[row] for row in part.rows]
+    train = [row for n, row in enumerate(parts["train_data"]) if str(n) not in exclude]
+    validation = parts["validation_data"]
+    counts: dict[str, float] = {}
+    for row in train:
+        counts[row["y"]] = counts.get(row["y"], 0) + (row[weight] if weight else 1)
+    majority = max(counts, key=lambda text: counts[text])
+    weights = [row["w"] if weight else 1 for row in validation]
+    mean = np.average(
+        [row["price"] for row in train], weights=[row["w"] if weight else 1 for row in train]
+    )
+    errors = np.array([row["price"] for row in validation]) - mean
+
+    found = config.data.baselines()
+    hits = [row["y"] == majority for row in validation]
+    assert found["y_accuracy"] == ("majority", pytest.approx(np.average(hits, weights=weights)))
+    assert found["price_mae"][1] == pytest.approx(np.average(np.abs(errors), weights=weights))
+    assert found["price_rmse"][1] == pytest.approx(np.average(errors**2, weights=weights) ** 0.5)
+
+
+def test_results_show_the_baseline_beside_the_metric() -> None:
+    results = Results(
+        experiment="a", mode="train_and_eval", step=1, seconds=1.0, steps_per_second=None,
+        parameters=1, metrics={"accuracy": 0.9, "loss": 0.5}, best={}, best_metric="",
+        history={}, fingerprint="0", model_dir="a", baselines={"accuracy": ("majority", 0.41)},
+    )  # fmt: skip
+    shown = dict(result_rows(results))
+    assert shown["accuracy"] == "0.9000  majority 0.4100"
+    assert shown["loss"] == "0.5000"

@@ -44,6 +44,8 @@ class Results:
     non_finite_metrics: Sequence[str] = ()
     # The settings and files that are not those of the run's own validation data.
     data: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    # What a constant predicts, such as `majority`, and its result, by metric.
+    baselines: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> JsonObject:
         """Returns the results for `--json`, with null for NaN and infinities."""
@@ -68,6 +70,9 @@ def rows(results: Results) -> list[tuple[str, str]]:
         if name == results.best_metric and name in results.best:
             best_step = int(results.best["best_ckpt_global_step"])
             notes.append(f"best {results.best[name]:.4f} at step {best_step}")
+        if name in results.baselines:
+            constant, result = results.baselines[name]
+            notes.append(f"{constant} {result:.4f}")
         entries.append((name, "  ".join([shown, *filter(None, notes)])))
     entries.append(("parameters", f"{results.parameters:,}"))
     if results.tflops_per_second and results.steps_per_second:

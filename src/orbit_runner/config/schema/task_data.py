@@ -98,6 +98,17 @@ class TaskData(abc.ABC):
             return None
         return self.training_examples(self.config.train_data, None).excluded
 
+    def baselines(self) -> Mapping[str, tuple[str, float]]:
+        """Returns what a constant prediction reaches on the validation data.
+
+        Called after an evaluation, to show it beside the results.
+
+        Returns:
+            What is predicted, such as `majority`, and the result, by the name of the metric. By
+            default none.
+        """
+        return {}
+
     def summary(self) -> Any:
         """Returns a first look at the data for `runner inspect`, or None.
 

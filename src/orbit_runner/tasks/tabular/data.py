@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.fingerprint import DataFile
@@ -23,7 +25,7 @@ from orbit_runner.tasks.tabular.checks import (
     summarize_table,
     table_problems,
 )
-from orbit_runner.tasks.tabular.config import SUBWORDS, TabularConfig
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, SUBWORDS, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
 
@@ -80,6 +82,34 @@ class TabularData(TaskData):
         columns = {target.column: part.column(target.column) for target in self.table.targets}
         return lambda row, text: {"targets": {n: column.text(row) for n, column in columns.items()}}
 
+    def baselines(self) -> Mapping[str, tuple[str, float]]:
+        """Returns the results of the majority class, or of the mean, of the training rows."""
+        table = self.table
+        train, validation = (load_part(table, section) for section in SECTIONS)
+        excluded = self.excluded_rows()
+        kept = np.ones(train.size, bool)
+        if excluded is not None:
+            kept[excluded] = False
+        train_weights, weights = (_weights(table, part) for part in (train, validation))
+        results: dict[str, tuple[str, float]] = {}
+        for target in table.targets:
+            start = f"{target.column}_" if len(table.targets) > 1 else ""
+            column = train.column(target.column).take(kept)
+            other = validation.column(target.column)
+            if target.type == CLASSIFICATION:
+                counts = np.bincount(column.values, train_weights[kept])
+                text = column.vocabulary[counts.argmax()]
+                is_majority = np.array([*(known == text for known in other.vocabulary), False])
+                accuracy = np.average(is_majority[other.values], weights=weights)
+                results[f"{start}accuracy"] = "majority", float(accuracy)
+            else:
+                errors = other.values - np.average(column.values, weights=train_weights[kept])
+                mae = np.average(np.abs(errors), weights=weights)
+                rmse = np.sqrt(np.average(errors**2, weights=weights))
+                results[f"{start}mae"] = "mean", float(mae)
+                results[f"{start}rmse"] = "mean", float(rmse)
+        return results
+
     def summary(self) -> TableSummary | None:
         """Returns a first look at the table, or None if it cannot be read."""
         try:
@@ -96,3 +126,10 @@ class TabularData(TaskData):
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the path, below `task`, of the setting that an error is about."""
         return setting_of_error(section, error)
+
+
+def _weights(config: TabularConfig, part: TablePart) -> np.ndarray:
+    """Returns the weights of the rows, float64 [rows]; 1 if the config has no column of them."""
+    if not config.weight_column:
+        return np.ones(part.size)
+    return part.column(config.weight_column).values.astype(np.float64)
