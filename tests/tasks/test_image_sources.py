@@ -1,4 +1,4 @@
-"""The task on image files: class directories, TFRecords and prepared datasets."""
+"""The task on images in files: each source, its splits, wrong settings, and exact resumes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.arrays import RepeatedArray
 from orbit_runner.data.dataset import class_difference
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.headers import NATURAL_MEAN
 from orbit_runner.tasks.base import WeightedLabels
-from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
+from orbit_runner.tasks.image_classification.sources import (
+    load_source,
+    pixel_statistics,
+    section_source,
+)
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from orbit_runner.train.run_warnings import find_shared_examples
 from tests.support.array_records import write_array_file
 from tests.support.digits import digits_config
+from tests.support.hugging_face import class_label, image_table, save_to_disk
 from tests.support.images import (
+    png,
     refused_problems,
     write_folder,
     write_listed,
@@ -32,6 +40,9 @@ from tests.support.toy import run, run_and_resume
 
 _SIZE = [12, 10, 3]
 _TRAIN, _EVAL = "task__train_data__", "task__validation_data__"
+_SECTIONS = ("train_data", "validation_data")
+_FRACTIONS = {"train": 0.7, "validation": 0.3}
+_COUNTS = {"ant": 20, "bee": 12, "cat": 9}
 _RECIPE = {
     f"{_TRAIN}augment": "inception",
     f"{_TRAIN}color_jitter": 0.4,
@@ -39,50 +50,72 @@ _RECIPE = {
     f"{_TRAIN}aug_type": {"type": "randaug", "randaug": {"magnitude": 5, "cutout_const": 4}},
     f"{_TRAIN}mixup_and_cutmix": {"mixup_alpha": 0.2},
 }
+Make = Callable[..., ExperimentConfig]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same 41 images in each format, which tests only read."""
+    root = tmp_path_factory.mktemp("images")
+    names = [*_COUNTS]
+    write_folder(root / "image_folder" / "train", _COUNTS)
+    write_folder(root / "image_folder" / "val", {"ant": 3, "cat": 4}, first=50)
+    write_listed(root / "image_csv", _COUNTS)
+    write_records(root / "tfrecord", [25, 16], classes=3, offset=1)
+    write_records(root / "array_record", [25, 16], classes=3, offset=1, write=write_array_file)
+    write_tfds(root, "toy", {"train": (25, 16), "validation": (6,)}, names)
+    arrays = {"train": (25, 16), "test": (5,)}
+    write_tfds(root, "arrays", arrays, names, file_format="array_record")
+    table = image_table([png(n) for n in range(41)], kind=[n % 3 for n in range(41)])
+    features = {"image": {"_type": "Image"}, "kind": class_label(*names)}
+    save_to_disk(root / "hugging_face", table, features)
+    return root
 
 
 @pytest.fixture
-def files_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def make_config(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    root = tmp_path / "set"
-    write_folder(root / "folder" / "train", {"ant": 7, "bee": 9, "cat": 8})
-    write_folder(root / "folder" / "val", {"ant": 3, "cat": 4}, first=50)
-    write_records(root / "records", [20, 9], classes=3, offset=1)
-    write_tfds(root / "tfds", "toy", {"train": (20, 13), "validation": (6,)}, ["a", "b", "c"])
-    write_records(root / "arrays", [20, 9], classes=3, offset=1, write=write_array_file)
-    write_listed(root, {"ant": 9, "bee": 10, "cat": 11})
-    arrays = {"train": (20, 13), "test": (5,)}
-    write_tfds(root / "tfds", "arrays", arrays, ["a", "b", "c"], file_format="array_record")
+    records = {"input_path": "train*", "label_offset": 1}
     places: dict[str, dict[str, Any]] = {
-        "image_folder": {"data_dir": str(root / "folder")},
-        "tfrecord": {"data_dir": str(root / "records"), "input_path": "train*", "label_offset": 1},
-        "tfds": {"tfds_data_dir": str(root / "tfds"), "tfds_name": "toy"},
-        "tfds arrays": {"tfds_data_dir": str(root / "tfds"), "tfds_name": "arrays"},
-        "array_record": {
-            "data_dir": str(root / "arrays"), "input_path": "train*", "label_offset": 1,
-        },
-        "image_csv": {
-            "data_dir": str(root), "input_path": "images", "labels_file": "labels.csv",
-        },
-    }  # fmt: skip
+        "image_csv": {"input_path": "images", "labels_file": "labels.csv"},
+        "tfrecord": records,
+        "array_record": records,
+        "tfds": {"tfds_data_dir": str(root), "tfds_name": "toy"},
+        "tfds arrays": {"tfds_data_dir": str(root), "tfds_name": "arrays"},
+    }
 
-    def config(kind: str, **changes: Any) -> ExperimentConfig:
+    def make(kind: str, **changes: Any) -> ExperimentConfig:
         settings: dict[str, Any] = {
             "task__model__input_size": _SIZE,
             "task__model__num_classes": 3,
-            f"{_TRAIN}global_batch_size": 8,
-            f"{_EVAL}global_batch_size": 8,
-            **{f"trainer__{name}_interval": 3 for name in ("validation", "checkpoint", "summary")},
-            "trainer__train_steps": 3,
+            **{f"trainer__{name}_interval": 4 for name in ("validation", "checkpoint", "summary")},
+            "trainer__train_steps": 4,
         }
-        if kind == "image_csv":
+        if kind == "image_csv" and "task__split__fractions" not in changes:
             settings["task__split__column"] = "part"
         for section in (_TRAIN, _EVAL):
-            settings[f"{section}source"] = kind.partition(" ")[0]
-            settings |= {f"{section}{name}": value for name, value in places[kind].items()}
+            own = {"source": kind.partition(" ")[0], "global_batch_size": 8, **places.get(kind, {})}
+            if "tfds" not in kind:
+                own["data_dir"] = str(root / kind)
+            settings |= {f"{section}{name}": value for name, value in own.items()}
         return digits_config(**{**settings, **changes})
 
-    return config
+    return make
+
+
+def _split(make_config: Make, kind: str, **changes: Any) -> ExperimentConfig:
+    """The config of both sections on parts of the same images."""
+    place = {}
+    if kind == "image_folder":
+        folder = make_config(kind).task.train_data.data_dir
+        place = {f"{section}data_dir": f"{folder}/train" for section in (_TRAIN, _EVAL)}
+    given = {"task__split__fractions": _FRACTIONS, **place, **changes}
+    return make_config(kind, **given)
+
+
+def _places(config: ExperimentConfig, section: str) -> list[str]:
+    source = section_source(config.task, getattr(config.task, section))
+    return [str(source.place(number).names) for number in range(source.size)]
 
 
 @pytest.mark.slow
@@ -90,18 +123,18 @@ def files_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     ("kind", "count"),
     [
         ("image_folder", 7),
-        ("tfrecord", 29),
+        ("tfrecord", 41),
         ("tfds", 6),
         ("tfds arrays", 5),
-        ("array_record", 29),
-        ("image_csv", 7),
+        ("array_record", 41),
+        ("image_csv", 10),
     ],
 )
 def test_run_on_image_files_trains_and_evaluates(
-    files_config: Callable[..., ExperimentConfig], tmp_path: Path, kind: str, count: int
+    make_config: Make, tmp_path: Path, kind: str, count: int
 ) -> None:
     recipe = _RECIPE if kind == "tfds" else {f"{_TRAIN}augment": "inception"}
-    config = files_config(kind, **recipe)
+    config = make_config(kind, **recipe)
     assert list(config.data.problems()) == []
     model, results = run(config, tmp_path / "run")
     assert model.input_shape == (None, *_SIZE)
@@ -115,22 +148,87 @@ def test_run_on_image_files_trains_and_evaluates(
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("kind", ["image_csv", "array_record", "tfds", "tfds arrays"])
 def test_stopped_and_resumed_run_ends_with_the_same_weights(
-    files_config: Callable[..., ExperimentConfig], tmp_path: Path, kind: str, strategy: str
+    make_config: Make, tmp_path: Path, kind: str, strategy: str
 ) -> None:
-    # The first epoch ends within step 5.
-    config = files_config(kind, **{f"{_TRAIN}augment": "inception", "trainer__train_steps": 6})
-    run_and_resume(config, tmp_path / "runs", strategy, at=3)
+    # The first epoch ends within step 4 or 6.
+    config = make_config(kind, **{f"{_TRAIN}augment": "inception", "trainer__train_steps": 8})
+    run_and_resume(config, tmp_path / "runs", strategy, at=4)
+
+
+@pytest.mark.slow
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["image_folder", "hugging_face", "array_record"])
+def test_resumed_runs_on_parts_and_more_replicas_end_with_the_same_weights(
+    make_config: Make, tmp_path: Path, kind: str
+) -> None:
+    settings = {
+        "task__split__stratified": kind != "array_record",
+        **{f"trainer__{name}_interval": 2 for name in ("validation", "checkpoint", "summary")},
+        "runtime__logical_replicas": 2,
+    }
+    whole = _split(make_config, kind, **settings)
+    runs = run_and_resume(whole, tmp_path / "runs", at=2)
+    assert runs.logs["validation_examples"] == len(_places(whole, "validation_data"))
+    replicated, _ = run(whole, tmp_path / "replicated", "train", "mirrored2")
+    assert weights_fingerprint(replicated) == weights_fingerprint(runs.model)
+
+
+@pytest.mark.parametrize(
+    "kind", ["image_folder", "image_csv", "array_record", "hugging_face", "tfds arrays"]
+)
+def test_the_sections_read_separate_parts_of_the_same_images(make_config: Make, kind: str) -> None:
+    config = _split(make_config, kind)
+    assert [*config.data.problems()] == []
+    train, validation = (_places(config, section) for section in _SECTIONS)
+    assert len(set(train) | set(validation)) == len(train) + len(validation) == 41
+    assert 5 <= len(validation) <= 20
+    assert find_shared_examples(config) is None
+    if kind != "tfds arrays":  # Without a split, evaluation reads another split of the dataset.
+        shared = find_shared_examples(_split(make_config, kind, task__split=None))
+        assert shared is not None
+        assert shared.count == shared.size == 41
+        assert "task.split" in shared.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "split", "path", "message"),
+    [
+        ("tfrecord", {}, "train_data.source", "TFRecord files are read in blocks"),
+        ("array_record", {"stratified": True}, "split.stratified", "labels are in the records"),
+        ("array_record", {"hash_of": ["id"]}, "split.hash_of", "the images have no columns"),
+        ("image_csv", {"hash_of": ["persn"]}, "split.hash_of", "unknown column 'persn'"),
+        ("hugging_face", {"hash_of": ["kid"]}, "split.hash_of", "unknown column 'kid'"),
+        ("image_folder", {"fractions": {"train": 0.9, "validation": 1e-6}},
+         "validation_data.split", "part 'validation' has no rows of 41"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_split_is_named(
+    make_config: Make, kind: str, split: dict[str, Any], path: str, message: str
+) -> None:
+    changes = {f"task__split__{name}": value for name, value in split.items()}
+    config = _split(make_config, kind, **changes)
+    assert message in dict(pairs(config.data.problems()))[path]
+
+
+def test_sources_of_a_mixture_are_split(make_config: Make, tmp_path: Path) -> None:
+    mixture = [{"weight": 1.0}, {"weight": 1.0, "data_dir": str(tmp_path / "more")}]
+    write_folder(tmp_path / "more", {"ant": 10, "bee": 10, "cat": 10}, first=200)
+    config = _split(make_config, "image_folder", task__train_data__mixture=mixture)
+    mixed = _places(config, "train_data")
+    alone = _places(_split(make_config, "image_folder"), "train_data")
+    assert mixed[: len(alone)] == alone
+    assert 10 < len(mixed) - len(alone) < 30
 
 
 def test_classes_of_validation_images_must_be_those_of_training(
-    files_config: Callable[..., ExperimentConfig], tmp_path: Path
+    make_config: Make, root: Path
 ) -> None:
-    labels = tmp_path / "set" / "labels.csv"
+    labels = root / "image_csv" / "labels.csv"
     lines = labels.read_text().splitlines()
-    other = labels.with_name("other.csv")
-    other.write_text("file,kind\n" + "\n".join(",".join(one.split(",")[:2]) for one in lines[1:9]))
+    kinds = [",".join(line.split(",")[:2]) for line in lines[1:] if ",cat," not in line]
+    labels.with_name("other.csv").write_text("file,kind\n" + "\n".join(kinds))
     named = {f"{_TRAIN}labels_file": "other.csv", "task__split__column": "''", "task__split": None}
-    found = dict(pairs(files_config("image_csv", **named).data.problems()))
+    found = dict(pairs(make_config("image_csv", **named).data.problems()))
     assert found["validation_data.source"].endswith(
         "\nset validation_data.classes_file to the labels_file of train_data"
     )
@@ -138,17 +236,17 @@ def test_classes_of_validation_images_must_be_those_of_training(
 
 @pytest.mark.slow
 def test_bad_images_are_skipped_and_reported_up_to_the_limit(
-    files_config: Callable[..., ExperimentConfig],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    make_config: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    places = sorted((tmp_path / "set" / "folder" / "train").rglob("*.jpg"))[:2]
+    write_folder(tmp_path / "bad", {"ant": 7, "bee": 9, "cat": 8})
+    places = sorted((tmp_path / "bad").rglob("*.jpg"))[:2]
     for place in places:
         place.write_bytes(b"rubbish")
+    changes = {f"{_TRAIN}data_dir": str(tmp_path / "bad")}
     with raises("bad-record") as caught:
-        run(files_config("image_folder"), tmp_path / "strict", "train")
+        run(make_config("image_folder", **changes), tmp_path / "strict", "train")
     assert caught.value.field == "data_dir"
-    config = files_config("image_folder", **{f"{_TRAIN}max_bad_images": 2})
+    config = make_config("image_folder", **changes, **{f"{_TRAIN}max_bad_images": 2})
     run(config, tmp_path / "run", "train")
     told = capfd.readouterr().err
     assert all(told.count(f"{place}: cannot be decoded; bad image") == 1 for place in places)
@@ -174,7 +272,7 @@ def test_loss_and_accuracy_accept_mixed_labels() -> None:
 
 
 def test_contradictory_image_settings_are_rejected(
-    files_config: Callable[..., ExperimentConfig],
+    make_config: Make,
 ) -> None:
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"task__model__input_size": None, f"{_TRAIN}augment": "inception"},
@@ -194,12 +292,17 @@ def test_contradictory_image_settings_are_rejected(
         ({f"{_TRAIN}source": "image_csv"}, "train_data.labels_file", "is not set; for example, la"),
         ({f"{_TRAIN}source": "image_csv", f"{_TRAIN}labels_file": "a.csv", f"{_TRAIN}split": "a"},
          "train_data.split", "got 'a', but task.split is not set"),
+        ({"task__split__fractions": _FRACTIONS, f"{_TRAIN}split": "a"}, "train_data.split", "'a'"),
+        ({"task__split": {"column": "part", "stratified": True}}, "split.stratified",
+         "cannot be combined with column"),
+        ({"task__split": {"column": "part", "fractions": _FRACTIONS}}, "split.column",
+         "got both of column and fractions"),
     ]  # fmt: skip
     for changes, path, part in cases:
-        found = refused_problems(lambda changes=changes: files_config("image_folder", **changes))
+        found = refused_problems(lambda changes=changes: make_config("image_folder", **changes))
         assert list(found) == [f"task.{path}"]
         assert part in found[f"task.{path}"]
-    found = refused_problems(lambda: files_config("tfds", **{f"{_TRAIN}data_dir": "x"}))
+    found = refused_problems(lambda: make_config("tfds", **{f"{_TRAIN}data_dir": "x"}))
     assert found == {"task.train_data.data_dir": "is not read by `source: tfds`; set tfds_data_dir"}
 
 
@@ -267,9 +370,9 @@ def test_in_memory_images_are_resized_to_the_input_size(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, None])
 def test_evaluation_uses_the_configured_center_crop(
-    files_config: Callable[..., ExperimentConfig], tmp_path: Path, fraction: float | None
+    make_config: Make, tmp_path: Path, fraction: float | None
 ) -> None:
-    config = files_config("image_folder", **{f"{_EVAL}center_crop_fraction": fraction})
+    config = make_config("image_folder", **{f"{_EVAL}center_crop_fraction": fraction})
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     image, *_ = next(iter(task.build_inputs(config.task.validation_data)))
     first = Path(load_source(config.task.validation_data).paths[0])  # type: ignore[union-attr]
@@ -280,10 +383,10 @@ def test_evaluation_uses_the_configured_center_crop(
 
 
 def test_natural_images_use_the_statistics_of_imagenet(
-    files_config: Callable[..., ExperimentConfig],
+    make_config: Make,
 ) -> None:
     for kind in ("image_folder", "tfrecord", "tfds"):
-        source = load_source(files_config(kind).task.train_data)
+        source = load_source(make_config(kind).task.train_data)
         assert pixel_statistics(source, _SIZE)[0] == NATURAL_MEAN
         assert pixel_statistics(source)[0] == (127.5,)
     digits = load_source(digits_config().task.train_data)
