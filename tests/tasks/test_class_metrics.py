@@ -104,13 +104,6 @@ def test_value_of_mirrored_replicas_is_that_of_one(item: Any) -> None:
     np.testing.assert_allclose(value_of(metric), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["F1Score", "f1_score", "f1score", "F1SCORE"])
-def test_name_has_any_case(name: str) -> None:
-    expected = reference.f1_score(LABELS, BEST, average="macro")
-    found = _value(_item(name, average="macro"), LABELS, LOGITS)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("item", "num_classes", "code"),
     [

@@ -29,7 +29,6 @@ from tests.support.digits import digits_config
 from tests.support.hugging_face import class_label, image_table, save_to_disk
 from tests.support.images import (
     png,
-    refused_problems,
     write_folder,
     write_listed,
     write_records,
@@ -269,41 +268,6 @@ def test_loss_and_accuracy_accept_mixed_labels() -> None:
         weighted = WeightedLabels(tf.constant(shares), weights, weights)
         task.process_metrics(metrics, weighted, logits)
         assert float(metrics[0].result()) == pytest.approx(2 / 3)
-
-
-def test_contradictory_image_settings_are_rejected(
-    make_config: Make,
-) -> None:
-    cases: list[tuple[dict[str, Any], str, str]] = [
-        ({"task__model__input_size": None, f"{_TRAIN}augment": "inception"},
-         "train_data.augment", "requires model.input_size"),
-        ({"task__model__input_size": [8, 8, 1], f"{_TRAIN}color_jitter": 0.1},
-         "train_data.color_jitter", "requires images with 3 channels"),
-        ({f"{_EVAL}color_jitter": 0.1}, "validation_data.color_jitter", "augments training images"),
-        ({f"{_TRAIN}label_offset": 1}, "train_data.label_offset", "'tfrecord' or 'array_record'"),
-        ({f"{_TRAIN}tfds_name": "toy"}, "train_data.tfds_name", "only by source 'tfds',"),
-        ({f"{_TRAIN}crop_area_range": [0.9, 0.1]}, "train_data.crop_area_range", "minimum"),
-        ({f"{_TRAIN}aug_type": {"type": "randaug", "randaug": {"magnitude_std": 0.5}}},
-         "train_data.aug_type.randaug.magnitude_std", "operations fail"),
-        ({f"{_TRAIN}labels_file": "a.csv"}, "train_data.labels_file", "only by source 'image_csv'"),
-        ({f"{_TRAIN}split": "trian"}, "train_data.split", "did you mean 'train'?"),
-        ({f"{_TRAIN}source": "array_record", "task__model__num_classes": None},
-         "model.num_classes", "`source: array_record` does not contain"),
-        ({f"{_TRAIN}source": "image_csv"}, "train_data.labels_file", "is not set; for example, la"),
-        ({f"{_TRAIN}source": "image_csv", f"{_TRAIN}labels_file": "a.csv", f"{_TRAIN}split": "a"},
-         "train_data.split", "got 'a', but task.split is not set"),
-        ({"task__split__fractions": _FRACTIONS, f"{_TRAIN}split": "a"}, "train_data.split", "'a'"),
-        ({"task__split": {"column": "part", "stratified": True}}, "split.stratified",
-         "cannot be combined with column"),
-        ({"task__split": {"column": "part", "fractions": _FRACTIONS}}, "split.column",
-         "got both of column and fractions"),
-    ]  # fmt: skip
-    for changes, path, part in cases:
-        found = refused_problems(lambda changes=changes: make_config("image_folder", **changes))
-        assert list(found) == [f"task.{path}"]
-        assert part in found[f"task.{path}"]
-    found = refused_problems(lambda: make_config("tfds", **{f"{_TRAIN}data_dir": "x"}))
-    assert found == {"task.train_data.data_dir": "is not read by `source: tfds`; set tfds_data_dir"}
 
 
 def test_preflight_reports_image_sizes_unsupported_by_the_network() -> None:

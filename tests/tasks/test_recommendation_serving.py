@@ -114,24 +114,6 @@ def test_predictions_list_the_best_items_or_an_error_for_each_user(
     assert predictor.predict([]) == []
 
 
-@pytest.mark.parametrize("text", ["1_0", "1.0", "9" * 5000, "\udcff1"])
-def test_text_that_is_no_id_is_reported_in_its_place(
-    served: Any, text: str, tmp_path: Path
-) -> None:
-    task, _, serving, source = served
-    user = str(source.user_ids[2])
-    (tmp_path / "users.txt").write_bytes(
-        b"\xef\xbb\xbf%s\n%s\r\n%s\n"
-        % (user.encode(), text.encode("utf-8", "surrogateescape"), user.encode())
-    )
-    predictor = task.predictor(serving.signatures)
-    for items in ([str(tmp_path / "users.txt")], ["-"]):
-        lines = [f"{user}\n", f"{text}\n", f"{user}\n"]
-        answers = predictor.predict([*predictor.items(items, lines)])
-        assert ["error" in answer.data for answer in answers] == [False, True, False]
-        assert answers[0].data == answers[2].data
-
-
 def test_top_k_accepts_an_empty_batch_of_users(served: Any) -> None:
     found = served[2].signatures["top_k"](user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32))
     assert found["item"].shape == (0, 3)

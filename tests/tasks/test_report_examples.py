@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +37,6 @@ def _batches(logits: np.ndarray, labels: np.ndarray, *more: np.ndarray) -> list[
     pixels = np.pad(logits, ((0, 0), (0, 4 - _CLASSES))).reshape(-1, 2, 2, 1)
     tensors = [tf.constant(one) for one in (pixels, labels, *more)]
     return [tuple(one[n : n + 64] for one in tensors) for n in range(0, len(labels), 64)]
-
-
-def test_mistakes_name_the_file_or_the_record() -> None:
-    logits, labels = _logits(), np.arange(200) % _CLASSES
-
-    def captions(place: Callable[[int], Mapping[str, object]]) -> list[str]:
-        found = classification_examples(_model(), _batches(logits, labels), place=place)
-        return [caption.partition("\n")[2] for caption in found.captions]
-
-    plain = [
-        caption.partition("\n")[2].removeprefix("example ")
-        for caption in classification_examples(_model(), _batches(logits, labels)).captions
-    ]
-    files = captions(lambda n: {"file": f"/data/cats/{n}.png", "place": f"a.csv, row {n}"})
-    assert files == [f"cats/{n}.png, a.csv, row {n}" for n in plain]
-    records = captions(lambda n: {"file": "x-0.tfrecord", "record": n})
-    assert records == [f"x-0.tfrecord, record {n}" for n in plain]
-    assert captions(lambda n: {}) == [f"example {n}" for n in plain]
 
 
 @pytest.mark.parametrize("one_hot", [False, True])

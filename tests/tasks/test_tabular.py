@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.base import WeightedLabels
@@ -40,29 +39,6 @@ def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
     part = load_part(config.task, section)  # type: ignore[arg-type]
     assert part.rows is not None
     return [make_rows()[row] for row in part.rows]
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"task__targets": ["y", "y"]}, "'y' is listed twice"),
-        ({"task__targets": ["age"]}, "'age' is also a feature"),
-        ({"task__targets": [{"type": "regression"}]}, "is not set"),
-        ({"task__targets": [{"column": "y", "type": "class"}]}, "'classification', 'regression'"),
-        ({"task__model__name": "forest"}, "allowed: mlp, wide_deep"),
-        ({"task__train_data__source": "cvs"}, "did you mean 'csv'?"),
-        ({"task__train_data__split": "trian"}, "unknown part 'trian'; did you mean 'train'?"),
-        ({"task__split__fractions": {"a": 0.7, "b": 0.4}}, "a sum of 1.1, expected at most 1"),
-        ({"task__split__fractions": {"train": "x"}}, "got 'x', expected numbers above 0"),
-        ({"task__features__exclude": ["size"]}, "features.exclude"),
-        ({"task__train_data__delimiter": "ab"}, "got 'ab', expected one character"),
-        ({"task__train_data__source": "arrays"}, "is not set; for example, my_package.data:load"),
-    ],
-)  # fmt: skip
-def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        table_config("a.csv", **changes)
-    assert expected in str(caught.value)
 
 
 def _problems(path: Path, **changes: Any) -> dict[str, str]:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.data.tables.columns import MISSING_DATE, Column
 from orbit_runner.tasks.tabular.config import TextColumnConfig
 from orbit_runner.tasks.tabular.layers import TextColumnMeans, TokenMean
@@ -202,18 +201,3 @@ def test_tokens_are_embedded_and_averaged_without_padding() -> None:
     result = both(tokens).numpy()
     first, second = (mean.table.numpy() for mean in both.means)
     np.testing.assert_allclose(result[0], [*first[2], *second[4]], rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("features", "expected"),
-    [
-        ({"text": ["color"]}, "task.features.text[0].column"),
-        ({"text": ["a", "a"]}, "'a' is listed twice"),
-        ({"text": [{"max_length": 3}]}, "is not set"),
-        ({"text": ["y"]}, "'y' is also a feature"),
-    ],
-)
-def test_contradictory_text_columns_are_rejected(features: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        table_config("a.csv", task__features={"categorical": ["color"], **features})
-    assert expected in str(caught.value)

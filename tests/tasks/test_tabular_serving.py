@@ -143,15 +143,6 @@ def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: st
     assert found[1].text.startswith("standard input, row 2: error: ")
 
 
-def test_blank_lines_of_a_csv_file_are_no_rows(served: Any) -> None:
-    predictor = _predictor(served)
-    items = predictor.items([], ["1 size,age,color\n", "\n", "1,2,red\n", "2,3,red\n", "\n"])
-    found = predictor.predict(list(items))
-
-    assert [one.data["row"] for one in found] == ["standard input, row 1", "standard input, row 2"]
-    assert not any("error" in one.data for one in found)
-
-
 def test_new_categories_are_named(served: Any) -> None:
     predictor = _predictor(served)
     (item,) = predictor.items([], ['{"1 size": 1, "age": 2, "color": "violet"}'])

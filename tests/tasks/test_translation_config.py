@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.translation.data import load_vocabulary
@@ -87,21 +86,6 @@ def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path
     loaded = load_vocabulary(given, Assets(tmp_path / "elsewhere"))
     assert loaded is not None
     assert loaded.size == 36
-
-
-@pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        ({"task__train_data__batch_tokens": 0}, "task.train_data.global_batch_size"),
-        ({"task__train_data__augment": "crop"}, "task.train_data.augment"),
-        ({"task__model__preset": "huge"}, "task.model.preset"),
-        ({"task__print_translations": True}, "task.print_translations"),
-    ],
-)  # fmt: skip
-def test_contradictory_settings_are_rejected(changes: dict[str, Any], path: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        translation_config("nowhere", **changes)
-    assert path in [problem.path for problem in caught.value.problems]
 
 
 def _schedule(experiment: str, *fragments: str) -> Any:

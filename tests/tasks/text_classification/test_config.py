@@ -7,44 +7,13 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.errors import ConfigError
 from tests.support.problems import pairs
-from tests.support.tables import write_csv
-from tests.support.texts import TRANSFORMER, text_config, write_texts
-
-CSV: dict[str, Any] = {
-    f"task__{section}__{name}": value
-    for section in ("train_data", "validation_data")
-    for name, value in (("source", "csv"), ("files", None))
-}
+from tests.support.texts import text_config, write_texts
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return write_texts(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"task__model__name": "gpt"}, "allowed: bag_of_words, transformer"),
-        ({"task__text__column": "''"}, "task.text.column — --task.text.column\n    is not set"),
-        ({"task__text__tokenizer": "letters"}, "allowed: 'words', 'subwords'"),
-        ({"task__train_data__source": "text"}, "unknown data source 'text'"),
-        ({"task__train_data__files": None}, "is not set; for example, {en: train.en"),
-        ({"task__train_data__files__german": 3}, "german: got 3, expected the name of a file"),
-        ({"task__train_data__source": "csv"}, "is read only by source 'text_files', got source"),
-        ({"task__train_data__split": "train"}, "got 'train', but task.split is not set"),
-        ({"task__metrics": ["accuracy"]}, "task.metrics"),
-        ({**TRANSFORMER, "task__model__embedding_width": 7}, "got 7, expected an even number"),
-        ({**TRANSFORMER, "task__model__embedding_width": 10,
-          "task__model__num_attention_heads": 4}, "got 4, expected a divisor of the width, 10"),
-    ],
-)  # fmt: skip
-def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        text_config("data", **changes)
-    assert expected in str(caught.value)
 
 
 def _problems(folder: Path, **changes: Any) -> dict[str, str]:
@@ -81,20 +50,3 @@ def test_problems_of_files_name_their_setting(
     found = _problems(folder, **changes)
     assert message in found[field]
     assert list(found) == [field]
-
-
-@pytest.mark.parametrize(
-    ("rows", "field", "message"),
-    [
-        ([("one", "a"), ("two", ""), ("three", "b")], "label_column",
-         "column 'label' has no value in {path}, row 2\n"),
-        ([("one", "a"), ("two", "a")], "label_column", "has only the class 'a' in training"),
-        ([("", "a"), ("", "b")], "text", "column 'text' has no values in training"),
-    ],
-)  # fmt: skip
-def test_problems_of_rows_name_file_and_row(
-    rows: list[tuple[str, str]], field: str, message: str, tmp_path: Path
-) -> None:
-    path = write_csv(tmp_path / "a.csv", [{"text": t, "label": c} for t, c in rows])
-    found = _problems(tmp_path, **CSV)
-    assert message.format(path=path) in found[field]
