@@ -206,7 +206,7 @@ for _name, _target, _help, _traits in (
     )
 TEXT_MODELS.register(
     "transformer",
-    config="orbit_runner.tasks.translation.config:TransformerConfig",
+    config="orbit_runner.tasks.translation.models:TransformerConfig",
     target="orbit_runner.models.transformer:transformer",
     help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )

@@ -64,10 +64,13 @@ def load_source(
     try:
         if not config.mixture:
             return _load(config, input_size, num_classes, split)
-        parts = [
-            _load_mixed(number, part, input_size, num_classes, split)
-            for number, part in enumerate(config.sources)
-        ]
+        parts = []
+        for number, part in enumerate(config.sources):
+            try:
+                parts.append(_load(part, input_size, num_classes, split))
+            except DataError as error:
+                field = setting_of_source(number, error.field)
+                raise DataError(str(error), field=field, code=error.code) from error
         return join_images(tuple(parts))
     except MemoryError as error:
         raise DataError(
@@ -86,22 +89,6 @@ def section_source(config: ImageClassificationConfig, data: ImageDataConfig) -> 
 def setting_of_error(section: str, error: DataError) -> str:
     """Returns the setting, below `task`, that an error of a section's dataset is about."""
     return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
-
-
-def _load_mixed(
-    number: int,
-    config: ImageDataConfig,
-    input_size: Size,
-    num_classes: int | None,
-    split: RowSplit | None,
-) -> ImageDataset:
-    """Returns a source of a mixture; errors name its setting."""
-    try:
-        return _load(config, input_size, num_classes, split)
-    except DataError as error:
-        raise DataError(
-            str(error), field=setting_of_source(number, error.field), code=error.code
-        ) from error
 
 
 def _load(

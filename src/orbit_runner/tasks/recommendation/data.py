@@ -42,11 +42,6 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
     return _load(reader.load, config.min_interactions, **reader.arguments(config))
 
 
-def source_files(config: RecommendationDataConfig) -> list[DataFile]:
-    """Returns descriptions of the files of one section."""
-    return describe_files(load_source(config).files, content_digest)
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainedRatings:
     """The users and items that a network is trained on, and the choices of each user.
@@ -240,7 +235,10 @@ class RecommendationData(TaskData):
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
-        return {name: source_files(getattr(self.config, name)) for name in SECTIONS}
+        sources = {name: load_source(getattr(self.config, name)) for name in SECTIONS}
+        return {
+            name: describe_files(source.files, content_digest) for name, source in sources.items()
+        }
 
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""

@@ -33,7 +33,6 @@ from orbit_runner.tasks.network_config import SECTIONS
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.sources import (
     feature_kinds,
-    load_dataset,
     load_datasets,
     load_part,
     named_columns,
@@ -77,7 +76,7 @@ def _name_problems(config: TabularConfig) -> Problems:
     checked: list[TableDataset] = []
     for section in SECTIONS:
         try:
-            dataset = load_dataset(config, section)
+            dataset = load_datasets(config, section)[0]
         except DataError as error:
             yield Problem(setting_of_error(section, error), str(error), code=error.code)
             return

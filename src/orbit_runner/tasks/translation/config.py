@@ -14,9 +14,7 @@ from orbit_runner.config.schema.data import (
 )
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.network_config import NetworkTaskConfig
-from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
-
-__all__ = ["TransformerConfig", "TranslationConfig", "TranslationDataConfig"]
+from orbit_runner.tasks.translation.models import TextModelConfig
 
 
 @config_class
