@@ -152,14 +152,12 @@ def _explain_cell(config: TabularConfig, section: str, error: CellError) -> Cell
     named = {name: path for path, name, _ in reversed([*named_columns(config, section)])}
     path = named.get(error.column, "features")
     message, _, more = str(error).partition("\n")
-    lines = [message]
-    if error.text:
-        lines.append("if it is a missing value, list it in missing_values of both sections")
+    advice = "if it is a missing value, list it in missing_values of both sections"
     if path.startswith("targets"):
-        lines.append("if its values are classes, set type: classification")
+        advice = "if its values are classes, set type: classification"
     elif path.startswith("features"):
-        lines.append("to use its texts as categories, list the column in features.categorical")
-    lines += [more] * bool(more)
+        advice += "; to use its texts as categories, list the column in features.categorical"
+    lines = [message, advice, *([more] if more else [])]
     setting = path if path.startswith(("targets", "weight_column")) else "features"
     return CellError("\n".join(lines), error.column, error.text, setting, code=error.code)
 
