@@ -28,8 +28,8 @@ SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
-# What the task `keras` reads: arrays, and the tables and images of the other tasks.
-ARRAY_SOURCES = Registry("data source", includes={"": TABLE_SOURCES, "_images": SOURCES})
+# What the task `keras` reads: arrays, and images.
+ARRAY_SOURCES = Registry("data source", includes=SOURCES)
 # The trackers of this package. A config names those of users by their class.
 TRACKERS = Registry("tracker")
 EXPORT_FORMATS = Registry("format")
@@ -286,15 +286,6 @@ for _name, _target, _help, _traits in (
         help=_help,
         traits=_traits,
     )
-ARRAY_SOURCES.register(
-    "tf_examples",
-    config=_ARRAYS,
-    target="orbit_runner.tasks.keras.indexed_source:load_examples",
-    help="tf.Example records in TFRecord or ArrayRecord files, with features by name",
-    traits=SourceTraits(
-        settings=("feature_shapes",), required=(("input_path", "train-*"),), has_fields=True
-    ),
-)
 _NETWORKS = "orbit_runner.tasks.tabular"
 _TEXTS = "orbit_runner.tasks.text_classification"
 for _registry, _name, _config, _help in (
