@@ -10,7 +10,7 @@ import numpy as np
 
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.tfrecord.example import features_of, values_of
-from orbit_runner.data.tfrecord.framing import record_data, record_offsets
+from orbit_runner.data.tfrecord.framing import index_files, record_data
 from orbit_runner.errors import DataError
 
 ARRAY_RECORD = ".array_record"
@@ -37,7 +37,7 @@ class ExampleFiles:
                 "got TFRecord and ArrayRecord files", field="input_path", code="bad-data"
             )
         self._files = ArrayRecordFiles(paths) if True in are_indexed else None
-        self._offsets = [] if self._files else record_offsets(paths)
+        self._offsets = [] if self._files else [index.offsets for index in index_files(paths)]
         counts = self._files.counts if self._files else [len(o) - 1 for o in self._offsets]
         self.parts = tuple(zip(map(str, paths), map(int, counts), strict=True))
         self._ends = np.cumsum(counts)
