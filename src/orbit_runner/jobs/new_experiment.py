@@ -15,8 +15,9 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.images.dataset import part_of_images
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
-from orbit_runner.data.images.files import FileSource, image_headers
+from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.files import load as load_images
+from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.data.tables.split import RowSplit
@@ -33,7 +34,6 @@ from orbit_runner.jobs.table_survey import (
 from orbit_runner.registry import TABLE_SOURCES
 
 EXPERIMENT = "experiment.yaml"
-_MOST_HEADERS = 1_000
 _LARGEST_IMAGE = 96  # Larger images are resized.
 _RESIZED = 64
 # A step of a convolutional network takes much longer than one of a table, so that few images get
@@ -413,8 +413,8 @@ def _draft_of_images(path: Path) -> _Draft:
 
 def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
     """Returns the size to resize images to, None if they keep theirs, and the sizes in words."""
-    step = max(1, len(source.paths) // _MOST_HEADERS)
-    headers = [header for _, header in image_headers(source.paths[::step]) if header is not None]
+    survey = add_survey(source).survey
+    headers = [header for header in survey.headers if header is not None] if survey else []
     if not headers:
         raise DataError(f"{source.paths[0]}: is not a JPEG or PNG file", code="damaged-file")
     heights = [header.height for header in headers]
