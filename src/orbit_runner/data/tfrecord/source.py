@@ -186,7 +186,6 @@ class RecordSource(RecordDataset):
 
     stored = "in TFRecord files"
     decodes_batches = True
-    file_reading = "all"  # They are read in blocks.
     graph_reader = "orbit_runner.data.tfrecord.pipeline:RecordReader"
 
     name: str
@@ -307,7 +306,6 @@ class RecordSource(RecordDataset):
 class JoinedRecords(RecordSource):
     """The records of several datasets, one after the other, read by their index, in any order."""
 
-    file_reading = "own"
     graph_reader = "orbit_runner.data.tfrecord.pipeline:JoinedRecordReader"
 
     sources: tuple[RecordSource, ...] = ()

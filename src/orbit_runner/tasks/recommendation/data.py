@@ -300,10 +300,6 @@ class RecommendationData(TaskData):
         """Returns the files of both sections."""
         return {name: source_files(getattr(self.config, name)) for name in SECTIONS}
 
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
     def shared_examples(self) -> None:
         """Returns None: the latest rating of each user is held out from training."""
 

@@ -273,10 +273,6 @@ class TranslationData(TaskData):
         """Returns the files of both sections and of the vocabulary."""
         return text_files(self.config)
 
-    def file_reading(self) -> str:
-        """Returns that each worker reads all files at the start."""
-        return "memory"
-
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece unless all data are ids."""
         return (SENTENCEPIECE,) if needs_vocabulary(self.config) else ()
