@@ -75,7 +75,7 @@ _MODE = "train_and_eval"
 _BATCH_SIZE = "global_batch_size"
 _USUAL_BATCH_SIZE = 32
 _LEAST_EPOCHS = 1e-6
-_PROGRESS = ("auto", "bar", "plain", "json", "none")
+_PROGRESS = ("auto", "bar", "plain", "none")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

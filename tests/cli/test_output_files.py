@@ -108,7 +108,6 @@ def test_cycle_of_links_and_socket_are_refused(
     "arguments",
     [
         ["inspect", "digits", "--html={}"],
-        ["inspect", "digits", "--images={}"],
         ["batch", "digits", "--step=1", "--images={}"],
         ["compare", "run", "run", "--html={}"],
         ["report", "run", "--html={}"],
