@@ -137,5 +137,4 @@ COMMAND = Command(
     ["--workers=2 -- --experiment=digits --config_file=configs/runtime/multi_worker.yaml"],
     main,
     parse=_parse,
-    after_dashes="run",
 )
