@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from orbit_runner.cli.main import main
 from orbit_runner.jobs import new_project

@@ -1,7 +1,5 @@
 """`runner runs`: the table, conditions, order, columns and machine-readable output."""
 
-import csv
-import io
 import json
 import os
 from collections.abc import Callable
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from tests.support.problems import error_of, fails
+from tests.support.problems import fails
 from tests.support.run_directories import write_best, write_run
 
 
@@ -99,20 +97,16 @@ def test_report_marks_evaluations_that_are_not_finite(
         ("accuracy >= 0.9", ["d", "a"]),
         ("last.accuracy > 0.96", []),
         ("best.accuracy > 0.96", ["d"]),
-        ("0.85 < accuracy < 0.95", ["a"]),
         ("status == finished", ["d", "a"]),
         ("status == 'finished' and accuracy < 0.95", ["a"]),
         ("status != finished", ["c", "b"]),
-        ("status in (lost, diverged)", ["c", "b"]),
-        ("status not in [lost]", ["d", "b", "a"]),
-        ("not (status == lost or status == diverged)", ["d", "a"]),
-        ("step < train_steps", ["c"]),
+        ("progress < 1", ["c"]),
         ("runtime.seed == 3", ["d"]),
         ("task.model.dropout_rate == 0.4", ["c", "b", "a"]),
         ("task.model.name == cnn", ["d", "c", "b", "a"]),
         ("runtime.deterministic == true", ["d", "c", "b", "a"]),
         ("age < 1s", []),
-        ("age > 1.5h and idle > 2min", ["d", "c", "b", "a"]),
+        ("age > 1h30m and idle > 2min", ["d", "c", "b", "a"]),
         ("experiment == digits and step == 300", ["d", "b", "a"]),
     ],
 )
@@ -129,14 +123,12 @@ def test_where_selects_runs(
         ("acuracy > 0.9", "unknown-name"),
         ("trainer.train_step > 1", "unknown-name"),
         ("accuracy", "bad-syntax"),
-        ("accuracy + 1 > 2", "bad-syntax"),
         ("accuracy is 1", "bad-syntax"),
         ("accuracy > high", "bad-syntax"),
         ("step > 0 and accuracy > high", "bad-syntax"),
-        ("step in 3", "bad-syntax"),
-        ("__import__('os').system('true') == 0", "bad-syntax"),
-        ("(lambda: 1)() == 1", "bad-syntax"),
-        ("accuracy > 1 and " * 500 + "1", "bad-syntax"),
+        ("accuracy >", "bad-syntax"),
+        ("accuracy > [", "bad-syntax"),
+        ("age < soon", "bad-syntax"),
     ],
 )
 @pytest.mark.usefixtures("runs")
@@ -145,26 +137,12 @@ def test_invalid_condition_is_an_error(condition: str, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "condition",
-    ["accuracy >", "accuracy > 0.9; 1", "(" * 500 + "1" + ")" * 500, "accuracy > 0.9 \x00"],
-)
-@pytest.mark.usefixtures("runs")
-def test_condition_that_python_cannot_parse_is_an_error(condition: str) -> None:
-    # The reason is that of Python, and differs from version to version.
-    error = error_of(["runs", f"--where={condition}"])
-    assert error.code == "bad-syntax"
-    assert str(error).startswith("--where: ")
-
-
-@pytest.mark.parametrize(
     ("flags", "expected"),
     [
         (["--sort=accuracy"], ["d", "a", "c", "b"]),
-        (["--sort=accuracy", "--reverse"], ["a", "d", "c", "b"]),
         (["--sort=progress"], ["d", "b", "a", "c"]),
         (["--sort=runtime.seed", "--limit=2"], ["c", "b"]),
         (["--sort=status"], ["c", "d", "a", "b"]),
-        (["--reverse"], ["a", "b", "c", "d"]),
         (["--limit=1"], ["d"]),
     ],
 )
@@ -210,16 +188,12 @@ def test_columns_replace_or_extend_the_default(
     fails(["runs", "--columns=accurcy"], "unknown-name", "--columns")
 
 
-def test_json_and_csv_have_full_values(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_full_values(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--json", "--columns=+runtime.seed", "--where=runtime.seed==3"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["run"] == "runs/d"
     assert found["best"] == {"accuracy": 0.97}
     assert found["runtime.seed"] == 3
-    assert main(["runs", "--csv", "--columns=run,status,accuracy"]) == 0
-    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert rows[0] == {"run": "runs/d", "status": "finished", "accuracy": "0.97"}
-    assert rows[1]["accuracy"] == ""
 
 
 @pytest.mark.parametrize(

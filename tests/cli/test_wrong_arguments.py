@@ -73,7 +73,6 @@ CASES = [
     ("run --experiment=digits --progress_interval=-1", "wrong-usage", ""),
     ("run --experiment=digits --progress_interval=nan", "wrong-usage", ""),
     ("replay run --step=1 --verify --no_verify", "wrong-usage", ""),
-    ("runs . --json --csv", "wrong-usage", ""),
     ("clean run --keep_last=x", "wrong-usage", ""),
     (f"batch digits --step={'9' * 25}", "wrong-usage", ""),
     (f"replay run --step={'9' * 5000}", "wrong-usage", ""),

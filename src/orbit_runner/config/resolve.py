@@ -65,8 +65,6 @@ class Request:
     # (flag, dotted path, YAML text), or (`--params_override` or `--gin_param`, "", text)
     flags: tuple[tuple[str, str, str], ...] = ()
     imports: tuple[str, ...] = ()  # Modules to import first.
-    # Whether settings without effect are errors in Model Garden's experiments, too.
-    strict: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +74,6 @@ class ResolvedConfig:
     config: ExperimentConfig
     origins: dict[str, Origin]  # By dotted path, for values that were set.
     notes: tuple[Problem, ...] = ()  # Settings without effect in a Model Garden experiment.
-    # Notes about settings that a change of a class discards.
-    discarded: tuple[str, ...] = ()
     experiment_layer: int = 0  # The layer of the experiment's own file.
 
     def origin(self, path: str) -> Origin | None:
@@ -135,13 +131,12 @@ def resolve(request: Request) -> ResolvedConfig:
     for index, text in enumerate(config.gin_bindings):
         if text in layers.statements:
             builder.origins[f"gin_bindings[{index}]"] = layers.statements[text]
-    if request.strict or not base.official:
+    if not base.official:
         builder.problems += builder.notes
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
-    discarded = tuple(builder.discarded)
-    return ResolvedConfig(config, builder.origins, notes, discarded, layers.experiment_layer)
+    return ResolvedConfig(config, builder.origins, notes, layers.experiment_layer)
 
 
 def load_config(

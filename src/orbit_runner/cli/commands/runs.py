@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import sys
 from collections.abc import Sequence
@@ -42,10 +41,6 @@ def main(flags: argparse.Namespace) -> int:
     use_utf8()
     if flags.json:
         print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
-    elif flags.csv:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
     elif chosen:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
         print("\n".join(_format_table(cells, names)))
@@ -75,18 +70,13 @@ def _add_flags(parser: Parser) -> None:
         help="sort by a metric, the best first, or by a column or setting, the largest first "
         "(default: newest first)",
     )
-    add("--reverse", action="store_true", help="reverse the order")
     add(
         "--columns",
         metavar="NAMES",
         help="columns to show, separated by commas; +NAMES adds them to the default",
     )
     add("--limit", type=Count(), metavar="N", help="list at most N runs")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument(
-        "--json", action="store_true", help="print JSON: a list of objects, one for each run"
-    )
-    output.add_argument("--csv", action="store_true", help="print CSV")
+    add("--json", action="store_true", help="print JSON: a list of objects, one for each run")
 
 
 def require_directory(name: str) -> Path:
@@ -128,8 +118,6 @@ def _select_runs(
         present = [run for run in present if columns.value(run, flags.sort) is not None]
         sign = -1.0 if columns.better_values(flags.sort) == "lower" else 1.0
         present.sort(key=lambda run: _sort_key(columns.value(run, flags.sort), sign), reverse=True)
-    if flags.reverse:
-        present.reverse()
     return [*present, *absent][: flags.limit]
 
 
@@ -158,12 +146,6 @@ def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict
     known = {name: columns.value(run, name) for name in (*columns.fields, *names)}
     values: dict[str, object] = to_jsonable(known | {name: getattr(run, name) for name in own})
     return values
-
-
-def _csv_value(value: object) -> object:
-    if value is None:
-        return ""
-    return value if isinstance(value, (int, float, str)) else json.dumps(value)
 
 
 COMMAND = Command("runs", _DESCRIPTION, _add_flags, ["--where='accuracy > 0.9'"], main)
