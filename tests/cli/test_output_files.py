@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -90,18 +89,6 @@ def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
     assert link.is_symlink()
     assert target.read_text().startswith("<!doctype html>")
     assert [path.name for path in target.parent.iterdir()] == ["page.html"]
-
-
-def test_cycle_of_links_and_socket_are_refused(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("a").symlink_to("b")
-    Path("b").symlink_to("a")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind("socket")
-        for name in ("a", "socket"):
-            fails(["report", str(run), f"--html={name}"], "bad-path", "--html")
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,7 @@ from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import COPY_RUN, is_remote, path_problem
-from orbit_runner.utils.files import (
-    is_special,
-    output_target,
-    special_file_problem,
-    write_output,
-)
+from orbit_runner.utils.files import write_output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,14 +159,11 @@ def _expand_user(text: str, shown: str) -> str:
 
 def _output_problem(text: str, kind: str) -> str:
     if kind == "output file":
-        try:
-            target = output_target(Path(text))
-        except OSError as error:
-            return f"cannot write {text}: {error.strerror}"
-        if isinstance(target, int) or is_special(target):
-            problem = "" if isinstance(target, int) else special_file_problem(target)
-            return f"{text} {problem}" if problem else ""
-        text = str(target)
+        if os.path.isdir(text):
+            return f"{text} is a directory, expected a file"
+        if os.path.exists(text) and not os.path.isfile(text):
+            return ""  # A device or a pipe.
+        text = os.path.realpath(text)
     # `os.path`, because methods of `Path` raise an error if the name is too long.
     elif problem := _directory_problem(text):
         return problem
