@@ -84,8 +84,8 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
     """Expands `~`, and rejects paths that cannot be used.
 
     Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
-    `RunnerError` if a URL is not supported, `~` names an unknown user, or an output file cannot be
-    written: before the work begins whose result it is for.
+    `RunnerError` if a URL is not supported or an output file cannot be written: before the work
+    begins whose result it is for.
     """
     for action in arguments:
         value = action.type
@@ -106,7 +106,7 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
 
 def resolve_path(value: PathValue, text: str, name: str) -> str:
     """Returns a path without `~`. Raises `RunnerError` if it cannot be used."""
-    path = _expand_user(text, name)
+    path = os.path.expanduser(text)
     if problem := value.problem(path):
         raise RunnerError(problem, path=name, code="bad-path")
     return path
@@ -142,19 +142,6 @@ class OverrideAction(argparse.Action):
             namespace.overrides.append((f"--{path}", path, text))
         else:
             namespace.overrides += [(flag, path, values) for path in self._settings]
-
-
-def _expand_user(text: str, shown: str) -> str:
-    expanded_path = os.path.expanduser(text)
-    if expanded_path.startswith("~"):
-        user = expanded_path.partition("/")[0]
-        raise RunnerError(
-            f"got {text!r}, but {user} is not a home directory on this machine\n"
-            f"use the full path, or ./{text} for a name that begins with ~",
-            path=shown,
-            code="bad-path",
-        )
-    return expanded_path
 
 
 def _output_problem(text: str, kind: str) -> str:

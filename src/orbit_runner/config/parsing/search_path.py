@@ -9,7 +9,6 @@ from orbit_runner.config.errors import ConfigError, Origin
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.paths import CONFIG, RunDirectory
 from orbit_runner.storage.paths import PathError, is_remote
-from orbit_runner.utils.log import note_once
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
 _EXPECTED = "expected an experiment, a file or a run directory"
@@ -78,18 +77,8 @@ def find_experiment(name: str) -> Path:
 
 
 def names_run(name: str) -> bool:
-    """Returns whether a name means a run directory, also if an experiment has this name.
-
-    Then a note says so.
-    """
-    is_run = os.path.isfile(RunDirectory(Path(name)).config)
-    if is_run and name in (experiments := experiment_files()):
-        file = experiments[name]
-        note_once(
-            f"note: {name} is the run in ./{name}; the experiment of this name is "
-            f"experiments/{file.name}"
-        )
-    return is_run
+    """Returns whether a name means a run directory, also if an experiment has this name."""
+    return os.path.isfile(RunDirectory(Path(name)).config)
 
 
 def find_file(name: str, including_dir: Path | None = None) -> Path:
