@@ -62,6 +62,13 @@ def test_the_commands_about_debugging(tmp_path: Path) -> None:
     assert re.search(r"^task\.model\.name +cnn +mlp$", output, re.M)
 
 
+@pytest.mark.slow
+def test_the_commands_about_editors(tmp_path: Path) -> None:
+    run_blocks("editors.md", tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"schema.json", "digits.json"}
+
+
 def test_the_error_about_debugging_is_the_one_shown(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("debugging_configs.md"), re.M | re.S)
     config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
@@ -100,7 +107,7 @@ def test_the_example_of_bases(
         "name: small # --experiment",
         "seed: 99 # sweep/common.yaml:1",
         "train_steps: 6 # sweep/small.yaml:4",
-        "source: synthetic # configs/trainer/smoke.yaml:4",
+        "source: synthetic # configs/trainer/smoke.yaml:5",
     }
     assert expected <= shown
 

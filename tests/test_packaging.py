@@ -118,6 +118,12 @@ def test_installed_runner_lists_all_experiments_and_fragments(elsewhere: Path) -
     }
 
 
+@pytest.mark.slow
+def test_the_installed_runner_completes(elsewhere: Path) -> None:
+    runner, folder = elsewhere / "venv" / "bin" / "runner", elsewhere / "empty"
+    assert "complete -o default -C" in _run(runner, "--completion", "bash", cwd=folder)
+
+
 def test_the_installed_runner_writes_projects(elsewhere: Path) -> None:
     command = [elsewhere / "venv" / "bin" / "runner", "init", "flowers", "--json"]
     listed = json.loads(_run(*command, cwd=elsewhere / "empty"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.server
-import json
 import os
 import subprocess
 import sys
@@ -70,17 +69,6 @@ def test_list_shows_every_dataset_with_its_terms(capsys: pytest.CaptureFixture[s
     assert "  experiments: resnet_cifar, resnet_cifar_v2\n" in text
     assert text.count("  terms: ") == len(SETS)
     assert max(map(len, text.splitlines())) <= 110
-
-
-def test_list_json_includes_sizes_terms_and_experiments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "list", "--json"]) == 0
-
-    found = json.loads(capsys.readouterr().out)
-    assert list(found) == list(SETS)
-    assert found["cifar10"]["size"] == found["cifar10"]["files"][0]["size"] == 170052171
-    assert found["cifar10"]["experiments"] == ["resnet_cifar", "resnet_cifar_v2"]
-    assert found["imagenet"]["by_hand"] is True
-    assert {"terms", "dir", "results", "help"} < {*found["mnist"]}
 
 
 def test_get_downloads_a_dataset_and_prints_its_usage(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from orbit_runner.cli.main import main
 from orbit_runner.jobs import new_project
@@ -208,7 +209,7 @@ def test_a_failure_leaves_nothing_behind(here: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        ("experiments/churn.yaml", "train.csv", "x.csv", "churn.yaml:10\n    cannot read data/x"),
+        ("experiments/churn.yaml", "train.csv", "x.csv", "churn.yaml:11\n    cannot read data/x"),
         ("data/train.csv", "5.1,3.5", "5.1,x", "data/train.csv:2: got {'sepal_length': '5.1'"),
         ("data/train.csv", "setosa", "satosa", "one of setosa, versicolor, virginica"),
         ("data/train.csv", "sepal_width", "width", "expected numbers in sepal_length, sepal_width"),
@@ -258,3 +259,21 @@ def test_the_commands_of_the_readme_work(here: Path) -> None:
     digests = [row["digest"] for rows in record["sections"].values() for row in rows]
     assert len(digests) == 2
     assert all(digest.startswith("sha256:") for digest in digests)
+
+
+def test_make_writes_the_schema_that_the_experiment_names(here: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")  # The lock has it from Python 3.11 on.
+    assert main(["init", "churn"]) == 0
+    folder = here / "churn"
+    experiment = (folder / "experiments/churn.yaml").read_text()
+
+    _shell(folder, "make schema.json")
+
+    named = experiment.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    schema = json.loads((folder / "experiments" / named).read_text())
+    validator = jsonschema.Draft7Validator(schema)
+    content = yaml.safe_load(experiment)
+    assert [error.message for error in validator.iter_errors(content)] == []
+    content["task"]["hidden_units"] = 0
+    assert [error.json_path for error in validator.iter_errors(content)] == ["$.task.hidden_units"]
+    assert "up to date" in _shell(folder, "make schema.json")

@@ -1,5 +1,7 @@
 """`runner runs`: the table, conditions, order, columns and machine-readable output."""
 
+import csv
+import io
 import json
 import os
 from collections.abc import Callable
@@ -188,12 +190,16 @@ def test_columns_replace_or_extend_the_default(
     fails(["runs", "--columns=accurcy"], "unknown-name", "--columns")
 
 
-def test_json_has_full_values(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_csv_have_full_values(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--json", "--columns=+runtime.seed", "--where=runtime.seed==3"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["run"] == "runs/d"
     assert found["best"] == {"accuracy": 0.97}
     assert found["runtime.seed"] == 3
+    assert main(["runs", "--csv", "--columns=run,status,accuracy"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows[0] == {"run": "runs/d", "status": "finished", "accuracy": "0.97"}
+    assert rows[1]["accuracy"] == ""
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_config_file_with_a_base_overrides_the_experiment(write: Write) -> None:
     assert origins["runtime.seed"] == "b.yaml:1"
     assert origins["trainer.summary_interval"] == "b.yaml:2"
     assert origins["trainer.train_steps"] == "a.yaml:3"
-    assert origins["task.model.filters"] == "experiments/digits.yaml:9"
+    assert origins["task.model.filters"] == "experiments/digits.yaml:10"
     assert resolved.config.name == "digits"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.command import Command
+from orbit_runner.cli.completion import candidates
 from orbit_runner.cli.flags.values import PathValue
 from orbit_runner.cli.main import GROUPS, main
 from tests.support.command_examples import (
@@ -115,6 +116,12 @@ def test_every_path_is_declared(command: Command) -> None:
             assert isinstance(action.type, PathValue), action
 
 
+def test_flags_are_completed(command: Command) -> None:
+    flags = {option for action in command.parser().arguments for option in action.option_strings}
+
+    assert {*candidates(f"runner {command.name} --")} & flags
+
+
 def test_unknown_flag_is_rejected_with_the_nearest_one(
     command: Command, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +147,7 @@ def test_wrong_setting_is_rejected_whether_the_command_takes_settings_or_not(
 def test_command_without_settings_rejects_correct_ones(
     command: Command, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if command.parser().settings or command.name == "launch":  # It takes them after `--`.
+    if command.parser().settings or command.after_dashes:
         pytest.skip("it takes settings")
     message = refusal([*words, "--runtime.seed=3"], capsys)
 

@@ -1,20 +1,31 @@
-"""The pages of the reference can be written, and contain all that there is."""
+"""The pages of the reference and the schema can be written, and contain all that there is."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from orbit_runner.cli.main import COMMANDS
+from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
+from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.error_codes import MEANINGS
 from tools.commands_page import help_text
 from tools.reference import DOCS, FILES
 
 ROOT = DOCS.parent
+YAML_FILES = sorted(
+    path
+    for path in [*(ROOT / "experiments").glob("*.yaml"), *(ROOT / "configs").rglob("*.yaml")]
+    if path.parent.name not in ("sweeps", "clusters")
+)
 
 
 def in_new_process(*arguments: str) -> str:
@@ -69,3 +80,37 @@ def test_every_setting_has_a_row(pages: dict[str, str]) -> None:
 
 def test_every_code_of_an_error_has_a_row(pages: dict[str, str]) -> None:
     assert {*re.findall(r"^\| `([a-z-]+)` \| ", pages["errors.md"], re.M)} >= {*MEANINGS}
+
+
+def test_schema_is_what_the_command_prints(pages: dict[str, str]) -> None:
+    assert pages["schema.json"] == in_new_process("-m", "orbit_runner", "show", "--schema")
+
+
+def plain(node: Any) -> Any:
+    children = getattr(node, "children", None)
+    return node.value if children is None else {key: plain(one) for key, one in children.items()}
+
+
+@pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_each_file_names_the_schema_and_is_valid(path: Path, pages: dict[str, str]) -> None:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    named = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", first)
+    assert named is not None, first
+    assert (path.parent / named[1]).resolve() == DOCS / "schema.json"
+
+    jsonschema = pytest.importorskip("jsonschema")  # The lock has it from Python 3.11 on.
+    validator = jsonschema.Draft7Validator(json.loads(pages["schema.json"]))
+    # As this package reads it, and as an editor with YAML 1.1 does.
+    for content in (plain(load_file(path, path.name, 0)), yaml.safe_load(path.read_text())):
+        assert [error.message for error in validator.iter_errors(content)] == []
+
+
+def test_all_files_with_the_line_are_experiments_or_fragments() -> None:
+    assert {*YAML_FILES} <= {*experiment_files().values(), *fragment_files().values()}
+
+
+def test_the_descriptions_in_the_list_are_not_the_lines_for_editors() -> None:
+    fragments = json.loads(in_new_process("-m", "orbit_runner", "list", "--json"))["fragments"]
+
+    assert fragments["configs/runtime/cpu.yaml"] == "one replica on the CPU"
+    assert [name for name, text in fragments.items() if not text or "schema" in text] == []

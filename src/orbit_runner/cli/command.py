@@ -198,6 +198,7 @@ class Command:
         run: Runs the command with its parsed flags, and returns the exit code. The words that were
             parsed are `flags.arguments`.
         parse: Parses the words after the name.
+        after_dashes: The command whose flags follow `--`.
     """
 
     name: str
@@ -206,6 +207,7 @@ class Command:
     examples: Sequence[str]
     run: Callable[[argparse.Namespace], int]
     parse: Callable[[Parser, Sequence[str]], argparse.Namespace] = parse_flags
+    after_dashes: str = ""
 
     def command_lines(self) -> list[str]:
         """Returns the examples as they are typed."""

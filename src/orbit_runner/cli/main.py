@@ -62,7 +62,7 @@ GROUPS = {
 }
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 # What the program itself does, by the first word. Each is a module of `cli/`.
-OWN_WORDS = {"help": "setting_help", "--version": "versions"}
+OWN_WORDS = {"help": "setting_help", "--version": "versions", "--completion": "completion"}
 
 _HELP = f"""\
 Orbit Runner {__version__}: run TensorFlow experiments that are defined by config files.
@@ -81,6 +81,7 @@ examples:
 `runner COMMAND --help` lists the flags of a command.
 `runner help SETTING` describes a setting: type, default and effect.
 `runner --version` prints versions, devices and the git revision.
+`runner --completion SHELL` prints the script that completes commands and flags.
 """
 
 

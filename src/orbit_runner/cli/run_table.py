@@ -32,6 +32,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
 }
 _COMPARISON = re.compile(rf"\s*([\w./]+)\s*({'|'.join(_COMPARE)})\s*(.+?)\s*")
+# Only in front of a comparison, because a quoted value may contain the word.
+_AND = re.compile(rf"\sand\s(?=\s*[\w./]+\s*(?:{'|'.join(_COMPARE)}))")
 _TIMES = ("age", "idle")
 
 Condition = Callable[[RunSummary], bool]
@@ -180,7 +182,7 @@ def parse_condition(text: str, columns: RunColumns) -> Condition:
     A run that lacks it does not satisfy the comparison. Raises `RunnerError` if the text is invalid
     or a name is unknown.
     """
-    parts = [_parse_comparison(part, columns) for part in re.split(r"\sand\s", text)]
+    parts = [_parse_comparison(part, columns) for part in _AND.split(text)]
     return lambda run: all(part(run) for part in parts)
 
 

@@ -137,4 +137,5 @@ COMMAND = Command(
     ["--workers=2 -- --experiment=digits --config_file=configs/runtime/multi_worker.yaml"],
     main,
     parse=_parse,
+    after_dashes="run",
 )

@@ -36,6 +36,8 @@ from orbit_runner.registry import (
 from orbit_runner.utils.text_table import described_lines, terminal_width
 
 _ALL_MODES = (*MODES, FINE_TUNING)
+# The line that tells editors where the JSON Schema of a file is.
+_MODELINE = "# yaml-language-server:"
 
 
 def main(flags: argparse.Namespace) -> int:
@@ -98,6 +100,8 @@ def _read_description(path: Path) -> str:
     if described:
         return described
     lines = path.read_text(encoding="utf-8").splitlines()
+    if lines and lines[0].startswith(_MODELINE):
+        del lines[0]
     return lines[0].lstrip("# ") if lines and lines[0].startswith("#") else ""
 
 

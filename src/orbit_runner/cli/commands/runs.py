@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,10 @@ def main(flags: argparse.Namespace) -> int:
     use_utf8()
     if flags.json:
         print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
+    elif flags.csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_csv_value(columns.value(run, name)) for name in names] for run in chosen)
     elif chosen:
         cells = [[columns.text(run, name) for name in names] for run in chosen]
         print("\n".join(_format_table(cells, names)))
@@ -76,7 +81,11 @@ def _add_flags(parser: Parser) -> None:
         help="columns to show, separated by commas; +NAMES adds them to the default",
     )
     add("--limit", type=Count(), metavar="N", help="list at most N runs")
-    add("--json", action="store_true", help="print JSON: a list of objects, one for each run")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument(
+        "--json", action="store_true", help="print JSON: a list of objects, one for each run"
+    )
+    output.add_argument("--csv", action="store_true", help="print CSV")
 
 
 def require_directory(name: str) -> Path:
@@ -146,6 +155,12 @@ def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict
     known = {name: columns.value(run, name) for name in (*columns.fields, *names)}
     values: dict[str, object] = to_jsonable(known | {name: getattr(run, name) for name in own})
     return values
+
+
+def _csv_value(value: object) -> object:
+    if value is None:
+        return ""
+    return value if isinstance(value, (int, float, str)) else json.dumps(value)
 
 
 COMMAND = Command("runs", _DESCRIPTION, _add_flags, ["--where='accuracy > 0.9'"], main)

@@ -1,4 +1,4 @@
-"""`runner show`: prints the resolved config, or how it differs from another."""
+"""`runner show`: prints the resolved config, how it differs from another, or its JSON Schema."""
 
 from __future__ import annotations
 
@@ -9,18 +9,30 @@ from collections.abc import Sequence
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_config_flags, build_request, print_notes
 from orbit_runner.cli.flags.values import CONFIG_FILE
-from orbit_runner.config.errors import DEFAULT
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.errors import DEFAULT, Origin
+from orbit_runner.config.json_schema import format_json_schema
+from orbit_runner.config.resolve import Request, ResolvedConfig, import_modules, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import Difference, differences, flat_settings, to_yaml
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import table_lines
 
-_DESCRIPTION = "Print the resolved config as YAML, which can be loaded as an experiment."
+_DESCRIPTION = """\
+Print the resolved config as YAML, which can be loaded as an experiment.
+
+With --schema, print a JSON Schema (draft-07), with which editors complete and check config files:
+of all tasks, models and data sources, or, with --experiment, of the files that change that
+experiment, with its values as the defaults."""
 
 
 def main(flags: argparse.Namespace) -> int:
-    """Prints the config, or its differences from another one. Returns 0."""
+    """Prints the config, its differences from another one, or the schema. Returns 0."""
     request = build_request(flags)
+    if flags.schema and request == Request(imports=request.imports):
+        import_modules(request.imports, Origin("--import"))
+        use_utf8()
+        print(format_json_schema(ExperimentConfig()), end="")
+        return 0
     resolved = resolve(request)
     if flags.diff:
         other = resolve(Request(experiment=flags.diff, imports=request.imports))
@@ -29,7 +41,9 @@ def main(flags: argparse.Namespace) -> int:
         return 0
     print_notes(resolved)
     use_utf8()
-    if flags.json:
+    if flags.schema:
+        print(format_json_schema(resolved.config), end="")
+    elif flags.json:
         print(json.dumps(_describe(resolved), indent=2))
     else:
         print(to_yaml(resolved.config, resolved.origins if flags.origins else None), end="")
@@ -45,6 +59,7 @@ def _add_flags(parser: Parser) -> None:
         metavar="EXPERIMENT",
         help="print only the settings that differ from another experiment, config file or run",
     )
+    what.add_argument("--schema", action="store_true", help="print the JSON Schema instead")
     parser.add_argument(
         "--json",
         action="store_true",
@@ -83,6 +98,7 @@ COMMAND = Command(
     [
         "--experiment=digits --task.model.dropout_rate=0.2 --origins",
         "--experiment=digits --diff=digits_mlp",
+        "--schema",
     ],
     main,
 )

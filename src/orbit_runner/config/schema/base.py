@@ -82,7 +82,8 @@ def field(
             meaning here: any other value is an error that shows this reason.
         lowercase: Whether case is ignored. The value is converted to lowercase.
         variants: A `Registry`. The entry with the section's `name` provides the section's class.
-        registry: The `Registry` of a data source. `problems()` of the task rejects other names.
+        registry: A `Registry` whose names are the allowed values, for editors and completion.
+            `problems()` of the task rejects other values.
         exclusive_with: An alternative setting of the same section. If both are set, the one of the
             higher layer is used.
         holds_at_zero: Whether 0 overrides `exclusive_with`. Otherwise, 0 means that the setting is

@@ -12,11 +12,13 @@ from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
+from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.config import SECTIONS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
     ImageExamples,
+    TrainedImages,
     classes_of,
     image_notes,
     image_rows,
@@ -24,6 +26,7 @@ from orbit_runner.tasks.image_classification.sources import (
     section_source,
     setting_of_error,
     size_problems,
+    trained_images,
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.utils.log import note_once
@@ -105,3 +108,7 @@ class ImageData(TaskData):
             with contextlib.suppress(DataError):  # `problems` yields it.
                 sources[section] = self.source(section)
         return image_rows(sources)
+
+    def learn(self, assets: Assets) -> TrainedImages:
+        """Returns what the run found out about its training images."""
+        return trained_images(self.config, assets)

@@ -1,0 +1,83 @@
+"""`runner show --schema`: the schema of all settings, of an experiment, and of a custom task."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from orbit_runner.cli.main import main
+
+TASK = """
+import dataclasses
+from orbit_runner import TaskConfig, field, register_task
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SchemaTaskConfig(TaskConfig):
+    horizon: int = field(30, ge=1, help="days to look ahead")
+
+register_task("schema_task", config=SchemaTaskConfig, task="schema_task:Task")
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_flags_change_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--schema", "--experiment=digits", "--runtime.seed=5"]) == 0
+
+    said = capsys.readouterr()
+    runtime = json.loads(said.out)["definitions"]["RuntimeConfig"]["properties"]
+    assert said.err == ""
+    assert (runtime["seed"]["default"], runtime["intra_op_threads"]["default"]) == (5, 1)
+
+
+def test_imported_tasks_are_described(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orbit_runner.registry import TASKS
+
+    monkeypatch.setattr(TASKS, "_entries", {**TASKS._entries})
+    (here / "schema_task.py").write_text(TASK)
+
+    assert main(["show", "--schema", "--import=schema_task"]) == 0
+
+    found = json.loads(capsys.readouterr().out)["definitions"]
+    horizon = found["SchemaTaskConfig"]["properties"]["horizon"]
+    assert (horizon["description"], horizon["minimum"]) == ("days to look ahead", 1)
+    assert "horizon" in found["AnyTaskConfig"]["properties"]
+
+
+@pytest.mark.slow
+def test_schema_of_a_model_garden_experiment_accepts_what_its_reader_accepts() -> None:
+    jsonschema = pytest.importorskip("jsonschema")  # The lock has it from Python 3.11 on.
+    schema, shown = (
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "orbit_runner",
+                "show",
+                *more,
+                "--experiment=official/resnet_imagenet",
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for more in (["--schema"], [])
+    )
+    validator = jsonschema.Draft7Validator(json.loads(schema))
+
+    assert [error.message for error in validator.iter_errors(yaml.safe_load(shown))] == []
+    assert validator.is_valid({"runtime": {"run_eagerly": "yes"}, "trainer": {"train_steps": "1"}})
+    assert not validator.is_valid({"trainer": {"train_steps": "x"}})
+    assert not validator.is_valid({"task": {"modle": {}}})
