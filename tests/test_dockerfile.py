@@ -1,4 +1,4 @@
-"""The Dockerfile, .dockerignore and the lock of the CUDA image, without a build."""
+"""The Dockerfile and the lock of the CUDA image, without a build."""
 
 from __future__ import annotations
 

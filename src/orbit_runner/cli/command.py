@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import json
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -26,7 +27,17 @@ _SETTING = re.compile(rf"({'|'.join(SECTIONS)})\.[\w.\[\]]+")
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Adds the default of each flag to its help text."""
+    """Adds the default of each flag to its help text, and breaks the lines of paragraphs anew."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        wrapper = textwrap.TextWrapper(
+            width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+        )
+        # The lines of examples and lists are indented.
+        return "\n\n".join(
+            textwrap.indent(block, indent) if "\n " in block else wrapper.fill(block)
+            for block in text.split("\n\n")
+        )
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""

@@ -31,10 +31,9 @@ from orbit_runner.config.parsing.tree import (
 from orbit_runner.config.parsing.value_checks import (
     check_choice,
     check_value,
-    default_of,
     no_effect_message,
 )
-from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf
+from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf, default_of
 from orbit_runner.errors import shorten, unknown_name_message
 
 if TYPE_CHECKING:

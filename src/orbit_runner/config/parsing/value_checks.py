@@ -72,13 +72,6 @@ def no_effect_message(value: str, reason: str) -> str:
     return f"got {value}, which has no effect here: {reason}"
 
 
-def default_of(field: dataclasses.Field[object]) -> object:
-    """Returns the default of a field, or None if it has none."""
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if callable(field.default_factory) else None
-
-
 def _check_range(value: float, meta: Metadata) -> None:
     if value != value:
         raise Mismatch("got NaN, allowed: a number", "out-of-range")
