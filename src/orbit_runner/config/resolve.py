@@ -41,7 +41,7 @@ from orbit_runner.config.parsing.tree import (
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat_settings
-from orbit_runner.registry import PROVIDERS, TASKS
+from orbit_runner.registry import TASKS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import path_problems
 
@@ -278,7 +278,7 @@ class _Layers:
             def read() -> None:
                 nonlocal found
                 # Only this step imports TensorFlow, because code creates Model Garden's configs.
-                base, tree = _model_garden().make(name, root)
+                base, tree = _model_garden().registered_experiment(name, root)
                 merge(tree, root)
                 found = base, tree
 
@@ -328,7 +328,8 @@ class _Layers:
 
 
 def _model_garden() -> Any:
-    return PROVIDERS.get(OFFICIAL.rstrip("/")).load()
+    # By name, because its layer is above this one.
+    return importlib.import_module("orbit_runner.model_garden.loading")
 
 
 def _find_file(name: str) -> Path:
@@ -336,7 +337,7 @@ def _find_file(name: str) -> Path:
     try:
         return find_experiment(name)
     except ConfigError:
-        if name not in _model_garden().names():
+        if name not in _model_garden().catalogue.experiments():
             raise
         message = (
             f"unknown experiment {name!r}; for Model Garden's, use --experiment={OFFICIAL}{name}"
