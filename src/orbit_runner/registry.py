@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from orbit_runner.registration import Registry, SourceTraits
 
-# Providers of experiments. A provider's name is the prefix of its experiments: `official/NAME`.
-PROVIDERS = Registry("experiment provider")
 TASKS = Registry("task", entry_point_group="orbit_runner.tasks")
 IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")
@@ -61,7 +59,6 @@ def register_task(
     TASKS.register(name, config=config, target=task, data=data, help=help)
 
 
-PROVIDERS.register("official", target="orbit_runner.model_garden.loading:Experiments")
 for _name, _classes, _data, _help in (
     ("image_classification", "ImageClassification", "ImageData", "one label per image"),
     ("translation", "Translation", "TranslationData", "sentences from one language to another"),

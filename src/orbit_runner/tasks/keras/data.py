@@ -182,11 +182,6 @@ class KerasData(TaskData):
         """Returns channels and sizes of the images of each section, and what is not used."""
         return image_rows(self._images())
 
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns height, width and channels of a section's images, None if it has none."""
-        source = self._images().get(section)
-        return None if source is None else source.spec(self.config.input_size)[0]
-
     def learn(self, assets: Assets) -> TrainedArrays:
         """Returns what the run found out about its arrays."""
         return trained_arrays(self.config, assets)
