@@ -94,11 +94,8 @@ def _folders(run: Path, rules: Rules) -> Iterator[tuple[CheckpointFolder, list[i
     """Yields directories of checkpoints, each with the steps to keep, and what it contains."""
     if rules.keep_last is not None:
         newest = CheckpointFolder(checkpoints_of(run).path, run=run)
-        # Of Model Garden's experiments.
-        averages = CheckpointFolder(run / "ema_checkpoints", name="average_weights")
-        for checkpoints, noun in ((newest, "checkpoint"), (averages, "average")):
-            if _is_directory(checkpoints):
-                yield checkpoints, _newest_steps(checkpoints, rules.keep_last), noun
+        if _is_directory(newest):
+            yield newest, _newest_steps(newest, rules.keep_last), "checkpoint"
     subdirectory = str(read_setting(run, "trainer.best_checkpoint_export_subdir") or "best")
     best = CheckpointFolder(run / subdirectory, name=BEST)
     if rules.keep_best is not None and _is_directory(best):
