@@ -23,7 +23,6 @@ from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import PlainMessages, log_scope
-from tests.conftest import record_distributed_datasets
 from tests.support.digits import cnn_config
 from tests.support.problems import raises
 from tests.support.toy import make_strategy, toy_config, toy_task
@@ -79,12 +78,6 @@ def test_strategy_off_returns_the_current_strategy() -> None:
 )
 def test_all_reduce_algorithm_selects_the_cross_device_ops(name: str, kind: type) -> None:
     assert type(cross_device_ops(name)) is kind
-
-
-def test_mirrored_strategy_uses_the_configured_cross_device_ops() -> None:
-    runtime = RuntimeConfig(num_virtual_devices=2, all_reduce_alg="hierarchical_copy")
-    operation = build_strategy(runtime).extended._cross_device_ops
-    assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
 
 
 def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> None:
@@ -253,14 +246,3 @@ def test_gpus_that_are_not_used_are_named_once(
 
     assert said.count("note: ") == bool(text)
     assert said.strip().endswith(text)
-
-
-@pytest.mark.parametrize(("name", "expected"), [("mirrored2", True), ("one_device", False)])
-def test_fixture_of_all_tests_knows_what_is_distributed(
-    name: str, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: list[str] = []
-    record_distributed_datasets(monkeypatch, names)
-    make_strategy(name).experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2))
-
-    assert bool(names) is expected

@@ -407,19 +407,6 @@ def test_computation_shape_fits_the_mesh_and_the_number_of_parts(
     assert computation_shape(mesh, parts) == expected
 
 
-@pytest.mark.parametrize(("parts", "theirs"), [(2, (1, 1, 1, 2)), (4, (1, 2, 1, 2)),
-                                               (8, (2, 2, 1, 2)), (16, (4, 2, 1, 2))])  # fmt: skip
-def test_model_garden_blocks_fit_only_chips_with_two_devices(
-    parts: int, theirs: tuple[int, ...]
-) -> None:
-    assert sorted(computation_shape((8, 8, 1, 2), parts)) == sorted(theirs)
-    with pytest.raises(ValueError, match="does not fit"):
-        tf.tpu.experimental.DeviceAssignment.build(
-            make_topology("v4-128"), computation_shape=theirs
-        )
-    assert assign_devices(make_topology("v4-128"), parts).num_cores_per_replica == parts
-
-
 @pytest.mark.parametrize(("name", "parts"), [("v3-8", 3), ("v3-8", 16), ("v4-8", 8), ("v5e-1", 2)])
 def test_parts_that_do_not_divide_the_devices_are_rejected(name: str, parts: int) -> None:
     with raises("not-divisible", "runtime.tpu"):
