@@ -152,7 +152,7 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model
         task__model__build=f"{_HERE}:{model}",
         task__model__arguments__version=f"'{version}'",
         task__loss="sparse_categorical_crossentropy",
-        trainer__optimizer_config__optimizer="{type: sgd_experimental}",
+        trainer__optimizer_config__optimizer="{type: adam_experimental}",
         trainer__optimizer_config__learning_rate=rate,
     )
     notes = Notes()
@@ -160,7 +160,7 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model
         task = KerasTask(config.task)
         task.build_model()
         optimizer = task.create_optimizer(config.trainer.optimizer_config)
-    assert type(optimizer) is tf_keras.optimizers.SGD
+    assert type(optimizer) is tf_keras.optimizers.Adam
     noted = [text for text in notes.notes if "the model is compiled with another" in text]
     assert len(noted) == (model == "compiled_model")
 

@@ -151,15 +151,6 @@ class KerasData(TaskData):
         model = self.config.model.file
         return files | ({"model": describe_files([model], content_digest)} if model else {})
 
-    def file_reading(self) -> str:
-        """Returns how a worker reads the files of the training data."""
-        source = section_source(self.config, SECTIONS[0])
-        return (
-            source.file_reading
-            if source is not None and isinstance(source, ImageDataset)
-            else "memory"
-        )
-
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation examples with the features of a training example, or None."""
         train, validation = (section_source(self.config, section) for section in SECTIONS)
@@ -195,11 +186,6 @@ class KerasData(TaskData):
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""
         return image_rows(self._images())
-
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns height, width and channels of a section's images, None if it has none."""
-        source = self._images().get(section)
-        return None if source is None else source.spec(self.config.input_size)[0]
 
     def learn(self, assets: Assets) -> TrainedArrays:
         """Returns what the run found out about its arrays."""
