@@ -20,7 +20,7 @@ class NetworkTaskConfig(TaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields a model without a name, and unknown sources."""
         yield from super().problems()
-        if not self.model.name:
+        if not getattr(self.model, "name", ""):
             registry = type(self).__dataclass_fields__["model"].metadata["variants"]
             known = ", ".join(entry.name for entry in registry.entries())
             yield not_set("model.name", f"is not set\nallowed: {known}")
