@@ -364,9 +364,9 @@ def test_lookup_layer_with_another_vocabulary_than_the_run_is_an_error(tmp_path:
     check_vocabularies(_lookup_model(), assets)
     assets.write()
     check_vocabularies(_lookup_model(), Assets(tmp_path))
-    with pytest.raises(SettingError, match="entry 3 is 'bread', previously 'goal'"):
+    with pytest.raises(SettingError, match="another vocabulary"):
         check_vocabularies(_lookup_model(("soup", "bread")), Assets(tmp_path))
-    with pytest.raises(SettingError, match="5 entries, previously 4"):
+    with pytest.raises(SettingError, match="another vocabulary"):
         check_vocabularies(_lookup_model(("soup", "goal", "team")), Assets(tmp_path))
     check_vocabularies(_plain_model(), Assets(tmp_path / "new"))
     assert Assets(tmp_path / "new").digest == ""

@@ -253,17 +253,6 @@ def test_occurrences_name_the_worker_and_the_epoch() -> None:
         }
 
 
-def test_worker_selects_its_rows() -> None:
-    order = TrainingOrder(digits_config(**_WORKERS), None)
-
-    found = order.step(4, worker=1, most=5)
-
-    assert [row["row"] for row in found.chosen] == [*range(32, 37)]
-    assert found.count == 32
-    with raises("out-of-range", "--worker"):
-        order.check_worker(2)
-
-
 def test_recoveries_change_the_order(tmp_path: Path) -> None:
     events = [{"event": "recovered", "split": "event", "step": 20, "recoveries": 1}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))

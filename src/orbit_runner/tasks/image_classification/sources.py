@@ -20,8 +20,8 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_note, survey_rows
-from orbit_runner.data.images.survey import add_survey
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.survey import add_survey, survey_note, survey_rows
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
@@ -62,16 +62,19 @@ def load_source(
     dataset is missing or invalid.
     """
     try:
-        if not config.mixture:
-            return _load(config, input_size, num_classes, split)
-        parts = []
-        for number, part in enumerate(config.sources):
-            try:
-                parts.append(_load(part, input_size, num_classes, split))
-            except DataError as error:
-                field = setting_of_source(number, error.field)
-                raise DataError(str(error), field=field, code=error.code) from error
-        return join_images(tuple(parts))
+        if config.mixture:
+            parts = []
+            for number, part in enumerate(config.sources):
+                try:
+                    parts.append(_load(part, input_size, num_classes, split))
+                except DataError as error:
+                    field = setting_of_source(number, error.field)
+                    raise DataError(str(error), field=field, code=error.code) from error
+            dataset = join_images(tuple(parts))
+        else:
+            dataset = _load(config, input_size, num_classes, split)
+        # If images are resized, the config sets their channels, and they may have any size.
+        return _survey(dataset) if input_size is None else dataset
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}",
@@ -100,10 +103,7 @@ def _load(
     columns = () if split is None else split.columns
     use = ImageUse(input_size, num_classes, columns, is_split=split is not None)
     dataset = _load_cached(reader.load, **reader.arguments(config, use))
-    if split is not None:
-        dataset = part_of_images(dataset, split, config.part)
-    # If images are resized, the config sets their channels, and they may have any size.
-    return _survey(dataset) if input_size is None else dataset
+    return dataset if split is None else part_of_images(dataset, split, config.part)
 
 
 @cache_source(maxsize=16)
@@ -170,9 +170,9 @@ def mismatch_problems(
 def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
     """Yields an error if images have different sizes, although they are not resized."""
     for section, source in sources.items():
-        survey = source.survey
-        if survey is not None and survey.smallest != survey.largest:
-            small, large = (f"{h} × {w}" for h, w in (survey.smallest, survey.largest))
+        sizes = [] if source.survey is None else source.survey.sizes
+        if len(sizes) > 1:
+            small, large = (f"{h} × {w}" for h, w in (sizes[0], sizes[-1]))
             message = (
                 f"is not set, but the images of {section} have from {small} to {large} pixels\n"
                 "set it to height, width and channels to resize all images to"
