@@ -1,16 +1,40 @@
-"""Config of the tasks that train a registered network on a source of data by its name."""
+"""Configs of tasks that train a registered network on a source of data by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem, not_set
-from orbit_runner.config.schema.base import config_class
+from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import source_registry
 from orbit_runner.config.schema.experiment import TaskConfig
-from orbit_runner.tasks.imbalance.config import source_problems
+from orbit_runner.config.schema.weights import DATA_LOCATION
+from orbit_runner.tasks.imbalance.config import MixedDataConfig, source_problems
 
 SECTIONS = ("train_data", "validation_data")
+
+
+@config_class
+class StoredDataConfig(MixedDataConfig):
+    """A dataset that TensorFlow Datasets or Hugging Face may have saved."""
+
+    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
+    tfds_split: str = field(
+        "",
+        help="`source: tfds`: split, such as train, or for images train[:90%]; by default "
+        "depending on is_training",
+    )
+    tfds_data_dir: str = field(
+        "",
+        path="dir",
+        weights=DATA_LOCATION,
+        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
+    )
+    hugging_face_split: str = field(
+        "",
+        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
+        "depending on is_training",
+    )
 
 
 @config_class
