@@ -10,9 +10,8 @@ from orbit_runner.config.errors import Problem, conflict, no_effect
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
 from orbit_runner.registry import SOURCES
-from orbit_runner.tasks import table_split
-from orbit_runner.tasks.network_config import StoredDataConfig
-from orbit_runner.tasks.table_split import TableSplitConfig
+from orbit_runner.tasks import shared_config
+from orbit_runner.tasks.shared_config import StoredDataConfig, TableSplitConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -257,7 +256,7 @@ def part_problems(
 ) -> Iterator[Problem]:
     """Yields a split or a part of a section that its source, or `split` of the task, lacks."""
     own_splits = () if "labels_file" in data.traits.settings else _SPLITS
-    return table_split.part_problems(section, data, split, own_splits)
+    return shared_config.part_problems(section, data, split, own_splits)
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

@@ -11,7 +11,7 @@ from orbit_runner.config.schema.data import NoImagesConfig, source_field
 from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.tasks.network_config import StoredDataConfig
+from orbit_runner.tasks.shared_config import StoredDataConfig
 
 
 @config_class
