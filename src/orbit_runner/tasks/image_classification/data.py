@@ -28,7 +28,7 @@ from orbit_runner.tasks.image_classification.sources import (
     trained_images,
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
-from orbit_runner.tasks.network_config import SECTIONS
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.utils.log import note_once
 
 _OTHER_DATA = "set task.split, or name other data in validation_data"

@@ -23,8 +23,8 @@ from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
-from orbit_runner.tasks.network_config import SECTIONS
 from orbit_runner.tasks.recommendation.config import RatingTrainData, RecommendationDataConfig
+from orbit_runner.tasks.shared_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject

@@ -18,7 +18,7 @@ from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.network_config import SECTIONS
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.tabular.checks import (
     setting_of_error,
     shared_rows,

@@ -40,7 +40,7 @@ from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
-from orbit_runner.tasks.network_config import SECTIONS
+from orbit_runner.tasks.shared_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
