@@ -20,10 +20,11 @@ from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names,
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
 from orbit_runner.data.images.headers import ImageHeader
 from orbit_runner.data.images.survey import ImageSurvey
+from orbit_runner.data.order.keyed_random import mix
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.data.tables.hashing import hash_rows, mix
+from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.data.tables.split import (
     RowSplit,
     positions,
