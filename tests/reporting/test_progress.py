@@ -1,8 +1,7 @@
-"""Progress as plain lines and as JSON, and how it is chosen."""
+"""Progress as plain lines, and how it is chosen."""
 
 import contextlib
 import io
-import json
 import logging
 import math
 import os
@@ -21,7 +20,6 @@ from orbit_runner.reporting.progress import history
 from orbit_runner.reporting.progress import lines as lines_module
 from orbit_runner.reporting.progress.history import History, epoch_text, format_metrics
 from orbit_runner.reporting.progress.lines import (
-    JsonProgress,
     PlainProgress,
     QuietProgress,
     make_progress,
@@ -161,60 +159,6 @@ def test_quiet_progress_prints_only_warnings(
     assert progress.last_step == 20  # For the table of results.
 
 
-def test_json_progress_prints_one_object_per_event(
-    capsys: pytest.CaptureFixture[str], make_run: MakeRun
-) -> None:
-    _show(JsonProgress(), make_run(train_steps=20, steps_per_epoch=16.0))
-    lines = capsys.readouterr().err.splitlines()
-    events = [json.loads(line, parse_constant=pytest.fail) for line in lines]
-    assert all(event.pop("time") > 0 for event in events)
-    step = {
-        "event": "step",
-        "step": 5,
-        "train_steps": 20,
-        "epoch": 0.3125,
-        "epochs": 1.25,
-        "loss": 0.2,
-        "learning_rate": 0.1,
-        "metrics": {"accuracy": None},
-        "steps_per_second": 10.0,
-        "examples_per_second": 1280.0,
-        "seconds_left": 1.5,
-    }
-    assert events == [
-        {"event": "phase", "phase": "building the model", "minor": False},
-        {"event": "phase", "phase": "saving at step 5", "minor": True},
-        {"event": "train", "step": 0, "train_steps": 20, "epochs": 1.25},
-        step,
-        {**step, "step": 20, "epoch": 1.25, "loss": 0.05, "seconds_left": 0.0},
-        {
-            "event": "evaluation",
-            "step": 20,
-            "metrics": {"validation_loss": 0.5, "accuracy": 0.9},
-            "best": {"metric": "accuracy", "value": 0.8431, "step": 11_200},
-        },
-        {"event": "note", "level": "info", "text": "a note"},
-        {"event": "note", "level": "warning", "text": "warning: a [warning]"},
-        {"event": "note", "level": "warning", "text": "error: an error"},
-    ]
-
-
-def test_json_progress_turns_printed_lines_into_notes(capsys: pytest.CaptureFixture[str]) -> None:
-    with JsonProgress().shown_scope():
-        print("one\n\ntw", end="", file=sys.stderr)
-        print("o", file=sys.stderr)
-    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [event["text"] for event in events] == ["one", "two"]
-
-
-def test_json_progress_of_another_worker_omits_steps_and_evaluations(
-    capsys: pytest.CaptureFixture[str], make_run: MakeRun
-) -> None:
-    _show(JsonProgress(interval=0.0, brief=True), make_run(train_steps=20))
-    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
-    assert events == ["phase", "phase", "note", "note", "note"]
-
-
 def test_messages_outside_of_a_display_are_printed_without_phases() -> None:
     told: list[str] = []
     with log_scope(PlainMessages(told.append)):
@@ -241,7 +185,6 @@ def terminal_scope(encoding: str = "utf-8") -> Iterator[None]:
         ("bar", "xterm", LiveProgress),
         ("bar", "dumb", PlainProgress),
         ("plain", "xterm", PlainProgress),
-        ("json", "xterm", JsonProgress),
         ("none", "xterm", QuietProgress),
     ],
 )

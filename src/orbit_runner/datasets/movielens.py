@@ -54,9 +54,7 @@ def load(
     else:
         path, variant, field = *_find_file(data_dir, variant), "data_dir"
     users, items, times = _load_or_parse(path, variant, field)
-    first = 2 if _LAYOUTS[variant].has_header else 1
-    name = f"movielens {variant}"
-    return Interactions(name, users, items, times, files=(path,), first_line=first)
+    return Interactions(f"movielens {variant}", users, items, times, files=(path,))
 
 
 def _load_or_parse(path: Path, variant: str, field: str) -> np.ndarray:

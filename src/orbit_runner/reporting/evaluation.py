@@ -28,7 +28,6 @@ def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
         explanation(f"{step}: {evaluation.note}" if evaluation.note else step),
         *_target_parts(evaluation),
         *(Section(other.title, [*_target_parts(other)]) for other in evaluation.others),
-        Section("Permutation importance", importance_parts(evaluation)),
     ]
 
 
@@ -46,7 +45,6 @@ def evaluation_sections(evaluation: EvaluationData) -> Iterator[Section]:
         yield Section(f"{start}errors", [Table(target.facts)])
         rows = Table(target.rows[:_SHOWN_ROWS], target.head, fits=True)
         yield Section(f"{start}worst rows", [rows])
-    yield Section("permutation importance", importance_parts(evaluation))
 
 
 def confusion_table(evaluation: EvaluationData) -> Table:
@@ -62,17 +60,6 @@ def confusion_table(evaluation: EvaluationData) -> Table:
         for label in numbers
     ]
     return Table(rows, ("label ↓ prediction →", *names), right=range(1, 1 + len(names)))
-
-
-def importance_parts(evaluation: EvaluationData) -> list[Part]:
-    """Returns how much the loss depends on each column; empty if it is not known."""
-    if not evaluation.importance:
-        return []
-    rows = [
-        (name, f"{mean:.4f}", f"{deviation:.4f}") for name, mean, deviation in evaluation.importance
-    ]
-    head = ("column", "rise of the loss", "standard deviation")
-    return [explanation(evaluation.importance_note), Table(rows, head, right=(1, 2))]
 
 
 def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:

@@ -211,14 +211,14 @@ def extend_sweep(
     trials = file.search.trials
     if trials < sweep.trials:
         raise RunnerError(
-            f"search.trials — {file.place('search.trials')}\n"
+            f"search.trials — {file.origin('search.trials')}\n"
             f"  got {trials}, but the sweep in {directory.path} has {sweep.trials} trials\n"
             f"set at least {sweep.trials}",
             code="other-config",
         )
     if seeds[: len(sweep.seeds)] != sweep.seeds:
         raise RunnerError(
-            f"seeds — {file.place('seeds')}\n"
+            f"seeds — {file.origin('seeds')}\n"
             f"  got {[*seeds]}, but the sweep in {directory.path} has the seeds {[*sweep.seeds]}\n"
             "keep them, and add others after them",
             code="other-config",

@@ -6,9 +6,8 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
@@ -18,13 +17,10 @@ from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.sweep.definition import check_space, resolve_base
-from orbit_runner.sweep.directory import SweepDirectory
+from orbit_runner.sweep.directory import SweepDirectory, write_best
 from orbit_runner.sweep.open_sweep import open_sweep
 from orbit_runner.sweep.results import SweepResults
 from orbit_runner.sweep.sweep_file import MAX_SEEDS, SweepFile, read_sweep_file
-
-if TYPE_CHECKING:
-    from orbit_runner.sweep.view.progress import TrialProgress
 
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
@@ -110,7 +106,9 @@ def _check_flags(flags: argparse.Namespace) -> None:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
+    from orbit_runner.sweep.view.page import SweepPage
     from orbit_runner.sweep.view.progress import TrialProgress
+    from orbit_runner.sweep.view.tables import print_summary
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import Signals
 
@@ -124,7 +122,12 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         place = flags.model_dir
         progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
         stack.enter_context(progress.shown_scope())
-        show = _make_show(progress, directory)
+        page = SweepPage(directory.path)
+
+        def show(results: SweepResults, running: Mapping[int, str]) -> None:
+            progress.update(results, running)
+            page.update(results)
+
         worker = Worker(
             load,
             directory,
@@ -138,7 +141,10 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
     if signals.received is not None:
         _print_continuation(flags)
         return exit_codes.after_signal(signals.received)
-    return _finish(flags, directory, results)
+    write_best(directory, results)
+    page.write(results)
+    print_summary(directory.path, results, as_json=flags.json)
+    return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 
 
 def _print_continuation(flags: argparse.Namespace) -> None:
@@ -146,33 +152,6 @@ def _print_continuation(flags: argparse.Namespace) -> None:
 
     print("runner: the trials were stopped", file=sys.stderr)
     print(format_continuation(flags.model_dir, ["runner", *sys.argv[1:]]), file=sys.stderr)
-
-
-def _make_show(
-    progress: TrialProgress, directory: SweepDirectory
-) -> Callable[[SweepResults, Mapping[int, str]], None]:
-    """Returns the function that shows results in the terminal and on the page."""
-    from orbit_runner.sweep.view.page import SweepFiles
-
-    files = SweepFiles(directory.path)
-
-    def show(results: SweepResults, running: Mapping[int, str]) -> None:
-        progress.update(results, running)
-        files.update(results)
-
-    return show
-
-
-def _finish(flags: argparse.Namespace, directory: SweepDirectory, results: SweepResults) -> int:
-    """Writes the files that sum up the sweep, and prints its results. Returns the exit code."""
-    from orbit_runner.sweep.directory import write_best
-    from orbit_runner.sweep.view.page import write_sweep_files
-    from orbit_runner.sweep.view.tables import print_summary
-
-    write_best(directory, results)
-    write_sweep_files(directory.path, results)
-    print_summary(directory.path, results, as_json=flags.json)
-    return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 
 
 def _print_plan(file: SweepFile, base: ResolvedConfig) -> int:

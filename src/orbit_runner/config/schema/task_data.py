@@ -47,15 +47,6 @@ class TaskData(abc.ABC):
         """
         yield from ()
 
-    def file_reading(self) -> str:
-        """Returns how a worker of a cluster reads the files of the training data.
-
-        Returns:
-            `memory`: all, once, at the start; `own`: those of its own examples; `all`: all in each
-            epoch, though it decodes only its own examples; "" if it is not known.
-        """
-        return ""
-
     def packages(self) -> Sequence[str]:
         """Returns the packages that compute the inputs, besides those that every run uses.
 
@@ -135,19 +126,6 @@ class TaskData(abc.ABC):
             A dotted path below `task`.
         """
         return f"{section}.{error.field}"
-
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns the height, width and channels of a section's images.
-
-        Called before TensorFlow is imported, if batches of images are to be split.
-
-        Args:
-            section: `train_data` or `validation_data`.
-
-        Returns:
-            The shape, or None if it is known only after the dataset is read.
-        """
-        return None
 
     def learn(self, assets: Any) -> Any:
         """Returns what a run learns from its training data, such as its classes.

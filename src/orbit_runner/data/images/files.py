@@ -8,6 +8,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ _HINT = (
     "set data_dir to a directory with one directory per class, or with train/ and val/ that "
     "contain these"
 )
+_THREADS = 8
 _HASHED_AT_ONCE = 2**16
 # The column of all image files: the directory that they are in.
 DIRECTORY = "directory"
@@ -154,11 +156,14 @@ class FileSource(ImageDataset):
         """Where the names of images start in their paths, which do not begin with `./`."""
         return 0 if self.root == "." else len(os.path.join(self.root, ""))
 
-    def header(self, number: int) -> ImageHeader | None:
-        """Returns the header of an image."""
-        with contextlib.suppress(ValueError):  # The pipeline will report it.
-            return read_header(self.paths[number])
-        return None
+    def headers(self) -> Iterator[ImageHeader | None]:
+        """Yields the header of each image."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            yield from pool.map(_file_header, self.paths, chunksize=64)
+
+    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the images."""
+        return self.paths, ()
 
     def example_name(self, number: int) -> str:
         """Returns the path of an image."""
@@ -308,6 +313,12 @@ def first_image_shape(path: str) -> tuple[int, int, int]:
         return image_shape(path)
     except ValueError:  # Decoding will report an error.
         return (0, 0, 0)
+
+
+def _file_header(path: str) -> ImageHeader | None:
+    with contextlib.suppress(ValueError):  # The pipeline will report it.
+        return read_header(path)
+    return None
 
 
 def format_others(count: int) -> str:

@@ -36,7 +36,7 @@ class Importance:
 
     Attributes:
         setting: The setting.
-        trials: How many trials with a rank have it.
+        trials: How many trials have a rank.
         share: The share of the variance of ranks between groups, from 0 to 1.
         by_chance: The share that a setting without any effect explains on average.
         correlation: Spearman's rank correlation of the number with success: positive if larger
@@ -53,7 +53,7 @@ class Importance:
 def importances(results: SweepResults) -> list[Importance]:
     """Returns what each setting explains, the most important one first.
 
-    Settings that fewer than `LEAST_TRIALS` trials with a rank have are left out.
+    Empty if fewer than `LEAST_TRIALS` trials have a rank.
     """
     trials = [
         trial
@@ -68,22 +68,21 @@ def importances(results: SweepResults) -> list[Importance]:
 def _importance(
     setting: SweptSetting, trials: Sequence[TrialResult], mode: str
 ) -> Importance | None:
-    having = [trial for trial in trials if setting.path in trial.settings]
-    values = [trial.settings[setting.path] for trial in having]
-    ranks = average_ranks([rank_key(trial, mode) for trial in having])  # 1 for the best.
-    if len(having) < LEAST_TRIALS or len(set(ranks)) < 2:
+    values = [trial.settings[setting.path] for trial in trials]
+    ranks = average_ranks([rank_key(trial, mode) for trial in trials])  # 1 for the best.
+    if len(trials) < LEAST_TRIALS or len(set(ranks)) < 2:
         return None
     groups = _groups(setting, values)
-    if not 1 < len(set(groups)) < len(having):
+    if not 1 < len(set(groups)) < len(trials):
         return None
     correlation = None
     if all(map(is_number, values)):
         correlation = -statistics.correlation(average_ranks(values), ranks)
     return Importance(
         setting=setting,
-        trials=len(having),
+        trials=len(trials),
         share=share_between(groups, ranks),
-        by_chance=(len(set(groups)) - 1) / (len(having) - 1),
+        by_chance=(len(set(groups)) - 1) / (len(trials) - 1),
         correlation=correlation,
     )
 
