@@ -156,7 +156,14 @@ EXPERIMENTS = {
     "RecommendationDataConfig": "ncf_movielens",
     "NeuMFConfig": "ncf_movielens",
     **dict.fromkeys(
-        ("TableTaskConfig", "TabularConfig", "FeaturesConfig", "TableDataConfig", "TableSplitConfig"), "diabetes"
+        (
+            "TableTaskConfig",
+            "TabularConfig",
+            "FeaturesConfig",
+            "TableDataConfig",
+            "TableSplitConfig",
+        ),
+        "diabetes",
     ),
     **{of: of for of, *_ in CASES if of in experiment_files()},
     **dict.fromkeys(

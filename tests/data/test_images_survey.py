@@ -13,10 +13,12 @@ import tensorflow as tf
 from PIL import Image
 
 from orbit_runner.config.schema.task_data import task_data
-from orbit_runner.data.images import survey
+from orbit_runner.data import disk_cache
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.headers import read_header
 from orbit_runner.data.images.survey import survey_rows
+from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
@@ -87,6 +89,7 @@ def _listed(root: Path, files: list[bytes]) -> dict[str, Any]:
 
 
 def _records(root: Path, files: list[bytes]) -> dict[str, Any]:
+    root.mkdir(exist_ok=True)
     records = [example(content, number % 2) for number, content in enumerate(files)]
     write_file(root / "train-0", records[:1])
     write_file(root / "train-1", records[1:])
@@ -265,9 +268,7 @@ def test_header_tells_the_size_and_the_channels(kind: str) -> None:
         read_header(content[:12])
 
 
-def test_inspection_lists_what_was_found_in_a_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inspection_lists_what_was_found(tmp_path: Path) -> None:
     settings = _folder(tmp_path, _files("gray", "color", "color", "jpeg"))
     rows = task_data(_task(settings, settings)).contents()
     assert dict(rows["train_data"][:3]) == {
@@ -276,11 +277,26 @@ def test_inspection_lists_what_was_found_in_a_sample(
         "height × width": "6 × 5",
     }
     assert [name for name, _ in rows["train_data"][3:]] == ["note"]
-    monkeypatch.setattr(survey, "_SAMPLE", 2)
-    source = survey.add_survey(load_source(_config(settings)))
-    assert dict(survey_rows(source.survey))["channels"] == (
-        "1 grayscale, 1 in color (of a sample of 2)"
-    )
+
+
+@pytest.mark.parametrize("name", ["image_folder", "tfrecord"])
+def test_headers_are_cached_until_a_file_changes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
+    config = _config(_SOURCES[name](tmp_path / "data", _files("gray", "gray")))
+    kind: type[ImageDataset] = type(load_source(config))
+
+    def load() -> int:
+        sources._load_cached.cache_clear()
+        return load_source(config).spec()[0][2]
+
+    assert load() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "headers", lambda source: pytest.fail("reads headers"))
+        assert load() == 1
+    _SOURCES[name](tmp_path / "data", _files("gray", "color"))
+    assert load() == 3
 
 
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord"])

@@ -31,6 +31,7 @@ from orbit_runner.jobs.table_survey import (
 from orbit_runner.registry import TABLE_SOURCES
 
 EXPERIMENT = "experiment.yaml"
+_MOST_HEADERS = 1_000
 _LARGEST_IMAGE = 96  # Larger images are resized.
 _RESIZED = 64
 _FEW_IMAGES = 1_000  # Fewer images get smaller batches.
@@ -367,13 +368,12 @@ def _draft_of_images(path: Path) -> _Draft:
 
 def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
     """Returns the size to resize images to, None if they keep theirs, and the sizes in words."""
-    survey = add_survey(source).survey
-    headers = [header for header in survey.headers if header is not None] if survey else []
-    if not headers:
+    step = max(1, source.size // _MOST_HEADERS)
+    survey = add_survey(source.select(np.arange(0, source.size, step))).survey
+    if survey is None or not survey.sizes:
         raise DataError(f"{source.paths[0]}: is not a JPEG or PNG file", code="damaged-file")
-    heights = [header.height for header in headers]
-    widths = [header.width for header in headers]
-    channels = 1 if all(header.channels == 1 for header in headers) else 3
+    heights, widths = zip(*survey.sizes, strict=True)
+    channels = 1 if survey.channels == 1 else 3
     smallest = f"{min(heights)}×{min(widths)}"
     largest = f"{max(heights)}×{max(widths)}"
     if smallest == largest and max(*heights, *widths) <= _LARGEST_IMAGE:

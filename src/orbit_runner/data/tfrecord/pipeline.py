@@ -1,4 +1,4 @@
-"""Datasets over TFRecord files, in which a batch is a function of (seed, step)."""
+"""Datasets over TFRecord and ArrayRecord files, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.images.readers import Columns, ImageReader, set_batch_size
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.images.readers import (
+    Columns,
+    ImageReader,
+    add_records_in_python,
+    set_batch_size,
+)
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import ReplicaSlices
 from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
+from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.random_access import add_records
 from orbit_runner.data.tfrecord.reader import Reader
 from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
+from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.data.order.arrays import Array
@@ -173,3 +181,23 @@ class RecordReader(ExampleReader):
 
     def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
         return add_records(self.dataset, columns)
+
+
+class ArrayRecordReader(ExampleReader):
+    """Reads images in ArrayRecord files, for which TensorFlow has no op."""
+
+    needs_python = True
+    dataset: ArrayRecordSource
+
+    def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
+        source = self.dataset
+        expected = {source.image_key: "bytes", source.label_key: "int64"}
+
+        def read(numbers: list[int]) -> list[bytes]:
+            records = source.read(numbers)
+            for number, record in zip(numbers, records, strict=True):
+                if problem := example_problem(record, expected):
+                    raise DataError(f"{source.example_name(number)}: {problem}")
+            return records
+
+        return add_records_in_python(columns, read)
