@@ -38,7 +38,7 @@ def _text(html: str) -> str:
 
 
 def test_small_matrix_is_a_table_of_all_counts() -> None:
-    html = confusion_matrix({(0, 0): 5, (2, 0): 3, (2, 2): 1}, ["<a>", "b", "c"])
+    html = parts_html(confusion_matrix({(0, 0): 5, (2, 0): 3, (2, 2): 1}, ["<a>", "b", "c"]))
 
     assert html.count("<tr>") == 5
     assert "recall &lt;a&gt; 5 100% b - c 3 1 25.0% precision 62.5% - 100%" in _text(html)
@@ -48,7 +48,7 @@ def test_small_matrix_is_a_table_of_all_counts() -> None:
 def test_many_classes_are_a_heat_map_with_the_most_frequent_confusions() -> None:
     counts = {(n, n): 10 for n in range(30)} | {(n, n + 1): n + 1 for n in range(29)}
 
-    html = confusion_matrix(counts, [])
+    html = parts_html(confusion_matrix(counts, []))
 
     squares = re.findall(r"M(\d+) (\d+)h1v1h-1z", html)
     assert {(int(label), int(other)) for other, label in squares} == set(counts)
@@ -145,6 +145,6 @@ def test_report_with_all_sections_is_one_file_below_two_megabytes(
 
 
 def test_large_class_number_needs_no_memory() -> None:
-    html = confusion_matrix({(0, 10**15): 3, (1, 1): 4}, ["cat"])
+    html = parts_html(confusion_matrix({(0, 10**15): 3, (1, 1): 4}, ["cat"]))
     assert "cat</th><td>1000000000000000</td>" in html
     assert len(html) < 3000
