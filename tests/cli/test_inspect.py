@@ -20,7 +20,7 @@ def test_text_has_a_part_for_layers_batches_memory_and_schedule(
     assert main(["inspect", "digits", "--train_steps=30", "--trainer.train_epochs=0", QUIET]) == 0
 
     text = capsys.readouterr().out
-    assert re.search(r"^  conv2 +Conv2D +4×4×64 +18,496 +589\.82 k$", text, re.M)
+    assert re.search(r"^  conv2 +Conv2D +4×4×64 +18,496 +590 k$", text, re.M)
     assert re.search(r"^  trainable parameters +53,002$", text, re.M)
     assert re.search(r"^  features +64×8×8×1 +uint8 +0 +16 ", text, re.M)
     assert re.search(r"^  gradients +207\.04 KiB$", text, re.M)

@@ -143,7 +143,8 @@ class Section:
     Attributes:
         title: The title; "" for none. A page begins it with a capital letter.
         parts: The contents. A section in a section is a part of a page with a smaller title.
-        is_folded: Whether a page shows the contents only after a click on the title.
+        is_folded: Whether a page shows the contents only after a click on the title, and a terminal
+            leaves them out.
     """
 
     title: str

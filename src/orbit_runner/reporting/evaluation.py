@@ -10,8 +10,7 @@ from orbit_runner.reporting.html import explanation
 from orbit_runner.reporting.report_data import EvaluationData
 
 _MOST_CLASSES = 200
-_SHOWN_ROWS = 5  # in a terminal
-_FIRST_ROWS = 10  # in a page, which folds the others
+_FIRST_ROWS = 10  # The others are folded in a page, and not in a terminal.
 _PICTURE_LEGEND = "label → prediction and its probability"
 Calibration = Sequence[tuple[int, float, float]]
 
@@ -29,24 +28,6 @@ def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
         *(Section(other.title, [*_target_parts(other)]) for other in evaluation.others),
         Section("Permutation importance", importance_parts(evaluation)),
     ]
-
-
-def evaluation_sections(evaluation: EvaluationData) -> Iterator[Section]:
-    """Yields what a terminal shows of an evaluation: the tables, and the first of the rows."""
-    for target in (evaluation, *evaluation.others):
-        start = f"{target.title}: " if target in evaluation.others else ""
-        matrix = confusion_matrix(target.confusion, target.classes)
-        yield Section(f"{start}confusion matrix", matrix)
-        report = class_report(target.confusion, target.classes)
-        yield Section(f"{start}classes", [report])
-        calibration = calibration_parts(target.calibration)
-        yield Section(
-            f"{start}calibration", [part for part in calibration if not isinstance(part, Chart)]
-        )
-        yield Section(f"{start}errors", [Table(target.facts)])
-        rows = Table(target.rows[:_SHOWN_ROWS], target.head, fits=True)
-        yield Section(f"{start}worst rows", [rows])
-    yield Section("permutation importance", importance_parts(evaluation))
 
 
 def importance_parts(evaluation: EvaluationData) -> list[Part]:
