@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import types
-from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -24,7 +22,6 @@ class SourceTraits:
         separation: What to set so that the sections read different examples; "": see the task.
         is_generated: Whether its examples are drawn as the config asks. It can replace any other
             source, so it accepts the settings of all.
-        has_fields: Whether its examples are read by index, and have fields with names.
         knows_classes: Whether it knows the number of classes.
         needs_python: Whether batches are read by Python code, which workers that run only graphs
             and tf.data services cannot call.
@@ -36,7 +33,6 @@ class SourceTraits:
     split_setting: str = "split"
     separation: str = ""
     is_generated: bool = False
-    has_fields: bool = False
     knows_classes: bool = True
     needs_python: bool = False
 
@@ -90,14 +86,13 @@ class Registry:
         kind: str,
         *,
         entry_point_group: str | None = None,
-        includes: Mapping[str, Registry] = types.MappingProxyType({}),
+        includes: Registry | None = None,
     ) -> None:
         self.kind = kind
         self._group = entry_point_group
         self._entries: dict[str, Entry] = {}
-        # Registries whose entries this one has, too, each with the suffix of names that another
-        # included registry has already. Own entries come first. Sources whose examples are drawn
-        # as a task asks are only for that task.
+        # A registry whose entries this one has, too. Own entries come first. Sources whose examples
+        # are drawn as a task asks are only for that task.
         self._includes = includes
 
     def register(
@@ -146,15 +141,11 @@ class Registry:
         return [known[name] for name in sorted(known)]
 
     def _all_entries(self) -> dict[str, Entry]:
-        if not self._includes:
+        if self._includes is None:
             return self._entries
-        known = dict(self._entries)
-        for suffix, registry in self._includes.items():
-            for name, entry in registry._all_entries().items():
-                own_name = f"{name}{suffix}" if name in known else name
-                if not entry.traits.is_generated and name not in self._entries:
-                    known.setdefault(own_name, dataclasses.replace(entry, name=own_name))
-        return known
+        others = self._includes._all_entries().items()
+        shared = {name: entry for name, entry in others if not entry.traits.is_generated}
+        return {**self._entries, **{n: e for n, e in shared.items() if n not in self._entries}}
 
     def _load_entry_points(self) -> None:
         group, self._group = self._group, None

@@ -96,10 +96,10 @@ def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
 ) -> None:
     assert main(["batch", str(made), "--step=3", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    code, out, _ = replay(made, "--step=3", "--no_verify", "--json")
+    code, out, _ = replay(made, "--step=3", "--json")
     found = json.loads(out)
     assert (code, found["start"], found["step"]) == (0, None, 3)
-    assert found["own"]["verdict"] == "unknown"
+    assert found["own"]["verdict"] == "own"
     assert len(found["examples"]) == found["rows"] == 64
     assert found["finite"]
     examples = {one["row"]: one["example"] for one in found["examples"]}
@@ -156,9 +156,9 @@ def test_losses_above_their_bound_before_the_step_do_not_end_a_replay(
     config["trainer"]["loss_upper_bound"] = 1e-9
     path.write_text(yaml.safe_dump(config))
 
-    code, out, _ = replay(tmp_path / "run", "--step=17", "--no_verify")
+    code, out, _ = replay(tmp_path / "run", "--step=17")
 
-    assert code == 0
+    assert code == 4  # After the step, the changed bound counts.
     assert "examples, worst first" in out
 
 

@@ -61,7 +61,7 @@ def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
     assert source.read(numbers) == [encoded(number) for number in numbers]
     survey = add_survey(source).survey
     assert survey is not None
-    assert (survey.total, survey.smallest, survey.channels) == (COUNT, SHAPE[:2], SHAPE[2])
+    assert (survey.size, survey.sizes, survey.channels) == (COUNT, [SHAPE[:2]], SHAPE[2])
     assert source.label.tolist() == [number % 3 for number in range(COUNT)]
     assert [*source.encoded_images()] == [encoded(number) for number in range(COUNT)]
 

@@ -80,8 +80,6 @@ def test_a_terminal_shows_tables_without_charts() -> None:
         calibration=BINS,
         head=("place", "label"),
         rows=[(f"a.csv, row {n}", "a") for n in range(1, 20)],
-        importance=[("size", 0.25, 0.01), ("color", -0.5, 0.125)],
-        importance_note="rise of the loss",
     )
 
     text = "\n".join(section_lines([Section("", evaluation_parts(evaluation))]))
@@ -91,5 +89,4 @@ def test_a_terminal_shows_tables_without_charts() -> None:
     assert ["a", "1.0000", "0.8000", "0.8889", "10", "8"] in lines
     assert "a.csv, row 10" in text
     assert "a.csv, row 11" not in text
-    assert ["color", "-0.5000", "0.1250"] in lines
     assert "as probable" not in text

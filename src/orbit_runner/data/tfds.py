@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orbit_runner.data.array_record import source as array_records
 from orbit_runner.data.array_record.files import ArrayRecordFiles
-from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.array_record.source import ArrayRecordSource, array_record_source
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import (
@@ -30,7 +29,7 @@ from orbit_runner.data.tables.dataset import (
 )
 from orbit_runner.data.tfrecord.example import features_of, value_of
 from orbit_runner.data.tfrecord.framing import index_files, records_of
-from orbit_runner.data.tfrecord.source import RecordSource, first_shape
+from orbit_runner.data.tfrecord.source import RecordSource, record_source
 from orbit_runner.errors import DataError, first_line, shorten
 
 if TYPE_CHECKING:
@@ -240,21 +239,15 @@ def load(
     name = f"tfds {tfds_name}"
     prepared = read_split(tfds_name, data_dir, split, default_splits)
     keys = _image_keys(prepared)
-    common: dict[str, Any] = {
-        "image_key": keys[0],
-        "label_key": keys[1],
-        "labels": prepared.class_names(keys[1]),
-        "part": prepared.part,
-    }
+    arguments = name, prepared.files, keys, prepared.part
+    fields: dict[str, Any] = {"any_size": any_size, "labels": prepared.class_names(keys[1])}
     if prepared.file_format == _ARRAY_RECORD:
-        records = ArrayRecordFiles(prepared.files)
-        prepared.check_records(sum(records.counts))
-        shape = array_records.first_shape(name, records, keys, any_size)
-        return ArrayRecordSource(name, records, shape, **common)
-    indexes = index_files(prepared.files)
-    prepared.check_records(sum(index.records for index in indexes))
-    shape = first_shape(name, prepared.files, indexes, keys, any_size)
-    return RecordSource(name, prepared.files, tuple(indexes), shape, **common)
+        arrays = array_record_source(*arguments, **fields)
+        prepared.check_records(sum(arrays.record_files.counts))
+        return arrays
+    source = record_source(*arguments, **fields)
+    prepared.check_records(sum(index.records for index in source.indexes))
+    return source
 
 
 def _image_keys(prepared: PreparedSplit) -> tuple[str, str]:

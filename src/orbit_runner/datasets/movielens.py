@@ -72,8 +72,7 @@ def load(
     layout = _FILES[variant][1]
     name = f"movielens {variant}"
     users, items, times = _load_or_parse(path, layout, field)
-    first = 2 if layout.header else 1
-    return Interactions(name, users, items, times, files=(path,), first_line=first)
+    return Interactions(name, users, items, times, files=(path,))
 
 
 def _load_or_parse(path: Path, layout: _Layout, field: str) -> np.ndarray:

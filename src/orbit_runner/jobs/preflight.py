@@ -37,7 +37,6 @@ from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.distribute.cluster.addresses import Liveness, port_problem, probe
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.distribute.tpu_address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import find_record
@@ -74,7 +73,6 @@ def check_before_start(
     if replicas:  # None: known only from the devices; 0: too few, reported below
         problems += resolved.locate(batch_problems(config, replicas, mode))
     problems += resolved.locate(run_problems(config, mode))
-    problems += resolved.locate(tpu_problems(config.runtime, environ))
     with setting_error_scope(resolved):
         local = localize(config)
     problems += resolved.locate(local.preflight(mode))

@@ -19,12 +19,12 @@ from orbit_runner import train_lib
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.compare.step_records import digest_of, write_step
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.reference_run import convert_to_single_process
+from orbit_runner.jobs.repetition import convert_to_single_process
+from orbit_runner.jobs.rerun import without_side_effects
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
@@ -50,7 +50,8 @@ class Side:
         resolved = convert_to_single_process(resolve(request), strategy)
         self._original = original
         self._directory = directory
-        self._config = _training_config(resolved.config)
+        config = without_side_effects(resolved.config).replace(callbacks=())
+        self._config = config.replace(trainer=config.trainer.replace(watch_interval=0))
         bind_gin(resolved)
         built, task = train_lib.prepare(self._config, str(directory))
         self.run = build_run(
@@ -100,9 +101,10 @@ class Side:
         return {}
 
     def record(self, path: str) -> dict[str, object]:
-        """Runs the next step, writes its tensors to a file, and returns the state after it."""
-        write_step(Path(path), record_step(self.run, self._examples()))
-        return self.report()
+        """Runs the next step, and writes its tensors to a file."""
+        step, examples = self.run.step + 1, self._examples()
+        write_step(Path(path), step, record_step(self.run), examples)
+        return {}
 
     @property
     def _kept_path(self) -> str:
@@ -116,17 +118,6 @@ class Side:
                 step = order.step(self.run.step + 1)
                 return [row["example"] for row in step.chosen]
         return None
-
-
-def _training_config(config: ExperimentConfig) -> ExperimentConfig:
-    """Returns a config without profiling, reporting and time limits."""
-    trainer = config.trainer.replace(
-        watch_interval=0,
-        profile_steps=[],
-        max_time=None,
-        checkpoint_time_interval=None,
-    )
-    return config.replace(trainer=trainer, trackers=(), callbacks=())
 
 
 def _answers(request: JsonObject) -> Iterator[dict[str, object]]:

@@ -26,19 +26,7 @@ def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
         explanation(f"{step}: {evaluation.note}" if evaluation.note else step),
         *_target_parts(evaluation),
         *(Section(other.title, [*_target_parts(other)]) for other in evaluation.others),
-        Section("Permutation importance", importance_parts(evaluation)),
     ]
-
-
-def importance_parts(evaluation: EvaluationData) -> list[Part]:
-    """Returns how much the loss depends on each column; empty if it is not known."""
-    if not evaluation.importance:
-        return []
-    rows = [
-        (name, f"{mean:.4f}", f"{deviation:.4f}") for name, mean, deviation in evaluation.importance
-    ]
-    head = ("column", "rise of the loss", "standard deviation")
-    return [explanation(evaluation.importance_note), Table(rows, head, right=(1, 2))]
 
 
 def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:

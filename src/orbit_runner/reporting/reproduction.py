@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orbit_runner.compare.histories import LargestDifference, RunDiff, TensorDiff, loss_text
+from orbit_runner.compare.histories import RunDiff, loss_text
 from orbit_runner.errors import format_count
 from orbit_runner.utils.files import to_jsonable
 
@@ -98,21 +98,5 @@ def _differences(result: Reproduction) -> Iterator[tuple[str, str]]:
         yield "loss", f"first differs in the record of step {diff.loss.step}: {change}"
     elif diff.first is not None:
         yield "loss", f"the same in the records up to step {diff.first}"
-    if diff.tensors is not None:
-        yield from _tensors(diff.tensors)
-    elif diff.first is not None:
-        yield "tensors", "not compared: no step still has a checkpoint in both directories"
-
-
-def _tensors(diff: TensorDiff) -> Iterator[tuple[str, str]]:
-    kind = "weights" if diff.kind == "weights" else "state tensors"
-    yield "tensors", f"{diff.differing} of {diff.total} {kind} differ at step {diff.step}"
-    yield "first", diff.first
-    if diff.largest is not None:
-        yield "largest", _largest(diff.largest)
-
-
-def _largest(largest: LargestDifference) -> str:
-    index = f"[{', '.join(map(str, largest.index))}]" if largest.index else ""
-    change = f"{loss_text(largest.left)} → {loss_text(largest.right)}"
-    return f"{largest.difference:.3g} at {largest.name}{index}: {change}"
+    if diff.first is not None and result.again:
+        yield "reason", f"see `runner why {result.run} {result.again}`"

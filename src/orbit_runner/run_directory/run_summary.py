@@ -57,9 +57,7 @@ STATUSES = (
 _RECENT_SECONDS = 3600.0
 _RECORD = re.compile(r"run(\.\w+)?\.json")
 # They may have many files, but no runs.
-_DIRECTORIES_OF_A_RUN = frozenset(
-    {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets"}
-)
+_DIRECTORIES_OF_A_RUN = frozenset({CHECKPOINTS, "train", "validation", "report_data", "assets"})
 # Values of records that do not measure the quality of a model.
 NON_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 

@@ -25,6 +25,7 @@ from orbit_runner.step.results import (
     Examination,
     ExampleLoss,
     FirstBadValue,
+    StepExamined,
     VariableStep,
     sort_worst_first,
 )
@@ -375,34 +376,21 @@ def _slice_row(nested: Any, row: int, rows: int) -> Any:
     return tf.nest.map_structure(slice_row, nested)
 
 
-class StepExamined(Exception):
-    """Ends a run after the step was examined, before that step is taken."""
-
-
 class ExamineAtStep(Callback):
     """Calls a function before the run takes a step for the first time.
 
-    `check` is called when the run begins, so that mistakes are reported before any step is taken.
     With `stops`, the run ends with `StepExamined` afterward; otherwise, it continues.
     """
 
-    def __init__(
-        self,
-        step: int,
-        examine: Callable[[Run], object],
-        *,
-        stops: bool,
-        check: Callable[[Run], object] = lambda run: None,
-    ) -> None:
+    def __init__(self, step: int, examine: Callable[[Run], object], *, stops: bool) -> None:
         self._step = step
         self._examine = examine
         self._stops = stops
-        self._check = check
         self.is_done = False
 
     def on_run_begin(self, run: Any) -> None:
-        """Makes a loop end before the step."""
-        self._check(run)
+        """Makes a loop end before the step; raises `RunnerError` if it cannot be examined."""
+        check_examinable(run)
         run.stops.pause_at(self._step - 1)
 
     def on_train_begin(self, run: Any) -> None:

@@ -51,8 +51,7 @@ class StepExamples:
         rows: The number of rows of the global batch.
         seed: The seed of the training data at that step.
         recoveries: How often the run had returned to a checkpoint before.
-        chosen: What is known about each chosen row, by name.
-        count: The number of rows that could be chosen: all, or those of a worker.
+        chosen: What is known about the first rows, by name.
     """
 
     step: int
@@ -60,7 +59,6 @@ class StepExamples:
     seed: int
     recoveries: int
     chosen: list[JsonObject]
-    count: int
 
 
 class TrainingOrder:
@@ -120,26 +118,18 @@ class TrainingOrder:
             return NO_EXAMPLES
         return self._require_examples(0).excluded
 
-    def step(
-        self,
-        step: int,
-        *,
-        worker: int | None = None,
-        most: int | None = None,
-        text: bool = False,
-    ) -> StepExamples:
+    def step(self, step: int, *, most: int | None = None, text: bool = False) -> StepExamples:
         """Returns the examples of a step.
 
-        `worker` selects the rows of one worker. At most `most` rows are described; all if None.
-        `text` adds the sentences. The task must know its examples.
+        At most `most` rows are described; all if None. `text` adds the sentences. The task must
+        know its examples.
         """
         recoveries = self.recoveries(step)
         examples = self._require_examples(recoveries)
         rows = examples.order.rows(step - 1)
         count = len(rows.examples)
-        mine = self.rows(count, worker)
         workers, replicas = self._owners(count)
-        chosen = mine[:most]
+        chosen = np.arange(count)[:most]
         described = [
             _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | description
             for row, description in zip(
@@ -152,23 +142,7 @@ class TrainingOrder:
             seed=self.seed(recoveries),
             recoveries=recoveries,
             chosen=described,
-            count=len(mine),
         )
-
-    def rows(self, count: int, worker: int | None = None) -> np.ndarray:
-        """Returns the rows of a batch of `count` rows: those of a worker, or all if it is None."""
-        rows = np.arange(count)
-        return rows if worker is None else rows[self._owners(count)[0] == worker]
-
-    def check_worker(self, worker: int | None) -> None:
-        """Raises `RunnerError` if there is no such worker."""
-        workers = self.placement.workers
-        if worker is not None and not 0 <= worker < workers:
-            allowed = f"0 to {workers - 1}" if workers > 1 else "0, the only worker"
-            note = f"\n{self.placement.note}" if self.placement.note else ""
-            raise RunnerError(
-                f"got {worker}, allowed: {allowed}{note}", path="--worker", code="out-of-range"
-            )
 
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""

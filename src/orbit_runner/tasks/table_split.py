@@ -6,11 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
 from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.errors import unknown_name_message
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
+    from orbit_runner.tasks.imbalance.config import MixedDataConfig
 
 
 @config_class
@@ -32,28 +34,19 @@ class TableSplitConfig(Config):
         """Yields fractions that are not shares, and settings without effect."""
         if bool(self.column) == bool(self.fractions):
             got = "both" if self.column else "neither"
-            yield Problem(
-                "column",
-                f"got {got} of column and fractions, expected one of them",
-                code="conflict",
-            )
+            yield conflict("column", f"got {got} of column and fractions, expected one of them")
             return
         if self.column and self.hash_of:
-            yield Problem("hash_of", "has no effect with column", code="no-effect")
+            yield no_effect("hash_of", "has no effect with column")
         shares = [*(self.fractions or {}).values()]
+        message = ""
         if not all(_is_share(share) for share in shares):
             got = ", ".join(map(repr, shares))
-            yield Problem(
-                "fractions",
-                f"got {got}, expected numbers above 0 and at most 1",
-                code="out-of-range",
-            )
+            message = f"got {got}, expected numbers above 0 and at most 1"
         elif math.fsum(shares) > 1 + 1e-9:
-            yield Problem(
-                "fractions",
-                f"got a sum of {math.fsum(shares):g}, expected at most 1",
-                code="out-of-range",
-            )
+            message = f"got a sum of {math.fsum(shares):g}, expected at most 1"
+        if message:
+            yield Problem("fractions", message, code="out-of-range")
 
     def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
         """Returns the split; by default, it depends on the columns in `hash_of`."""
@@ -70,3 +63,26 @@ class TableSplitConfig(Config):
 
 def _is_share(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
+
+
+def part_problems(
+    section: str,
+    data: MixedDataConfig,
+    split: TableSplitConfig | None,
+    own_splits: Sequence[str] = (),
+) -> Iterator[Problem]:
+    """Yields a part of a section that `split`, the setting of the task, does not have.
+
+    Without it, a section can name a split that its source has itself, one of `own_splits`.
+    """
+    path = f"{section}.split"
+    if data.traits.is_generated:
+        return
+    if split is None and data.split and not own_splits:
+        yield not_set(path, f"got {data.split!r}, but task.split is not set")
+    elif split is None and data.split and data.split not in own_splits:
+        message = unknown_name_message("value", data.split, own_splits)
+        yield Problem(path, message, code="unknown-name")
+    elif split is not None and split.parts and data.part not in split.parts:
+        message = unknown_name_message("part", data.part, split.parts)
+        yield Problem(path, message, code="unknown-part")

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from orbit_runner.data.tables.cell_texts import (
-    equal_numbers,
     odd_among_numbers,
     parse_number,
 )
@@ -62,8 +61,3 @@ def test_numbers_are_those_of_arrow() -> None:
     for text in ("1_000", "0x10", "1,5"):
         with pytest.raises(ValueError, match=re.escape(text)):
             parse_number(text)
-
-
-def test_equal_numbers_are_found() -> None:
-    assert equal_numbers(["0", "1", "1.0"]) == ("1", "1.0")
-    assert equal_numbers(["7", "07", "a"]) is None

@@ -136,10 +136,9 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     ("value", "expected"),
     [
         ("balnced", "got 'balnced'; did you mean 'balanced'?"),
-        ("{big: -1, small: 1}", "got -1, expected a number of at least 0"),
-        ("{big: x, small: 1}", "got 'x', expected a number of at least 0"),
-        ("{big: .nan, small: 1}", "got nan, expected a number of at least 0"),
-        ("{big: 1e39, small: 1}", "got 1e+39, allowed: at most 3.4e+38"),
+        ("{big: -1, small: 1}", "got -1, expected a number from 0"),
+        ("{big: x, small: 1}", "got 'x', expected a number from 0"),
+        ("{big: .nan, small: 1}", "got nan, expected a number from 0"),
         ("{big: 0, small: 0}", "all weights are 0"),
     ],
 )

@@ -236,7 +236,7 @@ def test_excluded_examples_are_in_no_batch(folder: Path) -> None:
         ({"mixture": [{"weight": -1}, {}]}, "got -1.0"),
         ({"mixture": [{"wieght": 1}, {}]}, "did you mean 'weight'?"),
         ({"mixture": [{}, {}], "class_sampling": "balanced"}, "mixture is set, too; remove one"),
-        ({"class_sampling": {"big": -2}}, "got -2, expected a number of at least 0"),
+        ({"class_sampling": {"big": -2}}, "got -2, expected a number from 0"),
     ],
 )
 def test_shares_that_cannot_be_drawn_are_errors(changes: dict[str, Any], expected: str) -> None:

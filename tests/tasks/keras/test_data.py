@@ -12,12 +12,12 @@ import pytest
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.keras.sources import (
-    arrays_of,
     held_out_mask,
     mismatch_problems,
     section_source,
     specs_of,
 )
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
 from tests.support.problems import pairs, raises
 
@@ -99,12 +99,13 @@ def test_split_that_leaves_nothing_is_an_error() -> None:
 
 def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
     for index in range(2):
-        np.savez(tmp_path / f"part{index}.npz", x=X + index, y=Y)
+        np.savez(tmp_path / f"part{index}.npz", **{"x": X + index, "y.kind": Y, "y.size": Y})
     config = _npz(tmp_path / "part0.npz", tmp_path / "part1.npz")
     source = section_source(config, "train_data")
 
     assert source is not None
     np.testing.assert_array_equal(source.arrays["x"], np.concatenate([X, X + 1]))
+    assert [*source.arrays["y"]] == ["kind", "size"]
     assert [row.digest[:7] for row in task_data(config).files()["train_data"]] == ["sha256:"] * 2
 
 

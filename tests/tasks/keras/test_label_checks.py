@@ -115,7 +115,6 @@ def test_kinds_of_losses_by_output(make: Any) -> None:
         (_SPARSE, Labels((), "int64", -1, 2), _LOGITS),
         (_SPARSE, Labels((3,), "int64", 0, 1), _LOGITS),
         (_SPARSE, Labels((), "float32", 0, 3), _LOGITS),
-        ("CategoricalCrossentropy", _CLASSES, _LOGITS),
         ("binary_crossentropy", Labels((), "int64", 0, 2), Output("", (1,), "float32", "sigmoid")),
         ("bce", Labels((), "float32", -1, 1), Output("", (1,), "float32", "sigmoid")),
     ],
@@ -150,10 +149,9 @@ def test_labels_are_checked_by_output() -> None:
     for labels in ({"size": number, "kind": wrong}, {"0": wrong, "1": number}):
         with raises("model-mismatch", "task.loss.kind"):
             check_labels(kinds, labels, outputs)
-    with raises("not-allowed", "task.model"):
-        check_labels(kinds, {"sise": number}, outputs)
-    with raises("model-mismatch", "task.model"):
-        check_labels(kinds, {"0": wrong, "1": number, "2": number}, outputs)
+    for labels in ({"sise": number}, {"0": wrong, "1": number, "2": number}):
+        with raises("model-mismatch", "task.model"):
+            check_labels(kinds, labels, outputs)
     with raises("model-mismatch", "task.model"):
         check_labels(loss_kinds("mse", [_LOGITS]), {"kind": wrong, "size": number}, [_LOGITS])
 

@@ -17,10 +17,9 @@ _HERE = "tests.tasks.keras.test_model_inputs"
 BY_DICT = "tests.support.keras_models:adder"
 
 
-def data(names: list[str], strings: list[str] | None = None) -> dict[str, Any]:
-    """Returns arrays by the names of inputs, some of them strings."""
-    arrays: dict[str, Any] = {name: np.ones([40, 2], np.float32) for name in names}
-    arrays |= {name: np.full([40, 2], "1.5") for name in strings or ()}
+def data(names: list[str]) -> dict[str, Any]:
+    """Returns arrays by the names of inputs."""
+    arrays = {name: np.ones([40, 2], np.float32) for name in names}
     return {**arrays, "y": np.ones([40, 1], np.float32)}
 
 
@@ -54,16 +53,9 @@ class OfAttribute(OfTwo):
         return self.out(inputs.left)
 
 
-class Parser(OfTwo):
-    """A subclass that converts its strings."""
-
-    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
-        return self.out(tf.strings.to_number(inputs["left"]) + inputs["right"])
-
-
-def _build(model: str, names: list[str], strings: list[str] | None = None) -> tf_keras.Model:
+def _build(model: str, names: list[str]) -> tf_keras.Model:
     function = {"task__train_data__function": f"{_HERE}:data"}
-    arguments = {"task__train_data__arguments": f"{{names: {names}, strings: {strings or []}}}"}
+    arguments = {"task__train_data__arguments": f"{{names: {names}}}"}
     changes = {
         name.replace("train_data", section): value
         for section in ("train_data", "validation_data")
@@ -99,10 +91,3 @@ def test_model_with_the_inputs_of_the_data_is_built(model: str) -> None:
 def test_model_with_other_inputs_is_refused(model: str, names: list[str]) -> None:
     with raises("model-mismatch", "task.model"):
         _build(model, names)
-
-
-@pytest.mark.parametrize("model", [BY_DICT, "by_list"])
-def test_strings_for_a_model_of_numbers_are_refused(model: str) -> None:
-    with raises("model-mismatch", "task.model"):
-        _build(model, ["right"], ["left"])
-    assert _build("Parser", ["right"], ["left"]).trainable_variables

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,20 +101,6 @@ class Configured(tf_keras.Model):
         return {"units": self.units}
 
 
-class Scaled(tf_keras.layers.Layer):
-    """A layer of a user."""
-
-    def __init__(self, factor: float = 2.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.factor = factor
-
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return inputs * self.factor
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "factor": self.factor}
-
-
 def _quoted(model: Any) -> str:
     """Registers a model. Returns its digest as YAML: it may be all digits."""
     return f"'{register_model(model)}'"
@@ -191,7 +176,7 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model
         task__model__build=f"{_HERE}:{model}",
         task__model__arguments__version=f"'{version}'",
         task__loss="sparse_categorical_crossentropy",
-        trainer__optimizer_config__optimizer="{type: sgd_experimental}",
+        trainer__optimizer_config__optimizer="{type: adam_experimental}",
         trainer__optimizer_config__learning_rate=rate,
     )
     notes = Notes()
@@ -199,7 +184,7 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model
         task = KerasTask(config.task)
         task.build_model()
         optimizer = task.create_optimizer(config.trainer.optimizer_config)
-    assert type(optimizer) is tf_keras.optimizers.SGD
+    assert type(optimizer) is tf_keras.optimizers.Adam
     noted = [text for text in notes.notes if "the model is compiled with another" in text]
     assert len(noted) == (model == "compiled_model")
 
@@ -398,33 +383,6 @@ def _file_problem(path: Path, **changes: Any) -> str:
     return caught.value.reason
 
 
-def test_layers_of_a_user_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "model.keras"
-    tf_keras.Sequential([tf_keras.Input([4]), Scaled(3.0), tf_keras.layers.Dense(3)]).save(path)
-    _without_module(path)
-    assert "custom_objects: {MyLayer: my_package.layers:MyLayer}" in _file_problem(path)
-    config = keras_config(
-        task__model__build="''",
-        task__model__file=str(path),
-        task__model__custom_objects=json.dumps({"Scaled": f"{_HERE}:Scaled"}),
-    )
-    assert KerasTask(config.task).build_model().layers[0].factor == 3.0
-
-
-def _without_module(path: Path) -> None:
-    """Removes the name of this module from a file, as if another program had saved it."""
-    import zipfile
-
-    with zipfile.ZipFile(path) as file:
-        contents = {name: file.read(name) for name in file.namelist()}
-    contents["config.json"] = contents["config.json"].replace(
-        f'"module": "{_HERE}"'.encode(), b'"module": "lost"'
-    )
-    with zipfile.ZipFile(path, "w") as file:
-        for name, content in contents.items():
-            file.writestr(name, content)
-
-
 @pytest.mark.parametrize("version", ["2", "3"])
 def test_file_with_code_is_refused(version: str, tmp_path: Path) -> None:
     package = _PACKAGES[version]
@@ -444,9 +402,6 @@ def test_damaged_file_is_an_error(tmp_path: Path) -> None:
         ("{file: model.h5}", "task.model.file", "expected a .keras file"),
         ("{file: a.keras, build: 'a:b'}", "task.model.file", "build is set, too; remove one"),
         ("{file: a.keras, arguments: {a: 1}}", "task.model.arguments", "has no effect without"),
-        ("{build: 'a:b', custom_objects: {A: 'a:A'}}", "task.model.custom_objects",
-         "has no effect without file"),
-        ("{file: a.keras, custom_objects: {A: A}}", "task.model.custom_objects.A", "got 'A'"),
     ],
 )  # fmt: skip
 def test_wrong_settings_of_a_model(setting: str, path: str, message: str) -> None:

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.keras.sources import arrays_of
 from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
-from tests.support.toy import run, run_and_resume
+from tests.support.toy import run_and_resume
 
 _HERE = "tests.tasks.keras.test_model_state"
 
@@ -88,12 +88,6 @@ def test_metric_of_the_model_is_reported(model: str, tmp_path: Path) -> None:
     logs = run_and_resume(config, tmp_path).logs
     assert 0 < logs["activation"] < 2
     assert 0 < logs["accuracy"] <= 1
-
-
-@pytest.mark.parametrize("model", ["Measured", "functional", "OfAttribute"])
-def test_metric_of_the_model_on_several_replicas_is_refused(model: str, tmp_path: Path) -> None:
-    with raises("not-supported", "task.model"):
-        run(keras_config(task__model=f"{_HERE}:{model}"), tmp_path, strategy="mirrored2")
 
 
 def test_metric_of_the_model_is_the_mean_over_its_calls() -> None:

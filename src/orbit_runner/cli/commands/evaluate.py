@@ -27,7 +27,7 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import first_line
 from orbit_runner.jobs.preflight import check_evaluation
-from orbit_runner.jobs.reference_run import convert_to_single_process
+from orbit_runner.jobs.repetition import convert_to_single_process
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
@@ -46,10 +46,9 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Evaluate a checkpoint of a run on its validation data, or on other data: another split, or other
 files (--task.validation_data.NAME=VALUE). The results are printed and written to a file in
-RUN/evaluations, with what the report shows of an evaluation, such as the confusion matrix, and for
-tables the importance of each column. The records of training, the best checkpoint and the curves do
-not change, and the run may still be in progress. The exit code is 3 if a result is NaN or
-infinite."""
+RUN/evaluations, with what the report shows of an evaluation, such as the confusion matrix. The
+records of training, the best checkpoint and the curves do not change, and the run may still be in
+progress. The exit code is 3 if a result is NaN or infinite."""
 _VALIDATION = "task.validation_data"
 # The settings of a task that split its data into parts.
 _PARTS = ("split", "validation_split", "test_split")

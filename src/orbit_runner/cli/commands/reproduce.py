@@ -22,14 +22,11 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN, Count
 from orbit_runner.errors import RunnerError
-from orbit_runner.jobs.reference_run import (
-    MACHINE_SETTINGS,
-    check_outside,
-    read_original_run,
-)
+from orbit_runner.jobs.repetition import MACHINE_SETTINGS, check_outside
 from orbit_runner.jobs.reproduce import (
     PublishedReproduction,
     names_published_run,
+    plan_reproduction,
     reproduce_published,
     reproduce_run,
 )
@@ -62,16 +59,11 @@ def main(flags: argparse.Namespace) -> int:
 
 
 def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
-    original = read_original_run(
-        run,
-        flags.last,
-        imports=tuple(flags.imports or ()),
-        changes=tuple(flags.overrides),
-    )
-    with _directory_scope(flags.model_dir, original.history.folder) as directory:
+    plan = plan_reproduction(run, flags.last, tuple(flags.imports or ()), tuple(flags.overrides))
+    with _directory_scope(flags.model_dir, run) as directory:
         progress = progress_of(flags, "reproduce", flags.run)
         with library_output_scope(flags):
-            result, error = reproduce_run(original, directory, progress)
+            result, error = reproduce_run(plan, directory, progress)
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")

@@ -93,11 +93,6 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
             metavar="VALUE",
             help=f"set {' and '.join(paths)}",
         )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="reject Model Garden settings that have no effect; by default, only print a note",
-    )
     add_import_flag(parser, "that registers custom tasks")
     parser.add_argument(
         "--verbosity",
@@ -273,16 +268,13 @@ def build_request(flags: argparse.Namespace) -> Request:
             if text or flag not in _MAY_BE_EMPTY
         ),
         imports=tuple(flags.imports or ()),
-        strict=getattr(flags, "strict", False),
     )
 
 
 def print_notes(resolved: ResolvedConfig) -> None:
-    """Prints notes about settings that have no effect, and that a change of a class discards."""
+    """Prints a note about settings that have no effect."""
     if resolved.notes:
         print(note_text(resolved.notes), file=sys.stderr)
-    for text in resolved.discarded:
-        print(text, file=sys.stderr)
 
 
 def _drop_empty(texts: Sequence[str] | None) -> tuple[str, ...]:

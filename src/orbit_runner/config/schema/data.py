@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
     config_class,
+    default_of,
     field,
     garden_settings,
 )
@@ -224,7 +224,8 @@ class DataConfig(Config):
                     path = f"mixture[{number}].{name}" if is_mixed else name
                     yield not_set(path, f"is not set; for example, {example}")
         for problem in self.unread():
-            if getattr(self, problem.path) != default_setting(self, problem.path):
+            default = default_of(self.__dataclass_fields__[problem.path])
+            if getattr(self, problem.path) != default:
                 yield problem
 
     def unread(self) -> Iterator[Problem]:
@@ -263,13 +264,6 @@ def _source_settings(registry: Registry | None) -> dict[str, list[str]]:
         for name in entry.traits.settings:
             readers.setdefault(name, []).append(entry.name)
     return readers
-
-
-def default_setting(section: DataConfig, name: str) -> object:
-    """Returns the default of a setting of a section."""
-    declared = section.__dataclass_fields__[name]
-    is_made = declared.default is dataclasses.MISSING
-    return declared.default_factory() if is_made else declared.default
 
 
 def service_addresses(config: DataConfig) -> tuple[str, ...]:

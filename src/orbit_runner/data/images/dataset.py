@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,7 +18,8 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surveys
+from orbit_runner.data.images.headers import ImageHeader
+from orbit_runner.data.images.survey import ImageSurvey
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import Column
@@ -75,20 +76,6 @@ def _split_of(section: DataConfig, use: ImageUse) -> str:
     return section.split or ("train" if section.is_training else "test")
 
 
-class Headers(NamedTuple):
-    """How the headers of the images of a dataset are read.
-
-    Attributes:
-        files: The files that contain them.
-        settings: What else decides what is read.
-        headers: Yields the name of each image, and its header (None if it is not valid).
-    """
-
-    files: Sequence[str | Path]
-    settings: Sequence[str]
-    headers: Iterable[tuple[str, ImageHeader | None]]
-
-
 class ImageDataset(Dataset):
     """A dataset of images and their classes.
 
@@ -97,7 +84,7 @@ class ImageDataset(Dataset):
         mean: Mean of each channel, or of all, in the unit of the pixels; None if it is not known.
         std: Standard deviation, likewise.
         image_shape: Height, width and channels of the first image; 0 if they are not known.
-        survey: What the headers of all images tell; None if there are none.
+        survey: What the headers of images tell; None if there are none.
     """
 
     labels: tuple[str, ...] | None
@@ -125,9 +112,13 @@ class ImageDataset(Dataset):
         """Returns the number of classes, or None if only reading all images would tell."""
         return None if self.labels is None else len(self.labels)
 
-    def headers(self) -> Headers | None:
-        """Returns how the headers of the images are read; None if there are none."""
+    def header(self, number: int) -> ImageHeader | None:
+        """Returns the header of an image; None if it is not valid, or if there is none."""
         return None
+
+    def example_name(self, number: int) -> str:
+        """Returns the name of an image, such as `train-00: record 3`."""
+        return f"{self.name}: example {number}"
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
         """Returns the shape, (height, width, channels), and the dtype of the images.
@@ -200,10 +191,6 @@ class EncodedImages(ImageDataset):
     files: tuple[Path, ...]
 
     @abc.abstractmethod
-    def example_name(self, number: int) -> str:
-        """Returns the name of an image, such as `train-00: record 3`."""
-
-    @abc.abstractmethod
     def encoded_images(self) -> Iterator[bytes]:
         """Yields the bytes of each image."""
 
@@ -221,24 +208,17 @@ def shape_tuple(shape: Sequence[int]) -> Shape:
 def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
     """Returns the fields of joined datasets that are not in memory.
 
-    The channels follow from the headers of all images. Raises `DataError` if the classes differ.
+    Raises `DataError` if the classes differ.
     """
     first = datasets[0]
     for number, dataset in enumerate(datasets[1:], 1):
         check_classes(number, dataset, first)
-    fields = {
+    return {
         "name": join_names(datasets),
         "labels": first.labels,
         "origins": origins_of(datasets),
         "image_shape": first.image_shape,
     }
-    surveys = [dataset.survey for dataset in datasets if dataset.survey is not None]
-    if len(surveys) < len(datasets):
-        return fields
-    survey = join_surveys(surveys)
-    height, width, channels = first.image_shape
-    shape = height, width, survey.channels or channels
-    return fields | {"survey": survey, "image_shape": shape}
 
 
 @cache_source(maxsize=4)

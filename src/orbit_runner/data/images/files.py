@@ -8,7 +8,6 @@ import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +21,9 @@ from orbit_runner.data.fingerprint import (
     describe_directories,
     describe_files,
 )
-from orbit_runner.data.images.dataset import (
-    Headers,
-    ImageDataset,
-    joined_fields,
-    place_arguments,
-)
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
+from orbit_runner.data.images.dataset import ImageDataset, joined_fields, place_arguments
+from orbit_runner.data.images.headers import ImageHeader, image_shape, read_header
+from orbit_runner.data.images.survey import ImageSurvey
 from orbit_runner.data.tables.columns import KEY, Column, TablePart
 from orbit_runner.data.tables.hashing import hash_texts
 from orbit_runner.errors import DataError, format_choices, format_count, unknown_name_message
@@ -40,7 +35,6 @@ _HINT = (
     "set data_dir to a directory with one directory per class, or with train/ and val/ that "
     "contain these"
 )
-_THREADS = 8
 _HASHED_AT_ONCE = 2**16
 # The column of all image files: the directory that they are in.
 DIRECTORY = "directory"
@@ -64,7 +58,7 @@ class FileSource(ImageDataset):
     label_files: tuple[Path, ...] = ()
     # The source of a mixture that each image comes from, integers [n]; None if there is only one.
     origins: np.ndarray | None = None
-    survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
+    survey: ImageSurvey | None = None  # See `add_survey`.
 
     stored = "in separate files"
     graph_reader = "orbit_runner.data.images.readers:FileReader"
@@ -161,9 +155,15 @@ class FileSource(ImageDataset):
         """Where the names of images start in their paths, which do not begin with `./`."""
         return 0 if self.root == "." else len(os.path.join(self.root, ""))
 
-    def headers(self) -> Headers:
-        """Returns how the headers of the images are read."""
-        return Headers(self.paths, ["survey"], image_headers(self.paths))
+    def header(self, number: int) -> ImageHeader | None:
+        """Returns the header of an image."""
+        with contextlib.suppress(ValueError):  # The pipeline will report it.
+            return read_header(self.paths[number])
+        return None
+
+    def example_name(self, number: int) -> str:
+        """Returns the path of an image."""
+        return self.paths[number]
 
 
 def _hash_names(names: Iterable[str]) -> np.ndarray:
@@ -350,18 +350,6 @@ def first_image_shape(path: str) -> tuple[int, int, int]:
         return image_shape(path)
     except ValueError:  # Decoding will report an error.
         return (0, 0, 0)
-
-
-def image_headers(paths: Sequence[str]) -> Iterator[tuple[str, ImageHeader | None]]:
-    """Yields each path with the header of its image, None if it cannot be read."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        yield from zip(paths, pool.map(_file_header, paths, chunksize=64), strict=True)
-
-
-def _file_header(path: str) -> ImageHeader | None:
-    with contextlib.suppress(ValueError):
-        return read_header(path)
-    return None
 
 
 def format_others(count: int) -> str:

@@ -66,7 +66,7 @@ def add_offset(problem: str) -> str:
     if named is None:
         return problem
     try:
-        offset = index_file(Path(named["file"]), per_record=True).offsets[int(named["record"])]
+        offset = index_file(Path(named["file"])).offsets[int(named["record"])]
     except (DataError, IndexError):
         return problem
     return f"{named['file']}: record {named['record']} at byte {offset}: {named['rest']}"
@@ -82,7 +82,7 @@ def find_damaged_record(path: Path) -> str:
     try:
         records.reduce(np.int64(0), lambda count, _: count + 1)
     except tf.errors.DataLossError as error:
-        offsets = index_file(path, per_record=True).offsets
+        offsets = index_file(path).offsets
         match = _CHECKSUM.search(str(error))
         start = int(match[1]) - HEAD_BYTES if match else -1
         number = int(np.searchsorted(offsets, start))

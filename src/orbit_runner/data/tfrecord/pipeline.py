@@ -16,7 +16,7 @@ from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.random_access import add_records
 from orbit_runner.data.tfrecord.reader import Reader
-from orbit_runner.data.tfrecord.source import JoinedRecords, RecordDataset, RecordSource
+from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
 
 if TYPE_CHECKING:
     from orbit_runner.data.order.arrays import Array
@@ -133,7 +133,7 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
 
 
 class RecordReader(ExampleReader):
-    """Reads images in TFRecord files, in blocks."""
+    """Reads images in TFRecord files."""
 
     dataset: RecordSource
 
@@ -146,7 +146,14 @@ class RecordReader(ExampleReader):
         excluded: np.ndarray = NO_EXAMPLES,
         mixture: Mixture | None = None,
     ) -> tf.data.Dataset:
-        """Returns an endless dataset of the columns of a pipeline's training batches."""
+        """Returns an endless dataset of the columns of a pipeline's training batches.
+
+        The records of a mixture are read by their numbers, others in blocks.
+        """
+        if mixture is not None:
+            return super().training_columns(
+                slices, seed, start_step, shuffle_buffer_size, excluded, mixture
+            )
         rows = training_rows(self.dataset, slices, seed, start_step, shuffle_buffer_size, excluded)
         return rows.map(
             lambda record, ids, epochs: set_batch_size(
@@ -162,27 +169,6 @@ class RecordReader(ExampleReader):
                 slices.batch_size,
                 {"record": record, "id": ids, "epoch": tf.zeros_like(ids), "weight": weights},
             )
-        )
-
-
-class JoinedRecordReader(RecordReader):
-    """Reads images in the TFRecord files of a mixture: by their numbers, in training."""
-
-    dataset: JoinedRecords
-
-    def training_columns(
-        self,
-        slices: ReplicaSlices,
-        seed: int,
-        start_step: int | tf.Tensor,
-        shuffle_buffer_size: int,
-        excluded: np.ndarray = NO_EXAMPLES,
-        mixture: Mixture | None = None,
-    ) -> tf.data.Dataset:
-        """Returns an endless dataset of the columns of a pipeline's training batches."""
-        kind = ExampleReader if mixture is not None else RecordReader
-        return kind.training_columns(
-            self, slices, seed, start_step, shuffle_buffer_size, excluded, mixture
         )
 
     def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import (
-    FLOAT_MAX,
     NO_ARGUMENTS,
     Config,
     FrozenMapping,
     config_class,
     field,
-    is_finite_number,
 )
 from orbit_runner.config.schema.data import (
     SyntheticConfig,
@@ -31,8 +29,8 @@ from orbit_runner.config.signatures import (
     literal_defaults,
     reference_problem,
 )
-from orbit_runner.errors import shorten, unknown_name_message
-from orbit_runner.registry import ARRAY_SOURCES, SOURCES, TABLE_SOURCES
+from orbit_runner.errors import unknown_name_message
+from orbit_runner.registry import ARRAY_SOURCES, SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
     ImageSplitConfig,
@@ -40,21 +38,19 @@ from orbit_runner.tasks.image_classification.data_config import (
     part_problems,
 )
 from orbit_runner.tasks.imbalance.config import (
+    MixedDataConfig,
     class_weights_field,
+    source_problems,
     value_problems,
 )
 from orbit_runner.tasks.keras_items import item_problems, split_item
-from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
 
 _FILE_SUFFIX = ".keras"
 SECTIONS = ("train_data", "validation_data")
-# The kinds of sources.
-ARRAYS, TABLE, IMAGES, EXAMPLES = "arrays", "table", "images", "tf.Examples"
-# The kinds of columns. Numbers are float32, texts are strings, classes are numbered from 0.
-NUMBER, TEXT, CLASS = "number", "text", "class"
+ARRAYS, IMAGES = "arrays", "images"  # the kinds of sources
 NO_SPLIT = "set task.validation_split, or name other data in validation_data"
 _NO_MIXING = "labels are class numbers here; use the task image_classification"
 _NO_SYNTHETIC = "name a function that returns random arrays"
@@ -64,14 +60,12 @@ PLACES = (
     *("source", "data_dir", "input_path"),
     *sorted({name for entry in ARRAY_SOURCES.registered() for name in entry.traits.settings}),
 )
-_LAYER = "expected a name, or one name with its arguments: {Dense: {units: 32}}"
-_COLUMNS_HELP = "{name: column}, or {name: {columns: […], kind: number}}"
 # Settings that only images have, besides those that only some of their sources read.
 _OF_IMAGES = (
     *("augment", "augment_padding"),
     *sorted(
         {*ImageDataConfig.__dataclass_fields__}
-        - {*TableDataConfig.__dataclass_fields__}
+        - {*MixedDataConfig.__dataclass_fields__}
         - {name for entry in SOURCES.registered() for name in entry.traits.settings}
     ),
 )
@@ -84,7 +78,7 @@ _Metrics: TypeAlias = (
 
 @config_class
 class KerasModelConfig(Config):
-    """A Keras model: a function that builds it, a file, or a list of layers."""
+    """A Keras model: a function that builds it, or a file."""
 
     shorthand: ClassVar[str] = "build"
     build: str = field("", help="function that returns the model, with its module: my_nets:build")
@@ -98,14 +92,7 @@ class KerasModelConfig(Config):
         weights=DATA_LOCATION,
         help="`.keras` file of the model and its initial weights, instead of a function",
     )
-    custom_objects: Mapping[str, Any] = field(
-        factory=lambda: NO_ARGUMENTS,
-        help="classes and functions of your own in the file: {MyLayer: my_package.layers:MyLayer}",
-    )
     digest: str = field("", help="SHA-256 of a model that Python code passed, with its weights")
-    layers: list[str | Mapping[str, Any]] | None = field(
-        None, help="layers of a sequential model, instead of a function: [Flatten, {Dense: {…}}]"
-    )
 
     def __post_init__(self) -> None:
         """Adds the defaults of the function, so that `config.yaml` records them.
@@ -122,45 +109,22 @@ class KerasModelConfig(Config):
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for a model that is missing or defined twice."""
-        given = [name for name in ("build", "file", "digest", "layers") if getattr(self, name)]
-        if self.layers is not None and (self.build or self.arguments):
-            yield Problem(
-                "layers",
-                f"{'build' if self.build else 'arguments'} is set, too; remove one",
-                code="conflict",
-            )
-        elif len(given) > 1:
+        given = [name for name in ("build", "file", "digest") if getattr(self, name)]
+        if len(given) > 1:
             yield Problem(given[1], f"{given[0]} is set, too; remove one", code="conflict")
-        elif self.custom_objects and not self.file:
-            yield Problem(
-                "custom_objects", "has no effect without file; remove it", code="no-effect"
-            )
-        elif self.file or self.digest:
-            yield from self._given_problems()
-        elif self.layers is not None:
-            if not self.layers:
-                yield Problem("layers", "got [], expected at least one layer", code="out-of-range")
-            for index, layer in enumerate(self.layers):
-                if not _is_layer(layer):
-                    yield Problem(f"layers[{index}]", _LAYER, code="wrong-type")
-        elif not self.build:
-            yield Problem("build", "is not set; set it, file or layers", code="not-set")
-        elif message := reference_problem(self.build, "my_package.nets:build"):
-            yield Problem("build", message, code="import-failed")
-
-    def _given_problems(self) -> Iterator[Problem]:
-        if self.arguments:
+        elif not given:
+            yield Problem("build", "is not set; set it, or file", code="not-set")
+        elif self.arguments and not self.build:
             yield Problem("arguments", "has no effect without build; remove it", code="no-effect")
-        if self.file and not self.file.endswith(_FILE_SUFFIX):
+        elif self.file and not self.file.endswith(_FILE_SUFFIX):
             yield Problem(
                 "file",
                 f"got {self.file!r}, expected a .keras file\nload the model with Keras, and save "
                 "it with model.save('model.keras')",
                 code="wrong-type",
             )
-        for name, reference in self.custom_objects.items():
-            if problem := reference_problem(str(reference), "my_package.layers:MyLayer"):
-                yield Problem(f"custom_objects.{name}", problem, code="import-failed")
+        elif self.build and (message := reference_problem(self.build, "my_package.nets:build")):
+            yield Problem("build", message, code="import-failed")
 
     def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) for a function or file that does not exist, wrong arguments."""
@@ -170,8 +134,8 @@ class KerasModelConfig(Config):
 
 
 @config_class
-class KerasDataConfig(ImageDataConfig, TableDataConfig):
-    """Arrays, a table or images, and their input pipeline."""
+class KerasDataConfig(ImageDataConfig):
+    """Arrays or images, and their input pipeline."""
 
     source: str = source_field(ARRAY_SOURCES)
     function: str = field(
@@ -179,11 +143,6 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     )
     arguments: Mapping[str, Any] = field(
         factory=lambda: NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
-    )
-    feature_shapes: Mapping[str, Any] = field(
-        factory=lambda: NO_ARGUMENTS,
-        help="`source: tf_examples`: shapes of features: {image: [28, 28]}; by default a single "
-        "value is a number or string, and several are [n]",
     )
     digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
     features: Mapping[str, Any] = field(
@@ -209,24 +168,7 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or without effect."""
         yield from super().problems()
-        known = [entry.name for entry in ARRAY_SOURCES.entries()]
-        if self.source and self.source not in known:
-            yield Problem(
-                "source",
-                unknown_name_message("data source", self.source, known),
-                code="not-allowed",
-            )
-            return
-        known.remove("memory")  # Its arrays are not named by a setting of a mixture.
-        for number, source in enumerate(self.mixture):
-            name = source.source or self.source
-            if name not in known:
-                yield Problem(
-                    f"mixture[{number}].source",
-                    unknown_name_message("data source", name, known),
-                    code="not-allowed",
-                )
-        kinds = {section.kind for section in self.sources if section.source in known}
+        kinds = {part.kind for part in self.sources if part.source in ARRAY_SOURCES}
         if len(kinds) > 1:
             yield Problem(
                 "mixture",
@@ -235,25 +177,12 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
             )
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield Problem("function", problem, code="import-failed")
-        for name, shape in self.feature_shapes.items():
-            sizes = shape if isinstance(shape, (list, tuple)) else [None]
-            if not all(type(size) is int and size > 0 for size in sizes):
-                yield Problem(
-                    f"feature_shapes.{name}",
-                    f"got {shape!r}, expected a list such as [28, 28]",
-                    code="wrong-type",
-                )
 
     @property
     def kind(self) -> str:
-        """What the source contains: `arrays`, `table` or `images`."""
-        if self.traits.has_fields:
-            return EXAMPLES
+        """What the source contains: `arrays` or `images`."""
         target = ARRAY_SOURCES.get(self.source).target
-        for kind, registry in ((TABLE, TABLE_SOURCES), (IMAGES, SOURCES)):
-            if target in (entry.target for entry in registry.registered()):
-                return kind
-        return ARRAYS
+        return IMAGES if target in (entry.target for entry in SOURCES.registered()) else ARRAYS
 
     def unread(self) -> Iterator[Problem]:
         """Yields settings that the source does not read, or that are for images."""
@@ -277,34 +206,19 @@ class KerasConfig(TaskConfig):
     )
     train_data: KerasDataConfig = training_field(KerasDataConfig)
     validation_data: KerasDataConfig = validation_field(KerasDataConfig)
-    inputs: list[str] | Mapping[str, Any] | None = field(
-        None,
-        help="tables and tf.Examples: columns that the model gets, a list, or by the names of its "
-        "inputs: "
-        f"{_COLUMNS_HELP}; by default all others",
-    )
-    outputs: str | list[str] | Mapping[str, Any] = field(
-        "",
-        help="tables and tf.Examples: column to predict, several columns of numbers, or by the "
-        "names of the "
-        f"outputs: {_COLUMNS_HELP}",
-    )
-    weight_column: str = field("", help="tables and tf.Examples: column with the weight")
     image_size: list[int] | None = field(
         None,
         ge=1,
         help="images: height and width, and optionally channels, that all are resized to; null: "
         "those of the images",
     )
-    split: ImageSplitConfig | None = field(
-        None, help="tables and images: how they are split into parts"
-    )
+    split: ImageSplitConfig | None = field(None, help="images: how they are split into parts")
     validation_split: float = field(
         0.0,
         ge=0.0,
         lt=1.0,
         help="fraction of the training data that is held out for validation, chosen by a hash: of "
-        "the index of arrays, of the inputs of a row of a table, of the path of an image",
+        "the index of arrays, or of the path of an image",
     )
     test_split: float = field(
         0.0,
@@ -343,9 +257,13 @@ class KerasConfig(TaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or contradict each other."""
         yield from super().problems()
+        known = [entry.name for entry in ARRAY_SOURCES.entries()]
         if not self.train_data.source:
-            known = ", ".join(entry.name for entry in ARRAY_SOURCES.entries())
-            yield Problem("train_data.source", f"is not set\nallowed: {known}", code="not-set")
+            message = f"is not set\nallowed: {', '.join(known)}"
+            yield Problem("train_data.source", message, code="not-set")
+        for name in SECTIONS:
+            if (data := getattr(self, name)).source:
+                yield from source_problems(name, data, known)
         if self.validation_split and self.validation_data.source:
             yield Problem(
                 "validation_split",
@@ -359,25 +277,14 @@ class KerasConfig(TaskConfig):
                 code="out-of-range",
             )
         yield from self._split_problems()
-        yield from self._column_problems()
+        yield from self._size_problems()
         for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
             yield from item_problems(getattr(self, name), name)
-        yield from self._weight_problems()
         yield from value_problems("class_weights", self.class_weights)
-
-    def _weight_problems(self) -> Iterator[Problem]:
-        weights = self.loss_weights
-        named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
-        for key, value in named:
-            if not is_finite_number(value) or abs(value) > FLOAT_MAX:
-                place = f"loss_weights.{key}" if isinstance(key, str) else f"loss_weights[{key}]"
-                yield Problem(
-                    place, f"got {shorten(repr(value))}, expected a number", code="wrong-type"
-                )
 
     @property
     def kind(self) -> str:
-        """What the training data contain: `arrays`, `table`, `images`, or "" if it is unknown."""
+        """What the training data contain: `arrays`, `images`, or "" if it is unknown."""
         known = self.train_data.source in ARRAY_SOURCES
         return self.train_data.kind if known else ""
 
@@ -423,18 +330,15 @@ class KerasConfig(TaskConfig):
         data: KerasDataConfig = getattr(self, name)
         return data.part if is_part else ""
 
-    def row_split(self, section: str, hash_of: Sequence[str] = ()) -> RowSplit | None:
-        """Returns how a section is split into parts, None if it reads all examples.
-
-        By default, rows are split by a hash of the columns `hash_of`, and images by their paths.
-        """
+    def row_split(self, section: str) -> RowSplit | None:
+        """Returns how the images of a section are split, None if it reads all of them."""
         if not self.part_of(section):
             return None
         if self.split is not None:
-            return self.split.row_split(hash_of)
+            return self.split.row_split()
         from orbit_runner.data.tables.split import RowSplit
 
-        return RowSplit(fractions=tuple(self.fractions.items()), hash_of=tuple(hash_of))
+        return RowSplit(fractions=tuple(self.fractions.items()))
 
     @property
     def shared_data_settings(self) -> Sequence[str]:
@@ -460,15 +364,13 @@ class KerasConfig(TaskConfig):
         if self.split is not None and self.fractions:
             name = "validation_split" if self.validation_split else "test_split"
             yield Problem("split", f"{name} is set, too; remove one", code="conflict")
-        if self.kind in (ARRAYS, EXAMPLES) and self.split is not None:
+        if self.kind == ARRAYS and self.split is not None:
             yield Problem(
                 "split",
-                "is for tables and images; set validation_split and test_split",
+                "is for images; set validation_split and test_split",
                 code="not-supported",
             )
             return
-        if self.kind == TABLE and self.split is not None and self.split.stratified:
-            yield Problem("split.stratified", "is for images", code="not-supported")
         if self.kind == IMAGES and not self.fractions:
             for name in SECTIONS:
                 if (data := self.section(name)) is not None:
@@ -487,29 +389,7 @@ class KerasConfig(TaskConfig):
                     code="unknown-part",
                 )
 
-    def _column_problems(self) -> Iterator[Problem]:
-        """Yields columns that are not given as they must be, and settings without effect."""
-        if self.kind in (TABLE, EXAMPLES):
-            if not self.outputs:
-                yield Problem(
-                    "outputs",
-                    "is not set; set it to the column or feature to predict",
-                    code="not-set",
-                )
-            for name in ("inputs", "outputs"):
-                try:
-                    if setting := getattr(self, name):
-                        columns_of(setting)
-                except ValueError as error:
-                    yield Problem(name, str(error), code="wrong-type")
-        else:
-            for name in ("inputs", "outputs", "weight_column"):
-                if getattr(self, name):
-                    yield Problem(
-                        name,
-                        f"is for tables, and train_data has {self.kind or 'no source'}",
-                        code="no-effect",
-                    )
+    def _size_problems(self) -> Iterator[Problem]:
         if self.image_size is not None and self.kind != IMAGES:
             yield Problem(
                 "image_size",
@@ -530,61 +410,6 @@ class KerasConfig(TaskConfig):
             return None
         height, width, *channels = self.image_size
         return height, width, channels[0] if channels else 3
-
-
-class Columns(NamedTuple):
-    """The columns of an input or output.
-
-    Attributes:
-        names: Their names.
-        kind: `number`, `text` or `class`; "" if it follows from the table.
-        is_list: Whether they are an array [n, k] of numbers.
-    """
-
-    names: tuple[str, ...]
-    kind: str = ""
-    is_list: bool = False
-
-
-def columns_of(setting: object) -> Columns | dict[str, Columns]:
-    """Returns the columns of `inputs` or `outputs`, by name if the setting names them.
-
-    Raises `ValueError` if it is not of one of the forms.
-    """
-    if isinstance(setting, str):
-        return Columns((setting,))
-    if isinstance(setting, (list, tuple)):
-        return _named_columns(setting, "")
-    if not isinstance(setting, Mapping):
-        raise ValueError(f"got {setting!r}, expected columns")
-    if {*setting} <= {"column", "columns", "kind"}:
-        return _named_columns(setting.get("column", setting.get("columns")), setting.get("kind"))
-    columns = {}
-    for name, value in setting.items():
-        item = columns_of(value)
-        if isinstance(item, dict):
-            raise ValueError(f"{name}: got {value!r}, expected a column, or {{column: …, kind: …}}")
-        columns[str(name)] = item
-    return columns
-
-
-def _named_columns(names: object, kind: object) -> Columns:
-    is_list = isinstance(names, (list, tuple))
-    listed = [*names] if isinstance(names, (list, tuple)) else [names]
-    if not listed or not all(isinstance(name, str) and name for name in listed):
-        raise ValueError(f"got {names!r}, expected the name of a column, or a list of names")
-    if kind not in (None, "", NUMBER, TEXT, CLASS):
-        raise ValueError(unknown_name_message("kind", str(kind), (NUMBER, TEXT, CLASS)))
-    if is_list and kind not in (None, "", NUMBER):
-        raise ValueError(f"got {len(listed)} columns of kind {kind}, expected one")
-    return Columns(tuple(map(str, listed)), str(kind or ""), is_list)
-
-
-def _is_layer(layer: object) -> bool:
-    """Returns whether a value is the name of a layer, or a name with its arguments."""
-    if not isinstance(layer, Mapping):
-        return isinstance(layer, str)
-    return len(layer) == 1 and isinstance(next(iter(layer.values())), (Mapping, type(None)))
 
 
 def _signature_of(reference: str) -> Signature | str | None:

@@ -1,4 +1,4 @@
-"""What the Keras task reads: arrays, a table or images. Imports no TensorFlow."""
+"""What the Keras task reads: arrays or images. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from orbit_runner.data.fingerprint import DataFile, content_digest, describe_fil
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_arrays, shared_images
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tables.build import CellError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
@@ -29,8 +28,6 @@ from orbit_runner.tasks.keras.passed_objects import is_elsewhere, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
-    W,
-    Y,
     example_classes,
     example_mixture,
     label_of,
@@ -41,12 +38,13 @@ from orbit_runner.tasks.keras.sources import (
     trained_arrays,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
+from orbit_runner.tasks.keras.user_arrays import W, Y
 from orbit_runner.tasks.keras_items import leaves_of, split_item
 from orbit_runner.utils.log import note_once
 
 
 class KerasData(TaskData):
-    """Arrays that a function returns or files contain, the rows of a table, or images."""
+    """Arrays that a function returns or files contain, or images."""
 
     excludes_examples = True
 
@@ -128,10 +126,6 @@ class KerasData(TaskData):
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the setting that an error of a dataset is about."""
-        if isinstance(error, CellError) and error.setting:
-            return error.setting
-        if error.field == "columns":
-            return "inputs"
         if error.field.startswith("split."):
             return error.field
         if not self._own_source(section):
@@ -187,11 +181,6 @@ class KerasData(TaskData):
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""
         return image_rows(self._images())
-
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns height, width and channels of a section's images, None if it has none."""
-        source = self._images().get(section)
-        return None if source is None else source.spec(self.config.input_size)[0]
 
     def learn(self, assets: Assets) -> TrainedArrays:
         """Returns what the run found out about its arrays."""

@@ -33,27 +33,21 @@ from orbit_runner.tasks.keras.compiled import (
 )
 from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
-from orbit_runner.tasks.keras.model_builder import (
-    build_model,
-    check_added_metrics,
-    check_vocabularies,
-)
+from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
 from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
 from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
-    W,
-    X,
-    Y,
     example_classes,
     example_mixture,
     section_source,
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras_items import build_item, build_items, require_known_names
+from orbit_runner.tasks.keras.user_arrays import W, X, Y
+from orbit_runner.tasks.keras_items import build_item, build_items
 from orbit_runner.tasks.serving import Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
 from orbit_runner.utils.log import note
@@ -89,8 +83,6 @@ class KerasTask(Task):
 
     def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        for name, kind in _ITEMS.items():  # Before data are read.
-            require_known_names(getattr(params, name), kind, f"task.{name}")
         limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
         self.bad_training_images = BadImages(SECTIONS[0], limits[0])
         self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
@@ -124,7 +116,6 @@ class KerasTask(Task):
             return model
         structure, self._outputs = outputs_of(compiled.model, inputs, compiled.symbolic_outputs)
         self._returns_list = isinstance(structure, (list, tuple))
-        check_added_metrics(model)
         compiled.track_states()
         labels = self._trained_arrays.labels
         batch = self._batch_spec()
@@ -499,7 +490,7 @@ class KerasTask(Task):
     def _source(self, params: KerasDataConfig) -> Examples:
         section = section_of(params)
         try:
-            source = section_source(self.task_config, section, self._trained_arrays.classes)
+            source = section_source(self.task_config, section)
         except DataError as error:
             raise self._data_error(section, error) from error
         if source is None:

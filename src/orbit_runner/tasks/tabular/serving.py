@@ -12,7 +12,14 @@ import tf_keras
 
 from orbit_runner.data.tables.cell_texts import parse_date, parse_number
 from orbit_runner.errors import RunnerError, shorten
-from orbit_runner.tasks.serving import Prediction, Serving, argument_names, is_file, named_function
+from orbit_runner.tasks.serving import (
+    Prediction,
+    Serving,
+    argument_names,
+    is_file,
+    named_function,
+    texts_of,
+)
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import days_and_seconds
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
@@ -114,11 +121,6 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
         resources=[vocabularies, *tokenizers],
         labels={outputs[name]: classes for name, classes in fitted.classes.items()},
     )
-
-
-def texts_of(value: tf.Tensor) -> list[str]:
-    """Returns the texts of a string tensor."""
-    return [raw.decode() for raw in value.numpy()]
 
 
 class RowPredictor:

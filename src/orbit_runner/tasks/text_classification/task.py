@@ -10,12 +10,19 @@ import tf_keras
 
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.registry import TEXT_CLASSIFIERS
-from orbit_runner.tasks.serving import Prediction, Predictor, Serving, is_file
+from orbit_runner.tasks.serving import (
+    Prediction,
+    Predictor,
+    Serving,
+    best_classes,
+    class_names_signature,
+    is_file,
+    texts_of,
+)
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import TOKENS
 from orbit_runner.tasks.tabular.preprocessing import TextFit
 from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
-from orbit_runner.tasks.tabular.serving import texts_of
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 from orbit_runner.tasks.translation.serving import FILE_PATTERN
@@ -48,16 +55,12 @@ class TextClassificationTask(TabularTask):
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `text`, which takes texts, and that of the class names."""
-        from orbit_runner.tasks.text_classification.task import text_serving
-
         return text_serving(model, self.vocabulary, self.task_config.label_column, self.class_names)
 
     def predictor(
         self, signatures: Mapping[str, tf.types.experimental.Callable], *, top_k: int | None = None
     ) -> Predictor:
         """Returns the predictor that labels texts."""
-        from orbit_runner.tasks.text_classification.task import TextPredictor
-
         config = self.task_config
         return TextPredictor(signatures, config.text.column, config.train_data, top_k)
 
@@ -88,12 +91,8 @@ def text_serving(
         logits = model({TOKENS: fitted.encode(tokenizer, text)}, training=False)[label]
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
-    @tf.function(input_signature=[])
-    def class_names() -> dict[str, tf.Tensor]:
-        return {"names": tf.constant(list(names), tf.string)}
-
     return Serving(
-        {TEXT: text, NAMES: class_names},
+        {TEXT: text, NAMES: class_names_signature(names)},
         default=TEXT,
         resources=[tokenizer],
         labels={"class": list(names)},
@@ -118,7 +117,7 @@ class TextPredictor:
         self._names = texts_of(signatures[NAMES]()["names"])
         self._column = column
         self._data = data
-        self._top_k = min(top_k or _TOP_K, len(self._names))
+        self._top_k = top_k or _TOP_K
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Row]:
         """Yields texts, in order.
@@ -164,16 +163,10 @@ class TextPredictor:
     def _prediction(self, row: Row, text: str, probabilities: np.ndarray) -> Prediction:
         if not np.isfinite(probabilities).all():
             return row.error_prediction("the prediction is not finite")
-        best = sorted(range(len(probabilities)), key=lambda index: -probabilities[index])[
-            : self._top_k
-        ]
-        answers = [
-            {"label": self._names[k], "class": k, "probability": float(f"{probabilities[k]:.6g}")}
-            for k in best
-        ]
-        labels = "  ".join(f"{self._names[k]} {probabilities[k]:.4f}" for k in best)
+        best = best_classes(self._names, probabilities, self._top_k)
+        labels = "  ".join(f"{x['label']} {x['probability']:.4f}" for x in best)
         place = {"row": row.where} if row.where else {}
         return Prediction(
             f"{labels}  {shorten(text, _MAX_TEXT_WIDTH)}".rstrip(),
-            place | {"text": text, "predictions": answers},
+            place | {"text": text, "predictions": best},
         )
