@@ -85,6 +85,16 @@ def shape_text(shape: Sequence[int | None] | None) -> str:
     return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
 
 
+def time_text(seconds: float) -> str:
+    """Returns a time in a readable unit, such as `12.3 ms` or `1:02:03`."""
+    if seconds >= 100:
+        return format_duration(seconds)
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs" if seconds else "0 s"
+
+
 def sparkline(values: Sequence[float]) -> str:
     """Returns one bar character per finite value; "" if fewer than two are finite."""
     finite = [value for value in values if math.isfinite(value)]

@@ -53,7 +53,8 @@ def _part_lines(part: Part, indent: str, width: int | None) -> Iterable[str]:
             wrapped for line in part.text.splitlines() for wrapped in _wrap(line, indent, width)
         )
     if isinstance(part, Section):
-        lines = [] if part.is_folded else [*_parts_lines(part.parts, f"{indent}  ", width)]
+        inner = f"{indent}  " if part.title else indent
+        lines = [] if part.is_folded else [*_parts_lines(part.parts, inner, width)]
         title = (f"{indent}{part.title}",) if part.title else ()
         return ("", *title, *lines) if lines else ()
     return ()

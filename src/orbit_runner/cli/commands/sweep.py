@@ -87,7 +87,7 @@ def _add_flags(parser: Parser) -> None:
 
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.view.page import SweepPage
+    from orbit_runner.sweep.view.page import SweepFiles
     from orbit_runner.sweep.view.progress import TrialProgress
     from orbit_runner.sweep.view.tables import print_summary
     from orbit_runner.sweep.worker import Worker
@@ -103,11 +103,11 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         place = flags.model_dir
         progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
         stack.enter_context(progress.shown_scope())
-        page = SweepPage(directory.path)
+        files = SweepFiles(directory.path)
 
         def show(results: SweepResults, running: Mapping[int, str]) -> None:
             progress.update(results, running)
-            page.update(results)
+            files.update(results)
 
         worker = Worker(
             load,
@@ -123,7 +123,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         _print_continuation(flags)
         return exit_codes.after_signal(signals.received)
     write_best(directory, results)
-    page.write(results)
+    files.write(results)
     print_summary(directory.path, results, as_json=flags.json)
     return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 
