@@ -62,24 +62,6 @@ def test_wide_table_is_cut_and_keeps_the_ends_of_names() -> None:
     assert "sentence " * 9 in parts_html([table])
 
 
-def test_sentences_are_broken_into_lines_in_the_last_column() -> None:
-    lines = _lines(Table([("name", "word " * 20)], sentences=True), width=60)
-
-    assert lines[0].startswith("name  word")
-    assert lines[1].startswith("      word")
-    assert max(map(len, lines)) <= 60
-    assert " ".join(lines).split() == ["name", *["word"] * 20]
-
-
-def test_paths_and_hashes_in_a_text_are_not_broken() -> None:
-    path = "runs/a-run-of-a-long-name/checkpoints"
-    digest = "0123456789abcdef" * 4
-
-    lines = _lines(Text(f"saved in {path} with {digest}"), width=30)
-
-    assert [line.strip() for line in lines] == ["saved in", path, "with", digest]
-
-
 def test_columns_of_series_have_the_color_of_their_line() -> None:
     runs = ["run-one", "run-two"]
     table = Table([("step", "1", "2"), ("best",), ("loss", "3", "4")], head=["", *runs], keys=True)

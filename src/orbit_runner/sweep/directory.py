@@ -133,12 +133,6 @@ def _check_new(directory: SweepDirectory) -> None:
         names = [path.name for path in directory.path.iterdir()]
     except FileNotFoundError:
         return
-    except NotADirectoryError:
-        raise RunnerError(
-            f"{directory.path} is a file, expected a directory",
-            path="--model_dir",
-            code="wrong-file-type",
-        ) from None
     reason = unsuitable_directory_reason(directory.path)
     if reason and not {"claims", "base.yaml"} & {*names}:
         raise RunnerError(reason, path="--model_dir", code="bad-path")

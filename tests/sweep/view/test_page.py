@@ -69,17 +69,6 @@ def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -
     assert "figure" not in page.elements
 
 
-def test_headline_names_the_steps_and_the_value_that_counts(tmp_path: Path) -> None:
-    trials = [make_trial(0, {RATE: 0.1}, [0.9])]
-    for values, expected in (
-        ({}, "Largest accuracy after 300 steps"),
-        ({"train_steps": 0}, "Largest accuracy at the end of training"),
-        ({"value": "best"}, "Largest accuracy of all evaluations up to 300 steps"),
-        ({"train_steps": 0, "value": "best"}, "Largest accuracy of all evaluations, random"),
-    ):
-        assert expected in " ".join(_page(tmp_path, make_results(trials, **values)).text.split())
-
-
 def test_page_escapes_names_and_values(tmp_path: Path) -> None:
     path = f"task.{_HOSTILE}"
     trials = [make_trial(n, {path: f"{_HOSTILE}{n}"}, [n / 10]) for n in range(9)]
