@@ -28,7 +28,7 @@ from orbit_runner.serving.export_check import ExportCheck, Metric, require_close
 from orbit_runner.serving.export_directory import read_exports
 from orbit_runner.serving.formats import keras_file, litert, saved_model
 from orbit_runner.serving.formats.base import network_formats
-from orbit_runner.serving.loader import load_scope, require_method
+from orbit_runner.serving.loader import load_scope
 from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.label_checks import LossKind
@@ -430,15 +430,6 @@ def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
         assert check["examples"] == 24
         assert check["metrics"]["accuracy"] == check["model_metrics"]["accuracy"]
         assert check["relative"] < 1e-4
-
-
-def test_task_of_model_garden_is_refused_with_its_own_exporter(tmp_path: Path) -> None:
-    task = SmallPhotoTask(photos(tmp_path).task)
-    with pytest.raises(RunnerError) as caught:
-        require_method(task, "serving")
-    first, *advice = str(caught.value).splitlines()
-    assert first == "SmallPhotoTask cannot be exported, because it does not define `serving`"
-    assert "export_saved_model reads the run directory, with --config_file=" in advice[0]
 
 
 @pytest.mark.slow

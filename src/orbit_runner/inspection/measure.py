@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -26,6 +26,7 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.variables import variable_bytes
 
 if TYPE_CHECKING:
     import tf_keras
@@ -99,12 +100,6 @@ def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None)
         gradients=dense if step is None else step.gradient_bytes,
         inputs=None if batch is None else batch_bytes(batch),
     )
-
-
-def variable_bytes(variables: Iterable[tf.Variable]) -> int:
-    """Returns the bytes of variables, each counted once."""
-    distinct = {id(variable): variable for variable in variables}.values()
-    return sum(variable.shape.num_elements() * variable.dtype.size for variable in distinct)
 
 
 def step_peak(state: TrainState, batch: Tensors, step: StepGraph) -> tuple[int | None, str]:

@@ -36,6 +36,7 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import create_directory, to_jsonable, write_atomically
 from orbit_runner.utils.log import phase
+from orbit_runner.utils.variables import variable_bytes
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -147,14 +148,8 @@ def _write(
     except SettingError:
         raise
     except RunnerError as error:
-        precision = config.runtime.mixed_precision_dtype or "float32"
-        advice = (
-            f"\nthe run has mixed_precision_dtype {precision}; try "
-            "--runtime.mixed_precision_dtype=float32"
-            if precision != "float32"
-            else f"\nuse --format={SAVED_MODEL}"
-        )
-        raise RunnerError(f"{kind.name}: {error}{advice}", code=error.code) from error
+        advice = f"use --format={SAVED_MODEL}"
+        raise RunnerError(f"{kind.name}: {error}\n{advice}", code=error.code) from error
     if kind.loads_keras_model:
         run = dataclasses.replace(network, model=run).numpy_function()
     check = examples.check(run)
@@ -167,7 +162,9 @@ def _write(
         "file": path.name,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "model_bytes": network.nbytes,
+        "model_bytes": variable_bytes(
+            variable for variable in network.model.variables if isinstance(variable, tf.Variable)
+        ),
         **_signature(network, kind.batch),
         "structure": network.structure,
         **({"calibration_examples": _CALIBRATION_EXAMPLES} if kind.is_calibrated else {}),

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -217,19 +216,12 @@ def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
         check=False,
     )
     if done.returncode:
-        # A signal ends the process if the system, or a kernel of oneDNN, runs out of memory.
-        advice = (
-            ", probably because it ran out of memory; try a smaller batch"
-            if done.returncode < 0
-            else ""
-        )
-        text = (
+        error = RunnerError(
             "--measure: the process that measures the memory of a step "
-            f"{describe_exit(done.returncode)}{advice}\n"
-            f"without the flag, the rest is shown\n{done.stderr}"
+            f"{describe_exit(done.returncode)}\ntry a smaller batch, or leave the flag out\n"
+            f"{done.stderr.rstrip()}",
+            code="out-of-memory",
         )
-        message = re.search(r"^runner: (.*)", done.stderr, re.M | re.S)
-        error = RunnerError((message[1] if message else text).rstrip(), code="out-of-memory")
         error.exit_code = exit_codes.of_child(done.returncode)
         raise error
     peak, device = json.loads(done.stdout.splitlines()[-1])
