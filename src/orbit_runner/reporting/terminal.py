@@ -21,13 +21,13 @@ def section_lines(sections: Iterable[Section], width: int | None = None) -> Iter
     """Yields the lines of sections, with an empty line between them.
 
     Args:
-        sections: The sections. The parts of those with a title are indented.
+        sections: The sections, without folded ones. The parts of those with a title are indented.
         width: The width of the terminal, in characters; None to leave lines as long as they are.
     """
     begun = False
     for section in sections:
         indent = "  " if section.title else ""
-        lines = [*_parts_lines(section.parts, indent, width)]
+        lines = [] if section.is_folded else [*_parts_lines(section.parts, indent, width)]
         if not lines:
             continue
         if begun:
@@ -53,8 +53,9 @@ def _part_lines(part: Part, indent: str, width: int | None) -> Iterable[str]:
             wrapped for line in part.text.splitlines() for wrapped in _wrap(line, indent, width)
         )
     if isinstance(part, Section):
+        inner = f"{indent}  " if part.title else indent
+        lines = [] if part.is_folded else [*_parts_lines(part.parts, inner, width)]
         title = (f"{indent}{part.title}",) if part.title else ()
-        lines = [*_parts_lines(part.parts, indent, width)]
         return ("", *title, *lines) if lines else ()
     return ()
 

@@ -151,6 +151,15 @@ class KerasData(TaskData):
         model = self.config.model.file
         return files | ({"model": describe_files([model], content_digest)} if model else {})
 
+    def file_reading(self) -> str:
+        """Returns how a worker reads the files of the training data."""
+        source = section_source(self.config, SECTIONS[0])
+        return (
+            source.file_reading
+            if source is not None and isinstance(source, ImageDataset)
+            else "memory"
+        )
+
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation examples with the features of a training example, or None."""
         train, validation = (section_source(self.config, section) for section in SECTIONS)
