@@ -25,7 +25,7 @@ from orbit_runner.config.schema.plugins import (
     CallbackConfig,
     TrackerConfig,
 )
-from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
@@ -305,10 +305,10 @@ class ExperimentConfig(Config):
         else:
             for section, modes in _DATA.items():
                 for address in service_addresses(getattr(self.task, section)):
-                    # A custom task may use another form.
-                    if mode in modes and not service_problem(address):
+                    if mode in modes:
                         services[address] = f"task.{section}.tf_data_service_address"
-        return {address.partition("://")[2]: path for address, path in services.items()}
+        pairs = ((address.partition("://")[2], path) for address, path in services.items())
+        return {address: path for address, path in pairs if address}
 
     def declared_splits(self, section: str) -> tuple[Split, Split]:
         """Returns how `runtime` and `task` split the batches of `train` or `eval`."""
