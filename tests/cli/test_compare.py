@@ -132,12 +132,6 @@ def test_invalid_arguments_are_errors(arguments: list[str], code: str, path: str
     fails(["compare", *arguments], code, path)
 
 
-@pytest.mark.usefixtures("runs")
-def test_too_many_runs_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbit_runner.cli.commands.compare._MOST_RUNS", 2)
-    fails(["compare", "runs"], "out-of-range", "RUN")
-
-
 def test_run_that_is_being_written_is_compared(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
