@@ -21,6 +21,7 @@ import tf_keras
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.keras_3 import Keras3Optimizer, keras_3_inputs, owned_states
 from orbit_runner.tasks.keras.outputs import Output, reason_of
+from orbit_runner.tasks.keras_items import is_keras_class
 from orbit_runner.tasks.metrics import Ratio
 from orbit_runner.tf_internals import (
     Trackable,
@@ -69,8 +70,7 @@ class KerasMetric:
     @property
     def variables(self) -> list[tf.Variable]:
         """The variables of a metric of Keras, all of which are sums; [] for classes of users."""
-        is_own = type(self._metric).__module__.partition(".")[0] in ("keras", "tf_keras")
-        return self.all_variables if is_own else []
+        return self.all_variables if is_keras_class(type(self._metric)) else []
 
     @property
     def all_variables(self) -> list[tf.Variable]:
@@ -121,7 +121,7 @@ class Compiled(abc.ABC):
         """The names of methods that the class of the model defines."""
         names: set[str] = set()
         for cls in type(self.model).__mro__:
-            if cls.__module__.partition(".")[0] in ("keras", "tf_keras"):
+            if is_keras_class(cls):
                 break
             names |= vars(cls).keys()
         return frozenset(names)

@@ -25,7 +25,7 @@ from orbit_runner.tasks.image_classification.sources import (
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
-from orbit_runner.tasks.keras.passed_objects import is_elsewhere, script_problem
+from orbit_runner.tasks.keras.passed_objects import ARRAYS, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
@@ -146,7 +146,7 @@ class KerasData(TaskData):
         files = {
             section: source_files(self.config, section)
             for section in sections
-            if not is_elsewhere(getattr(self.config, section).digest)
+            if getattr(self.config, section).digest in ("", *ARRAYS)  # This process has them.
         }
         model = self.config.model.file
         return files | ({"model": describe_files([model], content_digest)} if model else {})

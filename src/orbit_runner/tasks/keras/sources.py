@@ -406,10 +406,10 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         # Another process had the arrays, and recorded their shapes.
         if not data.features:
             raise
-        specs = {
+        known: Specs = {
             path: (tuple(spec["shape"]), spec["dtype"]) for path, spec in data.features.items()
         }
-        return TrainedArrays(specs, _labels_of_specs(specs))
+        return TrainedArrays(known, _labels_of_specs(known))
     train = sources[0]
     if train is None:
         raise DataError("is not set", field="source", code="not-set")

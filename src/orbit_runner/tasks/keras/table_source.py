@@ -41,6 +41,9 @@ def tabular_config(config: KerasConfig, section: str) -> TabularConfig:
     numbers = {name for name, kind in dataset.kinds.items() if kind == NUMBER}
     numbers |= {name for names in lists for name in names}
     features = _names(inputs)
+    sections: dict[str, Any] = {
+        name: data for name in SECTIONS if (data := config.section(name)) is not None
+    }
     return TabularConfig(
         features=FeaturesConfig(
             numeric=[name for name in features if name in numbers],
@@ -52,7 +55,7 @@ def tabular_config(config: KerasConfig, section: str) -> TabularConfig:
         ],
         weight_column=config.weight_column,
         split=config.row_parts if config.part_of(section) else None,
-        **{name: data for name in SECTIONS if (data := config.section(name)) is not None},
+        **sections,
     )
 
 
@@ -73,7 +76,7 @@ def table_source(
     table, known = tabular_config(config, section), _training_dataset(config).kinds
     for path, name, _ in named_columns(table, section):
         if name not in known:
-            message, code = unknown_name_message("column", name, known), "unknown-column"
+            message, code = unknown_name_message("column", name, [*known]), "unknown-column"
             raise CellError(message, name, setting=setting_of(path), code=code)
     try:
         part = load_part(table, section)
