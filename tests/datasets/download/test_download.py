@@ -5,12 +5,8 @@ from __future__ import annotations
 import hashlib
 import http.server
 import io
-import signal
-import subprocess
-import sys
 import tarfile
 import threading
-import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +26,6 @@ class _Server(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.sent_bytes: int | None = None  # of each file
-        self.hangs = threading.Event()
         self.requests = 0
         super().__init__(("127.0.0.1", 0), _Handler)
 
@@ -53,7 +48,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content[: self.server.sent_bytes])
         self.wfile.flush()
-        self.server.hangs.wait(60)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -62,11 +56,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[_Server]:
     with _Server() as serving:
-        serving.hangs.set()
         thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield serving
-        serving.hangs.set()
         serving.shutdown()
         thread.join()
 
@@ -190,57 +182,6 @@ def test_errors_say_which_address_failed_and_why(server: _Server, tmp_path: Path
         assert "urlopen" not in str(caught.value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_killed_download_leaves_no_file_and_can_be_repeated(
-    server: _Server, tmp_path: Path, kill: signal.Signals, code: int
-) -> None:
-    server.files["set.bin"] = CONTENT
-    server.sent_bytes = 500_000
-    server.hangs.clear()
-    digest = hashlib.sha256(CONTENT).hexdigest()
-    command = [
-        *(sys.executable, "-c", PROGRAM, str(len(CONTENT)), digest),
-        *(f"--dir={tmp_path / 'toy'}", f"--from={server.base}"),
-    ]
-
-    def as_in_front() -> None:
-        # A shell has its background jobs ignore Ctrl-C, and their children inherit that.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_front
-    ) as process:
-        deadline = time.monotonic() + 600
-        while not server.requests and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(kill)
-        said = process.communicate(timeout=600)[1]
-    assert process.returncode == code, said
-    assert "Traceback" not in said
-    assert not (tmp_path / "toy/set.bin").exists()
-    server.sent_bytes = None
-    server.hangs.set()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "toy/set.bin").read_bytes() == CONTENT
-
-
-PROGRAM = """
-import sys
-from orbit_runner.cli.main import main
-from orbit_runner.datasets.catalogue import SETS
-from orbit_runner.datasets.catalogue import PublicDataset, RemoteFile
-
-file = RemoteFile(url="http://nowhere.invalid/set.bin", size=int(sys.argv[1]), sha256=sys.argv[2])
-SETS["toy"] = PublicDataset(
-    name="toy", help="a toy", terms="none", files=(file,), results=("set.bin",), folder="toy"
-)
-sys.exit(main(["data", "get", "toy", *sys.argv[3:]]))
-"""
-
-
 def test_archive_is_unpacked_once_and_not_kept(
     server: _Server, packed: PublicDataset, tmp_path: Path
 ) -> None:
@@ -259,16 +200,6 @@ def test_zip_is_unpacked(server: _Server, tmp_path: Path) -> None:
     download_dataset(data, tmp_path, base=server.base)
 
     assert {name: (tmp_path / name).read_bytes() for name in PACKED} == PACKED
-
-
-def test_missing_file_of_an_archive_is_restored(
-    server: _Server, packed: PublicDataset, tmp_path: Path
-) -> None:
-    download_dataset(packed, tmp_path, base=server.base)
-    (tmp_path / "set/a.txt").unlink()
-
-    assert download_dataset(packed, tmp_path, base=server.base)
-    assert (tmp_path / "set/a.txt").read_bytes() == b"one"
 
 
 @pytest.mark.parametrize("is_archive", [True, False])
