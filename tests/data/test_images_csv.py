@@ -114,10 +114,9 @@ def test_errors_name_row_and_column(listed: Path, values: dict[str, str], messag
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
-        ({"labels_file": "none.csv"}, "labels_file", "image_csv: no file matches"),
+        ({"labels_file": "none.csv"}, "labels_file", "csv: no file matches"),
         ({"input_path": ("a", "b")}, "input_path", "expected one directory"),
         ({"path_column": "fil"}, "path_column", "unknown column 'fil'; did you mean 'file'?"),
-        ({"label_column": "file"}, "label_column", "'file' for both the paths and the labels"),
     ],
 )
 def test_invalid_settings_are_rejected(

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from orbit_runner.data.order.sharding import replica_slices
 from orbit_runner.data.tfds import load
-from orbit_runner.data.tfrecord.pipeline import RecordNames, evaluation_rows
+from orbit_runner.data.tfrecord.pipeline import evaluation_rows
+from orbit_runner.data.tfrecord.random_access import RecordPlaces
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 from tests.support.images import photo, write_tfds
@@ -38,7 +39,9 @@ def _numbers(source: RecordSource) -> tuple[list[int], list[str]]:
     (whole,) = evaluation_rows(everything, replica_slices(203, None), 1).rebatch(203)
     places = {record: number for number, record in enumerate(whole[0].numpy())}
     assert len(places) == 203
-    names = [name.decode().rsplit("tfrecord-", 1)[1] for name in RecordNames(source)(ids).numpy()]
+    names = [
+        name.decode().rsplit("tfrecord-", 1)[1] for name in RecordPlaces(source).names(ids).numpy()
+    ]
     return [places[record] for record in records.numpy()], names
 
 
