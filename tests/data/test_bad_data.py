@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from orbit_runner.data import tfds
-from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.files import named_files
 from orbit_runner.data.images.dataset import as_images
 from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.source import ArraySource
@@ -52,13 +52,6 @@ def test_malformed_tfds_description_is_rejected_with_its_path(
     with raises("damaged-file") as caught:
         tfds.load(tfds_name="some", data_dir=str(tmp_path))
     assert len(str(caught.value)) < 500
-
-
-def test_path_too_long_for_the_file_system_is_rejected(tmp_path: Path) -> None:
-    with raises("missing-file"):
-        named_files("cifar10", str(tmp_path), ["x" * 5000])
-    with raises("missing-file"):
-        data_folder("cifar10", "x" * 5000, "")
 
 
 def test_ratings_file_without_newlines_is_not_read_entirely(tmp_path: Path) -> None:

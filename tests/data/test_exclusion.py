@@ -53,15 +53,6 @@ def test_sampler_of_tensorflow_and_of_numpy(size: int, count: int, shuffle: bool
         np.testing.assert_array_equal(found, ids[epoch * left : (epoch + 1) * left])
 
 
-def test_compiled_sampler() -> None:
-    sampler = make_order(97, SEED, True, some_indices(97, 9), xp=TENSORFLOW)
-    positions = tf.range(300, dtype=tf.int64)
-
-    compiled = tf.function(lambda at: sampler(at)[0], jit_compile=True)
-
-    np.testing.assert_array_equal(compiled(positions), sampler(positions)[0])
-
-
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("records")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,6 @@ SIZES = (23, 4, 33)
 COUNT = sum(SIZES)
 NAMES = ("pear", "apple", "fig")
 FEATURES = {"image": {"_type": "Image"}, "kind": class_label(*NAMES)}
-Decode = Callable[[int], np.ndarray]
-
-
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 

@@ -17,10 +17,8 @@ from orbit_runner.data.hugging_face import HuggingFaceTable
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.tasks.tabular.data import TabularData
 from tests.support.hugging_face import class_label, save_dict, save_to_disk, write_arrow
 from tests.support.problems import raises
-from tests.support.tables import table_config
 
 NAMES = ("pear", "apple", "fig")  # Not in alphabetical order.
 FEATURES = {"kind": class_label(*NAMES)}
@@ -147,28 +145,6 @@ def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path: Path) -> Non
     save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
     dataset = open_table(tmp_path, ["fruit/data-*"])
     assert read_table(dataset, {"kind": "category"}).columns["kind"].vocabulary == NAMES
-
-
-def test_a_run_reads_parts_of_one_dict_as_its_sections(tmp_path: Path) -> None:
-    save_dict(tmp_path, ["train", "validation"])
-    for number, name in enumerate(("train", "validation")):
-        table = make_table(20, first=100 * number).drop_columns(["many"])
-        save_to_disk(tmp_path / name, table, FEATURES)
-    changes: dict[str, Any] = {
-        "task.targets": ["kind"],
-        "task.features": {},
-        "task.split": None,
-    }
-    for section in ("train_data", "validation_data"):
-        changes[f"task.{section}.source"] = "hugging_face"
-        changes[f"task.{section}.data_dir"] = str(tmp_path)
-        changes[f"task.{section}.input_path"] = []
-    config = table_config("", **changes)
-    data = TabularData(config.task)
-    files = {name: [file.path for file in rows] for name, rows in data.files().items()}
-    assert files["train_data"][0].endswith("train/data-00000-of-00001.arrow")
-    assert files["validation_data"][0].endswith("validation/data-00000-of-00001.arrow")
-    assert files["train_data"][-1].endswith("train/dataset_info.json")
 
 
 def _damage(path: Path, offset: int) -> None:

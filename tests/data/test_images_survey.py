@@ -26,8 +26,6 @@ from orbit_runner.tasks.image_classification.models import CnnConfig
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.imbalance.config import MixtureSource
 from orbit_runner.utils import log
-from tests.support.array_records import write_array_file
-from tests.support.images import write_tfds
 from tests.support.problems import pairs
 from tests.support.tfrecords import example, write_file
 
@@ -81,13 +79,6 @@ def _folder(root: Path, files: list[bytes]) -> dict[str, Any]:
     return {"source": "image_folder", "data_dir": str(root)}
 
 
-def _listed(root: Path, files: list[bytes]) -> dict[str, Any]:
-    _write_folder(root, files)
-    rows = [f"{'ab'[n % 2]}/{n // 2:03}.png,{'ab'[n % 2]}" for n in range(len(files))]
-    (root / "labels.csv").write_text("\n".join(["file,kind", *rows]) + "\n")
-    return {"source": "image_csv", "data_dir": str(root), "labels_file": "labels.csv"}
-
-
 def _records(root: Path, files: list[bytes]) -> dict[str, Any]:
     root.mkdir(exist_ok=True)
     records = [example(content, number % 2) for number, content in enumerate(files)]
@@ -96,34 +87,9 @@ def _records(root: Path, files: list[bytes]) -> dict[str, Any]:
     return {"source": "tfrecord", "data_dir": str(root), "input_path": ["train-*"]}
 
 
-def _array_records(root: Path, files: list[bytes]) -> dict[str, Any]:
-    records = [example(content, number % 2) for number, content in enumerate(files)]
-    write_array_file(root / "train-0", records)
-    return {"source": "array_record", "data_dir": str(root), "input_path": ["train-0"]}
-
-
-def _tfds(root: Path, files: list[bytes]) -> dict[str, Any]:
-    sizes = {"train": [len(files)], "test": [len(files)]}
-    place = write_tfds(root, "photos", sizes, ("cat", "dog"))
-    for path in place.glob("photos-*"):
-        write_file(path, [_example_of_tfds(file, n % 2) for n, file in enumerate(files)])
-    return {"source": "tfds", "tfds_name": "photos", "tfds_data_dir": str(root)}
-
-
-def _example_of_tfds(encoded: bytes, label: int) -> bytes:
-    features = {
-        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
 _SOURCES = {
     "image_folder": _folder,
-    "image_csv": _listed,
     "tfrecord": _records,
-    "array_record": _array_records,
-    "tfds": _tfds,
 }
 
 
@@ -222,7 +188,7 @@ def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
     [
         ("image_folder", "color", "gray", 3, "2 of 2 images (such as {}) are grayscale and "),
         ("tfrecord", "gray", "color", 1, "2 of 2 images (such as {}) are in color and conv"),
-        ("array_record", "rgba", "color", 4, ""),
+        ("image_folder", "rgba", "color", 4, ""),
     ],
 )
 def test_validation_images_are_converted_to_the_channels_of_training(

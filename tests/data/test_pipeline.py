@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -63,40 +59,6 @@ def test_asynchronous_workers_take_batches_in_turn():
     ]
     turns = zip(*(row.as_numpy_iterator() for row in rows), strict=True)
     assert_equal_batches(list(itertools.islice(itertools.chain.from_iterable(turns), 6)), alone)
-
-
-_MIRRORED = """
-import itertools
-import sys
-import tensorflow as tf
-from tests.support.batches import make_source
-from orbit_runner.data.array_pipeline import train_dataset
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-def make(context):
-    return train_dataset(make_source(50), global_batch_size=16, seed=11, input_context=context)
-
-distributed = strategy.distribute_datasets_from_function(make)
-for batch in itertools.islice(distributed, 3):
-    parts = strategy.experimental_local_results(batch["label"])
-    print([part.numpy().tolist() for part in parts])
-"""
-
-
-@pytest.mark.slow
-def test_mirrored_strategy_assigns_slices_in_replica_order():
-    run = subprocess.run(
-        [sys.executable, "-c", _MIRRORED],
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    expected = [batch["label"].reshape(2, 8).tolist() for batch in _train(make_source(50), 3, 16)]
-    assert run.stdout.splitlines() == [str(parts) for parts in expected]
 
 
 def test_training_dataset_is_infinite_with_static_shapes():

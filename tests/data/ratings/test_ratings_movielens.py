@@ -142,11 +142,3 @@ def test_large_file_is_parsed_once(tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(movielens, "_parse_ratings", None)
             _assert_rows(movielens.load(data_dir=str(folder)), rows)
-
-
-@pytest.mark.usefixtures("kept")
-def test_cache_entry_of_another_variant_is_not_used(tmp_path):
-    path = _write(tmp_path, "100k")
-    movielens.load(input_path=(str(path),))
-    with raises("bad-record"):
-        movielens.load(input_path=(str(path),), variant="1m")

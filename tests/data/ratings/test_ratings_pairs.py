@@ -78,21 +78,6 @@ def test_negatives_are_uniform_over_unchosen_items():
     assert abs(statistic - freedom) < 3 * np.sqrt(2 * freedom)
 
 
-def test_negatives_differ_by_epoch_and_seed():
-    source = make_choices(10, 300)
-
-    def negatives(epoch, seed=_SEED):
-        _, items, labels = _epoch(source, epoch, seed, shuffle=False)
-        return items[labels == 0]
-
-    first = negatives(0)
-    np.testing.assert_array_equal(first, negatives(0))
-    for other in (negatives(1), negatives(2), negatives(0, seed=12)):
-        assert np.mean(first == other) < 0.05
-    in_slots = first.reshape(-1, 4)
-    assert np.mean(in_slots[:, 0] == in_slots[:, 1]) < 0.05
-
-
 def _train(steps=6, batch=16, start_step=0, replicas=1, pipelines=1, **settings):
     def make(context):
         return train_pairs(

@@ -24,7 +24,6 @@ from tests.support.problems import raises
 from tests.support.tables import WRITERS, make_rows, write_csv, write_parquet
 
 KINDS = {"size": "number", "age": "number", "color": "category", "y": "category", "id": "key"}
-OPTIONS = TableOptions(missing_values=("", "NA"))
 
 
 def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> TableDataset:

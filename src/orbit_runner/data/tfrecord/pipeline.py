@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,35 +17,15 @@ from orbit_runner.data.images.readers import (
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import ReplicaSlices
-from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.example import example_problem
-from orbit_runner.data.tfrecord.random_access import add_records
+from orbit_runner.data.tfrecord.random_access import RecordPlaces, add_records
 from orbit_runner.data.tfrecord.reader import Reader
 from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
 from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.data.order.arrays import Array
-
-
-class RecordNames:
-    """Names records by their file and their position in it."""
-
-    def __init__(self, source: RecordDataset) -> None:
-        blocks = source.blocks
-        self._firsts, self._places, self._file = (
-            stored_tensor(column.astype(np.int64))
-            for column in (blocks.first, blocks.place, blocks.file)
-        )
-        self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
-
-    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns names such as `train-00: record 3`, string [k], of record indices, int64 [k]."""
-        block = tf.searchsorted(self._firsts, ids, side="right") - 1
-        places = ids - tf.gather(self._firsts, block) + tf.gather(self._places, block)
-        files = tf.gather(self._files, tf.gather(self._file, block))
-        return tf.strings.join([files, ": record ", tf.strings.as_string(places)])
 
 
 class ExampleReader(ImageReader[RecordDataset]):
@@ -58,7 +37,7 @@ class ExampleReader(ImageReader[RecordDataset]):
             dataset.image_key: tf.io.FixedLenFeature([], tf.string),
             dataset.label_key: tf.io.FixedLenFeature([], tf.int64),
         }
-        self._names = RecordNames(dataset)
+        self._places = RecordPlaces(dataset)
 
     def find(self, columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns image files and the numbers of their classes."""
@@ -68,7 +47,7 @@ class ExampleReader(ImageReader[RecordDataset]):
 
     def names(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns names such as `train-00: record 3`."""
-        return self._names(ids)
+        return self._places.names(ids)
 
 
 _ENDLESS = 2**62
