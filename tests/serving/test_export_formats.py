@@ -303,20 +303,12 @@ def _adapted(layer: Any, values: Sequence[Any]) -> Any:
 
 _LAYERS = tf_keras.layers
 LOOKUPS: dict[str, tuple[Any, list[Any]]] = {
-    "TextVectorization": (
-        lambda: _LAYERS.TextVectorization(output_sequence_length=3, vocabulary=["goal", "team"]),
-        ["goal x", "team"],
-    ),
     "TextVectorization, adapted": (
         lambda: _adapted(_LAYERS.TextVectorization(output_mode="tf_idf"), ["a b", "b c"]),
         ["b b", "c"],
     ),
     "StringLookup": (lambda: _LAYERS.StringLookup(vocabulary=["a", "b"]), ["b", "c"]),
-    "IntegerLookup": (lambda: _LAYERS.IntegerLookup(vocabulary=[30, 50]), [50, 7]),
     "IntegerLookup, adapted": (lambda: _adapted(_LAYERS.IntegerLookup(), [[3], [5]]), [5, 7]),
-    "Hashing": (lambda: _LAYERS.Hashing(5), ["b", "c"]),
-    "CategoryEncoding": (lambda: _LAYERS.CategoryEncoding(4, "one_hot"), [1, 3]),
-    "Discretization": (lambda: _LAYERS.Discretization([0.0, 1.0]), [0.5, 3.0]),
     "Normalization": (lambda: _adapted(_LAYERS.Normalization(), [[1.0], [3.0]]), [2.0, 9.0]),
 }
 
