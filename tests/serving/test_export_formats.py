@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -380,27 +379,6 @@ def test_validation_examples_are_spread_over_the_dataset() -> None:
     assert [len(images) for images in found] == [16] * 4
     places = [[one.tobytes() for one in IMAGES].index(images[0].tobytes()) for images in found]
     assert places == [0, 5 * 16, 11 * 16, 17 * 16]  # of 23 batches
-
-
-def _subdirectories(path: Path) -> Iterator[str]:
-    return (one.name for one in path.iterdir())
-
-
-@pytest.mark.slow
-def test_run_exports_formats_at_its_end(tmp_path: Path) -> None:
-    config = digits_config(
-        trainer__export_subdir="served",
-        trainer__export_formats=["saved_model", "litert"],
-        trainer__train_steps=30,
-    )
-    model, _ = run(config, tmp_path, "train", "mirrored2")
-
-    assert {*_subdirectories(tmp_path / "served")} == {"30", "30-litert"}
-    first, second = read_exports(tmp_path, "served")
-    assert (first["format"], second["format"]) == ("saved_model", "litert")
-    assert first["fingerprint"] == second["fingerprint"] == weights_fingerprint(model)
-    record = json.loads((tmp_path / "served/30-litert/export.json").read_text())
-    assert record["check"]["examples"] == len(IMAGES)
 
 
 @pytest.mark.slow
