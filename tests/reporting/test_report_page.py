@@ -12,9 +12,8 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.inspection.picture_sheet import thumbnails
-from orbit_runner.reporting.confusion_matrix import confusion_matrix
 from orbit_runner.reporting.document import Part, Picture, Pictures
-from orbit_runner.reporting.evaluation import evaluation_parts
+from orbit_runner.reporting.evaluation import confusion_matrix, evaluation_parts
 from orbit_runner.reporting.html import parts_html
 from orbit_runner.reporting.report import input_parts, model_parts
 from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData, write_data

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -303,20 +302,12 @@ def _adapted(layer: Any, values: Sequence[Any]) -> Any:
 
 _LAYERS = tf_keras.layers
 LOOKUPS: dict[str, tuple[Any, list[Any]]] = {
-    "TextVectorization": (
-        lambda: _LAYERS.TextVectorization(output_sequence_length=3, vocabulary=["goal", "team"]),
-        ["goal x", "team"],
-    ),
     "TextVectorization, adapted": (
         lambda: _adapted(_LAYERS.TextVectorization(output_mode="tf_idf"), ["a b", "b c"]),
         ["b b", "c"],
     ),
     "StringLookup": (lambda: _LAYERS.StringLookup(vocabulary=["a", "b"]), ["b", "c"]),
-    "IntegerLookup": (lambda: _LAYERS.IntegerLookup(vocabulary=[30, 50]), [50, 7]),
     "IntegerLookup, adapted": (lambda: _adapted(_LAYERS.IntegerLookup(), [[3], [5]]), [5, 7]),
-    "Hashing": (lambda: _LAYERS.Hashing(5), ["b", "c"]),
-    "CategoryEncoding": (lambda: _LAYERS.CategoryEncoding(4, "one_hot"), [1, 3]),
-    "Discretization": (lambda: _LAYERS.Discretization([0.0, 1.0]), [0.5, 3.0]),
     "Normalization": (lambda: _adapted(_LAYERS.Normalization(), [[1.0], [3.0]]), [2.0, 9.0]),
 }
 
@@ -388,27 +379,6 @@ def test_validation_examples_are_spread_over_the_dataset() -> None:
     assert [len(images) for images in found] == [16] * 4
     places = [[one.tobytes() for one in IMAGES].index(images[0].tobytes()) for images in found]
     assert places == [0, 5 * 16, 11 * 16, 17 * 16]  # of 23 batches
-
-
-def _subdirectories(path: Path) -> Iterator[str]:
-    return (one.name for one in path.iterdir())
-
-
-@pytest.mark.slow
-def test_run_exports_formats_at_its_end(tmp_path: Path) -> None:
-    config = digits_config(
-        trainer__export_subdir="served",
-        trainer__export_formats=["saved_model", "litert"],
-        trainer__train_steps=30,
-    )
-    model, _ = run(config, tmp_path, "train", "mirrored2")
-
-    assert {*_subdirectories(tmp_path / "served")} == {"30", "30-litert"}
-    first, second = read_exports(tmp_path, "served")
-    assert (first["format"], second["format"]) == ("saved_model", "litert")
-    assert first["fingerprint"] == second["fingerprint"] == weights_fingerprint(model)
-    record = json.loads((tmp_path / "served/30-litert/export.json").read_text())
-    assert record["check"]["examples"] == len(IMAGES)
 
 
 @pytest.mark.slow

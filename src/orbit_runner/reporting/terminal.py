@@ -13,7 +13,7 @@ _GAP = 2
 _MOST = 60  # characters of a name or path if the width of the terminal does not matter
 # Limits of the widths of columns.
 _LEAST = 12
-_MOST_KEY = 48
+_LEAST_KEY, _MOST_KEY = 20, 48
 _LEAST_SENTENCE = 40
 
 
@@ -104,8 +104,11 @@ def _narrow(sizes: Sequence[int], room: float, least: int, most: int) -> list[in
 
 def _key_table(table: Table, width: int | None) -> Iterator[str]:
     """Yields a table in parts with as many columns as fit, one below the other."""
+    most = _MOST_KEY if width is None else max(_LEAST_KEY, width // 3)
     rows = [
-        [_cut(f"{text} *" if isinstance(text, Best) else text, _MOST_KEY) for text in row]
+        [_cut(f"{text} *" if isinstance(text, Best) else text, most) for text in row]
+        if len(row) > 1
+        else row
         for row in (table.head, *table.rows)
     ]
     whole = [row for row in rows if len(row) > 1]

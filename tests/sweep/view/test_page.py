@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.sweep.results import SweepResults
+from orbit_runner.sweep.view.charts import trials_chart
 from orbit_runner.sweep.view.page import SweepFiles
-from orbit_runner.sweep.view.scatter import trials_chart
 from tests.support.pages import Page
 from tests.support.run_directories import write_run
 from tests.support.sweep_results import (

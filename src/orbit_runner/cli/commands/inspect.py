@@ -27,7 +27,7 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, Count, write_flag_output
 from orbit_runner.config.errors import ConfigError, Problem
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
 from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest
@@ -64,7 +64,10 @@ def main(flags: argparse.Namespace) -> int:
     apply_argument(flags, "EXPERIMENT")
     request = build_request(flags)
     scale = _scale_request(flags)
-    resolved = resolve(request if scale is None else _add_cluster(request, scale))
+    if scale is not None:  # The settings of the cluster override all others.
+        added = (("--workers", path, value) for path, value in scale.settings().items())
+        request = dataclasses.replace(request, flags=(*request.flags, *added))
+    resolved = resolve(request)
     print_notes(resolved)
     missing = _find_data_problems(resolved)
     if not missing:
@@ -158,15 +161,6 @@ def _scale_request(flags: argparse.Namespace) -> ScaleRequest | None:
         gpus_per_worker=flags.gpus_per_worker or 1,
         bandwidth_gbit=flags.bandwidth or BANDWIDTH_GBIT,
     )
-
-
-def _add_cluster(request: Request, scale: ScaleRequest) -> Request:
-    """Returns the request with the settings of the cluster, which override all others."""
-    flag_of = {"runtime.num_gpus": "--gpus_per_worker"}
-    added = [
-        (flag_of.get(path, "--workers"), path, value) for path, value in scale.settings().items()
-    ]
-    return dataclasses.replace(request, flags=(*request.flags, *added))
 
 
 def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:

@@ -88,8 +88,7 @@ def _add_flags(parser: Parser) -> None:
 
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
     from orbit_runner.sweep.view.page import SweepFiles
-    from orbit_runner.sweep.view.progress import TrialProgress
-    from orbit_runner.sweep.view.tables import print_summary
+    from orbit_runner.sweep.view.tables import TrialProgress, print_summary
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import Signals
 

@@ -19,6 +19,13 @@ from orbit_runner.reporting.document import Html, Part, Section, Table, Text
 from orbit_runner.reporting.html import Markup, explanation, page, tiles
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
+from orbit_runner.sweep.view.charts import (
+    objective_curves,
+    rungs,
+    setting_charts,
+    trials_chart,
+    winner_curves,
+)
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
 from orbit_runner.sweep.view.parallel_coordinates import SHADES, parallel_coordinates
 from orbit_runner.sweep.view.ranking import (
@@ -28,9 +35,7 @@ from orbit_runner.sweep.view.ranking import (
     status_counts,
     trial_table,
 )
-from orbit_runner.sweep.view.scatter import setting_charts, trials_chart
 from orbit_runner.sweep.view.setting_axis import setting_names, value_text
-from orbit_runner.sweep.view.trial_curves import objective_curves, rungs, winner_curves
 from orbit_runner.utils.files import write_atomically
 
 BEST_CONFIG = "best.yaml"
