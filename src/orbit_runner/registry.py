@@ -203,7 +203,7 @@ for _name, _target, _help, _traits in (
     )
 TEXT_MODELS.register(
     "transformer",
-    config="orbit_runner.tasks.translation.config:TransformerConfig",
+    config="orbit_runner.tasks.translation.models:TransformerConfig",
     target="orbit_runner.models.transformer:transformer",
     help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )
@@ -283,15 +283,6 @@ for _name, _target, _help, _traits in (
         help=_help,
         traits=_traits,
     )
-ARRAY_SOURCES.register(
-    "tf_examples",
-    config=_ARRAYS,
-    target="orbit_runner.tasks.keras.indexed_source:load_examples",
-    help="tf.Example records in TFRecord or ArrayRecord files, with features by name",
-    traits=SourceTraits(
-        settings=("feature_shapes",), required=(("input_path", "train-*"),), has_fields=True
-    ),
-)
 _NETWORKS = "orbit_runner.tasks.tabular"
 _TEXTS = "orbit_runner.tasks.text_classification"
 for _registry, _name, _config, _help in (

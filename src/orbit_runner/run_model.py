@@ -54,8 +54,9 @@ from orbit_runner.tasks.keras.passed_objects import (
     register_data,
     register_function,
 )
-from orbit_runner.tasks.keras.sources import arrays_of, batch_size_of, specs_of
+from orbit_runner.tasks.keras.sources import batch_size_of, specs_of
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset, passed_stream
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from orbit_runner.tasks.keras_items import CLASS_NAME, CONFIG, items_of
 from orbit_runner.tf_internals import compile_arguments, is_compiled
 from orbit_runner.train.callbacks.base import Callback
@@ -71,7 +72,7 @@ _MODE = "train_and_eval"
 _BATCH_SIZE = "global_batch_size"
 _USUAL_BATCH_SIZE = 32
 _LEAST_EPOCHS = 1e-6
-_PROGRESS = ("auto", "bar", "plain", "json", "none")
+_PROGRESS = ("auto", "bar", "plain", "none")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -101,10 +101,7 @@ _PARTS = {
     # Model Garden: experiments by name, nested by "/"; classes of tasks by those of their configs.
     "official.core.exp_factory": "registered_experiments=_REGISTERED_CONFIGS",
     "official.core.task_factory": "registered_tasks=_REGISTERED_TASK_CLS",
-    "gin.config": (
-        "gin_bindings=_CONFIG gin_operative_bindings=_OPERATIVE_CONFIG gin_constants=_CONSTANTS "
-        "gin_registry=_REGISTRY"
-    ),
+    "gin.config": "gin_bindings=_CONFIG gin_operative_bindings=_OPERATIVE_CONFIG",
 }
 # Where each part is, as `module:name`.
 NAMES = {

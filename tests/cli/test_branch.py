@@ -176,22 +176,6 @@ def test_branch_of_a_branch_is_verified_and_reproduced(
 
 
 @pytest.mark.slow
-def test_reproduce_repeats_the_parent_if_the_checkpoint_of_the_branch_is_gone(
-    tmp_path: Path,
-) -> None:
-    """As commands, because `reproduce` repeats the parent in a process of its own."""
-    _trained_branch(tmp_path)
-    for path in (tmp_path / "b/checkpoints").glob("ckpt-33.*"):
-        path.unlink()
-    done = _command(tmp_path, "reproduce", "b", "--json")
-    assert (done.returncode, json.loads(done.stdout)["start"]) == (0, 33), done.stderr
-    (tmp_path / "a").rename(tmp_path / "moved")
-    done = _command(tmp_path, "reproduce", "b")
-    assert done.returncode == 2
-    assert "b continues a from step 33. It has no intact checkpoint of that step" in done.stderr
-
-
-@pytest.mark.slow
 def test_command_trains_and_continues_a_branch(tmp_path: Path) -> None:
     first = _trained_branch(tmp_path)
     assert first["fingerprint"] == _weights(tmp_path / "a")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +22,6 @@ from tests.support.problems import fails
 from tests.support.run_directories import write_run
 
 Clean = Callable[..., str]
-Refused = Callable[..., str]
 HOLD = """\
 import sys
 from orbit_runner.run_directory.run_lock import RunLock
@@ -121,17 +118,6 @@ def test_nothing_is_deleted_if_no_intact_checkpoint_would_be_left(
     assert steps_of(run) == [200, 300]
 
 
-def test_only_runs_of_some_age_are_cleaned(
-    tmp_path: Path, clean: Clean, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recent = {"started": "2026-11-23T10:00:00+0000", "finished": "2026-11-23T10:01:30+0000"}
-    monkeypatch.setattr("time.time", lambda: 1_795_428_100.0)  # A minute after that.
-    old = make_run(tmp_path / "runs" / "old")
-    new = make_run(tmp_path / "runs" / "new", **recent)
-    assert "deleted" in clean("--keep_last=1", "--older_than=1h", "--yes")
-    assert (steps_of(old), steps_of(new)) == ([300], [100, 200, 300])
-
-
 def test_links_are_not_followed(tmp_path: Path, clean: Clean) -> None:
     run = make_run(tmp_path / "elsewhere" / "a", outcome=DIVERGED)
     (tmp_path / "runs").mkdir()
@@ -182,16 +168,12 @@ def test_lock_of_another_machine_counts_unless_the_run_has_ended(
     assert steps_of(run) == ([300] if is_deleted else [100, 200, 300])
 
 
-@pytest.mark.parametrize("change", ["a new checkpoint", "another status"])
-def test_run_that_changed_since_it_was_shown_is_not_touched(change: str, tmp_path: Path) -> None:
+def test_run_that_changed_since_it_was_shown_is_not_touched(tmp_path: Path) -> None:
     run, rules = make_run(tmp_path / "a"), Rules(keep_last=1)
     plan = make_plan(read_summary(run), rules)
-    if change == "another status":
-        (run / "run.json").write_text('{"attempts": [{"outcome": "ValueError: x"}]}')
-    else:
-        _commit(CheckpointFolder(run / "checkpoints", keep=None), 400)
+    _commit(CheckpointFolder(run / "checkpoints", keep=None), 400)
     assert "changed since it was listed" in delete_items(plan, rules)
-    assert set(steps_of(run)) >= {100, 200, 300}
+    assert steps_of(run) == [100, 200, 300, 400]
 
 
 def test_json_lists_what_is_deleted(
@@ -211,33 +193,12 @@ def test_json_lists_what_is_deleted(
     assert json.loads(clean("--keep_last=1", "--json", "--yes")) == empty
 
 
-@pytest.mark.parametrize(("answer", "steps"), [("y", [300]), ("n", [100, 200, 300]), ("", None)])
-def test_on_a_terminal_the_command_asks(
-    answer: str, steps: list[int] | None, tmp_path: Path, without_tensorflow: dict[str, str]
-) -> None:
-    run = make_run(tmp_path / "runs" / "a")
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "orbit_runner", "clean", "--keep_last=1"]
-    os.write(ours, f"{answer}\n".encode())
-    done = subprocess.run(
-        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=without_tensorflow,
-        text=True, check=False,
-    )  # fmt: skip
-    os.close(theirs)
-    assert done.returncode == 0
-    assert "2 checkpoints: 100, 200" in done.stdout
-    assert b"delete? [y/N]" in os.read(ours, 4096)
-    assert steps_of(run) == (steps or [100, 200, 300])
-
-
 @pytest.mark.parametrize(
     ("flags", "code", "path"),
     [
         ([], "nothing-selected", ""),
-        (["--older_than=1h"], "nothing-selected", ""),
         (["--keep_last=0"], "out-of-range", "--keep_last"),
         (["--keep_best=-1"], "out-of-range", "--keep_best"),
-        (["--keep_last=1", "--older_than=3 days"], "wrong-type", "--older_than"),
         (["nowhere", "--keep_last=1"], "missing-file", "DIR"),
         (["gs://bucket/runs", "--keep_last=1"], "bad-path", "DIR"),
     ],

@@ -95,7 +95,6 @@ def test_link_is_followed(run: Path, tmp_path: Path, there: bool) -> None:
     "arguments",
     [
         ["inspect", "digits", "--html={}"],
-        ["inspect", "digits", "--images={}"],
         ["batch", "digits", "--step=1", "--images={}"],
         ["compare", "run", "run", "--html={}"],
         ["report", "run", "--html={}"],

@@ -149,7 +149,7 @@ CASES = [
     ("report run --html=run", "bad-path", "--html"),
     (f"report run --html={LONG}", "not-writable", ""),
     ("report run --html=plain.txt/a.html", "bad-path", "--html"),
-    ("inspect digits --images=.", "bad-path", "--images"),
+    ("inspect digits --html=.", "bad-path", "--html"),
     ("inspect digits --html=", "bad-path", "--html"),
     ("batch digits --step=1 --images=", "bad-path", "--images"),
     ("export run --to=plain.txt/a", "bad-path", "--to"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orbit_runner.compare.step_records import StepState, find_first_step, is_same
+from orbit_runner.jobs.why import SidePair, StepState, is_same
 
 
 def _report(step: int, **tensors: str) -> StepState:
@@ -11,7 +11,7 @@ def _report(step: int, **tensors: str) -> StepState:
     )
 
 
-class _Counters:
+class _Counters(SidePair):
     """Two runs whose weights differ from a step on."""
 
     def __init__(self, first: int, start: int) -> None:
@@ -36,14 +36,14 @@ class _Counters:
 @pytest.mark.parametrize("first", [1, 2, 3, 50, 63, 64])
 def test_first_step_is_found_and_both_runs_are_before_it(first: int, start: int) -> None:
     pair = _Counters(start + first, start)
-    assert find_first_step(pair, start, start + 64) == start + first
+    assert pair.find_first_step(start, start + 64) == start + first
     assert pair.step == start + first - 1
     assert pair.trained <= 2 * 64
 
 
 def test_difference_in_the_first_step_needs_one_step() -> None:
     pair = _Counters(1, 0)
-    find_first_step(pair, 0, 10**6)
+    pair.find_first_step(0, 10**6)
     assert pair.trained == 1
 
 

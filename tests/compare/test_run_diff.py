@@ -4,18 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.checkpoint.record import CheckpointRecord
-from orbit_runner.compare.histories import (
-    LargestDifference,
-    LossDiff,
-    TensorDiff,
-    compare_runs,
-    compare_tensors,
-)
+from orbit_runner.compare.histories import LossDiff, compare_runs
 from orbit_runner.run_directory.history import Fingerprints, RunHistory, read_history
 
 
@@ -120,81 +112,3 @@ def test_history_reads_mode_ends_and_override_from_attempts(tmp_path: Path) -> N
     found = read_history(tmp_path)
     assert (found.mode, found.ends, found.is_overridden) == ("train_and_eval", [7], True)
     assert len(found.attempts) == 3
-
-
-def _saved(path: Path, weights: dict[str, Any], **rest: Any) -> Path:
-    model = tf.train.Checkpoint(**{name: tf.Variable(v, name=name) for name, v in weights.items()})
-    others = {name: tf.Variable(value) for name, value in rest.items()}
-    return Path(tf.train.Checkpoint(model=model, **others).write(str(path)))
-
-
-WEIGHTS = {f"layer-{n}": np.full([2, 3], n, np.float32) for n in (1, 2, 10)}
-
-
-def _compared(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> TensorDiff | None:
-    for name, weights in (("a", left), ("b", right)):
-        _saved(folder / name, weights)
-    return compare_tensors(folder / "a", folder / "b", 7)
-
-
-def test_equal_tensors_show_no_difference(tmp_path: Path) -> None:
-    nan = {"layer-1": np.float32([np.nan, -0.0])}
-    assert _compared(tmp_path, {**WEIGHTS, **nan}, {**WEIGHTS, **nan}) is None
-
-
-def test_comparison_finds_first_differing_tensor_and_largest_difference(tmp_path: Path) -> None:
-    other = {name: value.copy() for name, value in WEIGHTS.items()}
-    other["layer-10"][1, 2] += 4
-    other["layer-2"][0, 1] -= 0.5
-    found = _compared(tmp_path, WEIGHTS, other)
-    assert found is not None
-    assert (found.step, found.kind, found.differing, found.total) == (7, "weights", 2, 3)
-    # Layer 10 comes after layer 2.
-    assert found.first == "layer-2"
-    assert found.largest == LargestDifference("layer-10", (1, 2), 10.0, 14.0, 4.0)
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "expected"),
-    [
-        ([1.0, 2.0], [1.0, np.nan], ((1,), np.inf)),
-        ([np.inf, 2.0], [np.inf, 2.5], ((1,), 0.5)),
-        ([np.nan, 2.0], [np.nan, 2.5], ((1,), 0.5)),
-        ([0.0, 2.0], [-0.0, 2.0], ((0,), 0.0)),
-        (1.0, 3.0, ((), 2.0)),
-        ([True, False], [True, True], ((1,), 1.0)),
-        ([1, 2], [1, 5], ((1,), 3.0)),
-        ([b"a"], [b"b"], None),
-        ([1.0], [1.0, 2.0], None),
-    ],
-    ids=str,
-)
-def test_difference_is_found_in_values_of_every_type(
-    left: Any, right: Any, expected: Any, tmp_path: Path
-) -> None:
-    found = _compared(tmp_path, {"v": left}, {"v": right})
-    assert found is not None
-    assert (found.differing, found.total) == (1, 1)
-    largest = found.largest
-    assert (largest and (largest.index, largest.difference)) == expected
-
-
-def test_tensor_missing_from_one_checkpoint_counts_as_different(tmp_path: Path) -> None:
-    found = _compared(tmp_path, WEIGHTS, {**WEIGHTS, "layer-3": [1.0]})
-    assert found is not None
-    assert (found.differing, found.total, found.largest) == (1, 4, None)
-
-
-def test_remaining_state_is_compared_if_weights_are_equal(tmp_path: Path) -> None:
-    for name, best in (("a", 0.5), ("b", 0.75)):
-        _saved(tmp_path / name, WEIGHTS, best=[best], recoveries=1)
-    found = compare_tensors(tmp_path / "a", tmp_path / "b", 7)
-    assert found == TensorDiff(
-        step=7, kind="state", first="best", differing=1, total=5,
-        largest=LargestDifference("best", (0,), 0.5, 0.75, 0.25),
-    )  # fmt: skip
-
-
-def test_missing_checkpoint_yields_no_tensor_comparison(tmp_path: Path) -> None:
-    _saved(tmp_path / "a", WEIGHTS)
-    assert compare_tensors(tmp_path / "a", tmp_path / "b", 7) is None

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from orbit_runner.compare.step_records import (
-    StepRecord,
     StepTensor,
     TensorDifference,
     first_difference,
@@ -33,7 +32,7 @@ def _difference(
     paths = folder / "a.npz", folder / "b.npz"
     for path, rows, ids in zip(paths, (left, right), examples, strict=True):
         tensors = [StepTensor(place, name, np.asarray(value)) for place, name, value in rows]
-        write_step(path, StepRecord(step=3, tensors=tensors, examples=ids))
+        write_step(path, 3, tensors, ids)
     return first_difference(*paths)
 
 
@@ -118,3 +117,25 @@ def test_text_can_be_compared(tmp_path: Path) -> None:
     found = _difference(tmp_path, _with(batch=left), _with(batch=right), ([1, 2], [1, 2]))
     assert found is not None
     assert (found.differing, found.examples, found.largest) == (1, [2], None)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ([1.0, 2.0], [1.0, np.nan], ((1,), np.inf)),
+        ([np.inf, 2.0], [np.inf, 2.5], ((1,), 0.5)),
+        ([np.nan, 2.0], [np.nan, 2.5], ((1,), 0.5)),
+        ([0.0, 2.0], [-0.0, 2.0], ((0,), 0.0)),
+        (1.0, 3.0, ((), 2.0)),
+        ([True, False], [True, True], ((1,), 1.0)),
+        ([1, 2], [1, 5], ((1,), 3.0)),
+    ],
+    ids=str,
+)
+def test_largest_difference_is_found_in_values_of_every_type(
+    left: Any, right: Any, expected: Any, tmp_path: Path
+) -> None:
+    found = _difference(tmp_path, _with(output=left), _with(output=right))
+    assert found is not None
+    assert found.largest is not None
+    assert (found.largest.index, found.largest.difference) == expected

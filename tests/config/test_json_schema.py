@@ -157,7 +157,7 @@ def test_mistakes_are_errors_at_their_place(validator: Any, text: str, paths: li
         "official: bert/pretraining\ntask: {anything: 1}",
         "callbacks: [my.Callback, {class_name: my.Other, arguments: {a: 1}}]",
         "task: {name: keras, model: 'my_nets:build', loss: mse, metrics: [{class_name: AUC}]}",
-        "task: {name: keras, model: {layers: [Flatten]}, loss: {class_name: Huber, config: {}}}",
+        "task: {name: keras, model: {file: a.keras}, loss: {class_name: Huber, config: {}}}",
     ],
 )
 def test_a_correct_file_is_valid(validator: Any, text: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
-from orbit_runner.compare.histories import LargestDifference, loss_text
-from orbit_runner.compare.records import Finding, RecordedDifferences
+from orbit_runner.compare.histories import loss_text
+from orbit_runner.compare.records import RecordedDifferences
 from orbit_runner.compare.step_records import TensorDifference
 from orbit_runner.errors import format_count
 from orbit_runner.utils.files import to_jsonable
@@ -74,70 +74,32 @@ class Explanation:
         return self.reruns.tensor if self.reruns is not None and self.reruns.is_exact else None
 
     @property
-    def causes(self) -> list[Finding]:
-        """The differences that can change the weights, the most likely cause first."""
-        return [finding for finding in self.recorded.findings if finding.can_change_weights]
-
-    @property
-    def others(self) -> list[Finding]:
-        """The differences that cannot change the weights."""
-        return [finding for finding in self.recorded.findings if not finding.can_change_weights]
-
-    @property
     def verdict(self) -> str:
         """One sentence: the cause, and where the runs first differ."""
-        if self.equal:
-            return self._equal
-        return "; ".join(filter(None, [self._cause, self._place]))
-
-    @property
-    def _equal(self) -> str:
         parting = self.recorded.parting
-        if not parting.compared:
-            assert self.reruns is not None
-            return (
-                f"equal: both were run again, and have the same weights at step {self.reruns.end}"
-            )
-        count = len(parting.compared)
-        return f"equal: {format_count(count, 'checkpoint')} up to step {parting.step}"
+        if not self.equal:
+            return f"{self._cause}; {self._place}"
+        if parting.compared:
+            checkpoints = format_count(len(parting.compared), "checkpoint")
+            return f"equal: {checkpoints} up to step {parting.step}"
+        assert self.reruns is not None
+        return f"equal: both were run again, and have the same weights at step {self.reruns.end}"
 
     @property
     def _cause(self) -> str:
-        if not self.causes:
+        if not self.recorded.findings:
             return "no recorded difference explains it"
-        cause = self.causes[0]
-        if cause.kind == "checkpoint":
-            return cause.name
-        if cause.kind == "data":
-            return self._data_cause(cause)
-        if cause.kind == "code":
-            files = [finding.name for finding in self.causes if finding.kind == "code"]
-            return f"the code differs: {', '.join(files[:3])}{', …' if files[3:] else ''}"
-        # Devices, threads, caches.
+        cause = self.recorded.findings[0]
         is_plural = cause.kind != "settings" and cause.name.endswith("s")
         verb = "differ" if is_plural else "differs"
         return f"{cause.name} {verb} ({cause.values})" if cause.values else cause.name
-
-    def _data_cause(self, cause: Finding) -> str:
-        file = f"{cause.name} differs ({cause.values})"
-        tensor = self.tensor
-        if tensor is None or tensor.place != "batch" or not tensor.examples:
-            return file
-        several = len(tensor.examples) > 1
-        numbers = ", ".join(map(str, tensor.examples[:5])) + (", …" if tensor.examples[5:] else "")
-        what = "the label" if tensor.name == "labels" and not several else f"the {tensor.name}"
-        verb = "differs" if what == "the label" else "differ"
-        return f"{what} of example{'s' if several else ''} {numbers} {verb}: {file}"
 
     @property
     def _place(self) -> str:
         if self.tensor is not None:
             return f"first differing tensor: {str(self.tensor).removeprefix('the ')}"
         if self.reruns and self.reruns.is_exact and self.reruns.first_step is not None:
-            step = self.reruns.first_step
-            return (
-                f"the weights first differ after step {step}" if step else "initial weights differ"
-            )
+            return f"the weights first differ after step {self.reruns.first_step}"
         return self.recorded_place
 
     @property
@@ -146,39 +108,31 @@ class Explanation:
         parting = self.recorded.parting
         if not parting.compared:
             return "no checkpoint of the same step"
-        if parting.first is None:
-            return f"the recorded fingerprints are equal up to step {parting.step}"
         if parting.first_weights is None:
-            return f"the weights are equal up to step {parting.step}, but not the rest of the state"
+            return f"only the state besides the weights differs, at step {parting.first}"
         since = (
-            f", and are equal at step {parting.last_equal}"
-            if parting.last_equal is not None
-            else ""
+            "" if parting.last_equal is None else f", and are equal at step {parting.last_equal}"
         )
         return f"the weights differ at step {parting.first_weights}{since}"
 
     def as_dict(self) -> dict[str, object]:
         """Returns the result for `--json`, with null for NaN and infinities."""
+        recorded = self.recorded
         values: dict[str, object] = to_jsonable(
             {
                 "equal": self.equal,
                 "verdict": self.verdict,
-                "left": self.left,
-                "right": self.right,
-                "causes": [dataclasses.asdict(finding) for finding in self.causes],
-                "others": [dataclasses.asdict(finding) for finding in self.others],
-                "unknown": [*self.recorded.unknown],
-                "recorded": dataclasses.asdict(self.recorded.parting),
-                "reruns": dataclasses.asdict(self.reruns) if self.reruns else None,
+                **dataclasses.asdict(self),
+                "causes": [dataclasses.asdict(finding) for finding in recorded.findings],
+                "unknown": [*recorded.unknown],
+                "recorded": dataclasses.asdict(recorded.parting),
                 "first_tensor": str(self.tensor) if self.tensor else None,
-                "problem": self.problem,
             }
         )
         return values
 
 
 _MOST_CAUSES = 20
-_MOST_OTHERS = 8
 
 
 def format_explanation(explanation: Explanation) -> Iterator[str]:
@@ -186,14 +140,16 @@ def format_explanation(explanation: Explanation) -> Iterator[str]:
     yield explanation.verdict
     yield f"  {'A':<12} {explanation.left}"
     yield f"  {'B':<12} {explanation.right}"
-    yield from _rows("differs", _findings(explanation.causes, _MOST_CAUSES))
-    yield from _rows("no effect", _findings(explanation.others, _MOST_OTHERS))
+    findings = explanation.recorded.findings
+    texts = [f"{found.name}: {found.values}".removesuffix(": ") for found in findings]
+    more = [f"… and {len(texts) - _MOST_CAUSES} more"] if texts[_MOST_CAUSES:] else []
+    yield from _rows("differs", [*texts[:_MOST_CAUSES], *more])
     yield from _rows("recorded", _recorded_lines(explanation))
     reruns = explanation.reruns
     if reruns is not None:
-        yield from _rows("run again", _reruns(reruns))
+        yield from _rows("run again", _rerun_lines(reruns))
         if reruns.tensor is not None:
-            yield from _rows("tensor", _tensor(reruns.tensor))
+            yield from _rows("tensor", _tensor_lines(reruns.tensor))
     yield from _rows("not known", explanation.recorded.unknown)
     if reruns is not None:
         yield from _rows("note", reruns.notes)
@@ -207,13 +163,6 @@ def _rows(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield f"  {'' if index else title:<12} {line}"
 
 
-def _findings(findings: Sequence[Finding], most: int) -> Iterator[str]:
-    for finding in findings[:most]:
-        yield f"{finding.name}: {finding.values}" if finding.values else finding.name
-    if findings[most:]:
-        yield f"… and {len(findings) - most} more"
-
-
 def _recorded_lines(explanation: Explanation) -> Iterator[str]:
     parting = explanation.recorded.parting
     if not parting.compared:
@@ -225,16 +174,14 @@ def _recorded_lines(explanation: Explanation) -> Iterator[str]:
         return
     yield explanation.recorded_place
     if parting.loss is not None:
-        losses = " and ".join(loss_text(loss) for loss in (parting.loss.left, parting.loss.right))
+        losses = f"{loss_text(parting.loss.left)} and {loss_text(parting.loss.right)}"
         yield f"the loss first differs in the record of step {parting.loss.step}: {losses}"
 
 
-def _reruns(reruns: Reruns) -> Iterator[str]:
+def _rerun_lines(reruns: Reruns) -> Iterator[str]:
     yield f"from step {reruns.start} to {reruns.end}"
     if reruns.first_step is None:
         yield f"both have the same weights at step {reruns.end}"
-    elif reruns.first_step <= reruns.start:
-        yield f"the weights differ before step {reruns.start + 1}"
     else:
         yield f"they first differ after step {reruns.first_step}"
     for name, repeats in zip("AB", reruns.repeats, strict=True):
@@ -242,7 +189,7 @@ def _reruns(reruns: Reruns) -> Iterator[str]:
             yield f"{name} has the weights that it recorded at step {reruns.end}"
 
 
-def _tensor(difference: TensorDifference) -> Iterator[str]:
+def _tensor_lines(difference: TensorDifference) -> Iterator[str]:
     yield str(difference)
     if difference.problem:
         yield difference.problem
@@ -251,11 +198,7 @@ def _tensor(difference: TensorDifference) -> Iterator[str]:
     if difference.examples:
         more = ", …" if difference.examples[8:] else ""
         yield f"examples: {', '.join(map(str, difference.examples[:8]))}{more}"
-    if difference.largest is not None:
-        yield _largest(difference.largest)
-
-
-def _largest(difference: LargestDifference) -> str:
-    index = f" at [{', '.join(map(str, difference.index))}]" if difference.index else ""
-    values = f"{loss_text(difference.left)} and {loss_text(difference.right)}"
-    return f"largest difference {difference.difference:.3g}{index}: {values}"
+    if (largest := difference.largest) is not None:
+        index = f" at [{', '.join(map(str, largest.index))}]" if largest.index else ""
+        values = f"{loss_text(largest.left)} and {loss_text(largest.right)}"
+        yield f"largest difference {largest.difference:.3g}{index}: {values}"

@@ -100,8 +100,6 @@ class PairedComparison:
             yield "no setting differs except the seed"
         if self.has_equal_weights():
             yield "the weights of each seed are equal"
-        for group in (self.first, self.second):
-            yield from _run_notes(group, self.seeds)
         count = len(self.metrics)
         if count >= _MANY_METRICS:
             yield (
@@ -225,19 +223,6 @@ def _values(run: RunData) -> dict[str, float]:
 def _seed(run: RunData) -> int | None:
     seed = run.settings.get(SEED, run.summary.seed)
     return seed if isinstance(seed, int) else None
-
-
-def _run_notes(group: SeedGroup, seeds: Sequence[int]) -> Iterator[str]:
-    for seed in seeds:
-        run = group.runs[seed]
-        name = f"{group.name} with seed {seed}"
-        if run.summary.status != "finished":
-            of = f" of {run.summary.train_steps:,}" if run.summary.train_steps else ""
-            yield f"{name} has not finished: {run.summary.status} at step {run.summary.step:,}{of}"
-        last = run.history.attempts[-1] if run.history.attempts else {}
-        reasons = last.get("inexact")
-        if reasons and isinstance(reasons, list):
-            yield f"{name} may not be reproducible: {reasons[0]}"
 
 
 def _seeds_text(seeds: Sequence[int]) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.checkpoint.record import CheckpointRecord
 from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.compare.runs import differing_values, format_value
@@ -22,12 +21,11 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.run_directory.config import read_settings
 from orbit_runner.run_directory.data_record import find_record
-from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
+from orbit_runner.run_directory.history import RunHistory, common_steps
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_summary import RunData, read_run
 from orbit_runner.utils.user_code import changed_modules
 
 # The kinds of paths that only locate data, whose contents are compared instead.
@@ -40,28 +38,21 @@ _SETTING_OF = {
 }
 
 
-# From the most likely cause to the least likely.
-KINDS = ("checkpoint", "settings", "data", "code", "replicas", "numerics", "versions", "resume")
-_MOST_FILES = 20
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A difference between the records of two runs.
+    """A difference between the records of two runs that can change the weights.
 
     Attributes:
-        kind: One of `KINDS`.
+        kind: `settings`, `data`, `code`, `replicas`, `numerics`, `versions` or `resume`.
         name: The setting, the file, the package, or what else differs.
         left: Its value in the first run, as a short text; "" if the name is enough.
         right: Its value in the second run.
-        can_change_weights: Whether the weights can depend on it.
     """
 
     kind: str
     name: str
     left: str = ""
     right: str = ""
-    can_change_weights: bool = True
 
     @property
     def values(self) -> str:
@@ -74,8 +65,8 @@ class RecordedDifferences:
     """The differences between the records of two runs.
 
     Attributes:
-        findings: What differs, the most likely cause first.
-        unknown: What cannot be compared because a run does not record it.
+        findings: What differs, settings first.
+        unknown: What cannot be compared.
         parting: Where the checkpoints and losses first differ.
     """
 
@@ -86,56 +77,38 @@ class RecordedDifferences:
     @property
     def equal(self) -> bool:
         """Whether all checkpoints of the same step are equal, and there are any."""
-        edited = any(finding.kind == "checkpoint" for finding in self.findings)
-        return bool(self.parting.compared) and self.parting.first is None and not edited
+        return bool(self.parting.compared) and self.parting.first is None
 
 
 def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferences:
     """Returns the differences between the records of two runs."""
     runs = left, right
-    findings = [*_edits("A", left), *_edits("B", right), *_settings(*runs), *_data(*runs)]
-    findings += [*_code(*runs), *_replicas(*runs)]
+    findings = [*_settings(*runs), *_data(*runs), *_code(*runs), *_replicas(*runs)]
     findings += _numerics(*runs, {finding.name for finding in findings})
-    findings += [*_versions(*runs), *_resumes(*runs)]
-    findings.sort(key=lambda finding: KINDS.index(finding.kind))
+    findings += _differing("versions", left.section("software"), right.section("software"))
+    findings += _resumes(*runs)
+    unknown = [f"{name}: {run.problem}" for name, run in zip("AB", runs, strict=True)
+               if run.problem]  # fmt: skip
     return RecordedDifferences(
-        findings=findings, unknown=[*_unknown(left, right)], parting=_compare_checkpoints(*runs)
+        findings=findings, unknown=unknown, parting=_compare_checkpoints(*runs)
     )
-
-
-def _edits(name: str, run: RecordedRun) -> Iterator[Finding]:
-    for step, what in run.edits.items():
-        yield Finding(
-            kind="checkpoint",
-            name=f"the checkpoint of step {step} of {name} was changed after it was saved: {what}",
-        )
 
 
 def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
     if left.resolved is None or right.resolved is None:
         # As they are written, if they are.
-        written = [left.settings, right.settings]
-        for path, values in differing_values(written).items() if all(written) else ():
-            texts = [format_value(value) for value in values]
-            matters = path not in _DESCRIPTIVE_SETTINGS
-            yield Finding(
-                kind="settings",
-                name=path,
-                left=texts[0],
-                right=texts[1],
-                can_change_weights=matters,
-            )
+        written = [left.run.settings, right.run.settings]
+        pairs = differing_values(written, _DESCRIPTIVE_SETTINGS) if all(written) else {}
+        for path, values in pairs.items():
+            left_text, right_text = map(format_value, values)
+            yield Finding(kind="settings", name=path, left=left_text, right=right_text)
         return
     configs = left.resolved.config, right.resolved.config
     for difference in differences(*configs):
-        matters = any(can_affect_weights(difference.path, config) for config in configs)
-        yield Finding(
-            kind="settings",
-            name=difference.path,
-            left=difference.left,
-            right=difference.right,
-            can_change_weights=matters and not _is_location(difference.path, left, right),
-        )
+        path = difference.path
+        matters = any(can_affect_weights(path, config) for config in configs)
+        if matters and not _is_location(path, left, right):
+            yield Finding(kind="settings", name=path, left=difference.left, right=difference.right)
 
 
 def _is_location(path: str, left: RecordedRun, right: RecordedRun) -> bool:
@@ -149,14 +122,10 @@ def _data(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
     if left.data is None or right.data is None:
         return
     for section in (name for name in left.data if name in right.data):
+        if section.startswith("validation"):
+            continue
         for name, texts in _files(left.data[section], right.data[section]):
-            yield Finding(
-                kind="data",
-                name=f"{section}: {name}",
-                left=texts[0],
-                right=texts[1],
-                can_change_weights=not section.startswith("validation"),
-            )
+            yield Finding(kind="data", name=f"{section}: {name}", left=texts[0], right=texts[1])
 
 
 def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tuple[str, list[str]]]:
@@ -165,9 +134,6 @@ def _files(left: Sequence[DataFile], right: Sequence[DataFile]) -> Iterator[tupl
     if all(digests[0]) and digests[0] == digests[1]:
         return  # Only the names of the files can differ.
     rows = [{row.name: row for row in rows} for rows in (left, right)]
-    if len(left) == len(right) == 1:
-        name = " and ".join(dict.fromkeys([left[0].name, right[0].name]))
-        rows = [{name: left[0]}, {name: right[0]}]
     differing = False
     for name in {**rows[0], **rows[1]}:
         a, b = (side.get(name) for side in rows)
@@ -206,9 +172,7 @@ def _code(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
             digests = [digests[name][:8] for digests in modules]
             finding = Finding(kind="code", name=f"module {name}", left=digests[0], right=digests[1])
             findings.append(finding)
-    yield from findings[:_MOST_FILES]
-    if findings[_MOST_FILES:]:
-        yield Finding(kind="code", name=f"{len(findings) - _MOST_FILES} more files")
+    yield from findings
 
 
 def _differing(
@@ -256,22 +220,16 @@ def _numerics(left: RecordedRun, right: RecordedRun, known: set[str]) -> Iterato
         yield finding
 
 
-def _versions(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
-    for finding in _differing("versions", left.section("software"), right.section("software")):
-        yield dataclasses.replace(finding, can_change_weights=finding.name != "PyYAML")
-
-
 def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
     if left.recoveries != right.recoveries:
         counts = [str(run.recoveries[-1][1]) for run in (left, right)]
         yield Finding(
             kind="resume", name="recoveries after divergence", left=counts[0], right=counts[1]
         )
-    left_reasons, right_reasons = _inexact_reasons(left), _inexact_reasons(right)
-    for reason in sorted(left_reasons - right_reasons):
-        yield Finding(kind="resume", name=f"A is not reproducible: {reason}")
-    for reason in sorted(right_reasons - left_reasons):
-        yield Finding(kind="resume", name=f"B is not reproducible: {reason}")
+    reasons = _inexact_reasons(left), _inexact_reasons(right)
+    for name, own, other in (("A", *reasons), ("B", *reversed(reasons))):
+        for reason in sorted(own - other):
+            yield Finding(kind="resume", name=f"{name} is not reproducible: {reason}")
 
 
 def _inexact_reasons(run: RecordedRun) -> set[str]:
@@ -282,25 +240,9 @@ def _inexact_reasons(run: RecordedRun) -> set[str]:
     )
 
 
-def _unknown(left: RecordedRun, right: RecordedRun) -> Iterator[str]:
-    for name, run in (("A", left), ("B", right)):
-        if not run.settings:
-            yield f"the settings of {name}: {run.problem}"
-        elif run.problem:
-            yield f"which settings of {name} can change its weights: {run.problem}"
-        if run.data is None:
-            yield f"the data of {name}: it has no data.json that can be read"
-        if not isinstance(run.section("code").get("revision"), str):
-            yield f"the code of {name}: run.json has no git revision"
-        if not run.section("software"):
-            yield f"the package versions of {name}: run.json has none"
-        if run.record is None:
-            yield f"the numerics of {name}: no checkpoint has a record"
-
-
 def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
     common = common_steps(left.history, right.history)
-    intervals = [run.settings.get("trainer.summary_interval") for run in (left, right)]
+    intervals = [run.run.settings.get("trainer.summary_interval") for run in (left, right)]
     same = intervals[0] == intervals[1] and isinstance(intervals[0], int)
     # Means over different numbers of steps cannot be compared.
     histories = [
@@ -312,7 +254,6 @@ def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
         histories[1],
         step=max(common, default=0),
         summary_interval=intervals[0] if same and intervals[0] else 1,
-        reads_tensors=False,
     )
 
 
@@ -321,28 +262,30 @@ class RecordedRun:
     """What a run directory records.
 
     Attributes:
-        path: The run directory.
-        step: The last step that the run reached.
-        history: Fingerprints, losses and starts.
-        settings: The settings in `config.yaml` by dotted path.
+        run: Its settings, and its fingerprints, losses and starts.
         resolved: The config; None if it cannot be built.
         problem: Why the config cannot be built, or "".
         record: The record of the newest checkpoint; None if there is none.
         data: The fingerprint of its data; None if it is not recorded.
         recoveries: (first step, recoveries) of each part of the run.
-        edits: What does not match the record of a checkpoint, by step.
     """
 
-    path: Path
-    step: int
-    history: RunHistory
-    settings: Mapping[str, Any]
+    run: RunData
     resolved: ResolvedConfig | None
     problem: str
     record: CheckpointRecord | None
     data: Fingerprint | None
     recoveries: list[tuple[int, int]]
-    edits: Mapping[int, str]
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.run.summary.path
+
+    @property
+    def history(self) -> RunHistory:
+        """Fingerprints, losses and starts."""
+        return self.run.history
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Returns a section of the last start in `run.json`; empty if it has none."""
@@ -357,29 +300,21 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
     is built. Raises `RunnerError` if the path is no run directory.
     """
     directory = RunDirectory(path)
-    if not path.is_dir():
-        raise RunnerError(
-            f"{name}: {path} is not a directory\n`runner runs` lists runs", code="wrong-file-type"
-        )
     if not (directory.config.exists() or directory.checkpoints.exists()):
         raise RunnerError(
             f"{name}: {path} has neither config.yaml nor checkpoints\n"
-            "specify a run directory, such as runs/digits/a",
+            "specify a run directory; `runner runs` lists them",
             code="not-a-run",
         )
-    history = read_history(path)
+    run = read_run(path, name)
     resolved, problem = _resolve(directory, imports)
     return RecordedRun(
-        path=path,
-        step=max([read_summary(path).step, *history.fingerprints]),
-        history=history,
-        settings=read_settings(path),
+        run=run,
         resolved=resolved,
         problem=problem,
-        record=next((record for _, record in history.checkpoints.records()), None),
-        data=_recorded_data(path),
+        record=next((record for _, record in run.history.checkpoints.records()), None),
+        data=data[0] if (data := find_record(path)) else None,
         recoveries=read_recoveries(directory.metrics),
-        edits=dict(_find_edits(history)),
     )
 
 
@@ -391,33 +326,5 @@ def _resolve(
     try:
         return resolve(Request(experiment=str(directory.config), imports=imports)), ""
     except ConfigError as error:
-        problem = error.problems[0] if error.problems else None
-        if problem is None:
-            return None, first_line(error)
-        message = problem.message.partition("\n")[0]
-        return None, f"{problem.path}: {message}" if problem.path else message
-
-
-def _recorded_data(path: Path) -> Fingerprint | None:
-    record = find_record(path)
-    return None if record is None else record[0]
-
-
-def _find_edits(history: RunHistory) -> Iterator[tuple[int, str]]:
-    """Yields the checkpoints whose files or fingerprints are not those that were recorded."""
-    checkpoints = history.checkpoints
-    for step in checkpoints.steps():
-        damage = current_damage(checkpoints, step)
-        if damage is None or (damage and checkpoints.is_unfinished(step)):
-            continue
-        if damage:
-            yield step, damage
-            continue
-        record = checkpoints.record(step)
-        trail = history.fingerprints.get(step)
-        if record is not None and trail is not None and record.weights != trail.weights:
-            yield (
-                step,
-                f"its record says that the weights are {record.weights[:12]}, and "
-                f"fingerprints.jsonl that they are {trail.weights[:12]}",
-            )
+        problem = error.problems[0]
+        return None, f"{problem.path}: {first_line(problem.message)}"

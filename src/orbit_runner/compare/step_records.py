@@ -1,4 +1,4 @@
-"""The tensors of a step in two runs, and the first step that differs.
+"""The tensors of a step in two runs, and the first one that differs.
 
 Does not import TensorFlow.
 """
@@ -10,11 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from orbit_runner.compare.histories import LargestDifference, is_bitwise_equal, largest_difference
 
 if TYPE_CHECKING:
     from numpy.lib.npyio import NpzFile
@@ -29,8 +27,6 @@ _DESCRIPTIONS = {
     "gradient": "gradient of {}",
     "update": "update of {}",
 }
-# Larger tensors are only compared by their digest.
-_MOST_BYTES = 2**28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,19 +38,14 @@ class StepTensor:
     value: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepRecord:
-    """What is known about a step.
+@dataclasses.dataclass(frozen=True)
+class LargestDifference:
+    """The position at which two tensors differ most."""
 
-    Attributes:
-        step: The step, from 1.
-        tensors: Its tensors in the order in which they are computed.
-        examples: The indices of the examples in the batch; None if they are not known.
-    """
-
-    step: int
-    tensors: Sequence[StepTensor]
-    examples: Sequence[int | None] | None = None
+    index: tuple[int, ...]  # () in a scalar.
+    left: float
+    right: float
+    difference: float  # Absolute; infinite if one of the values is NaN.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,16 +81,19 @@ class TensorDifference:
         return f"the {what} at step {self.step}"
 
 
-def write_step(path: Path, record: StepRecord) -> None:
-    """Writes the tensors of a step to a file."""
+def write_step(
+    path: Path, step: int, tensors: Sequence[StepTensor], examples: Sequence[int | None] | None
+) -> None:
+    """Writes the tensors of a step to a file, in the order in which they are computed.
+
+    `examples` are the indices of the examples in the batch; None if they are not known.
+    """
     arrays: dict[str, np.ndarray] = {}
     rows = []
-    for index, tensor in enumerate(record.tensors):
+    for index, tensor in enumerate(tensors):
         rows.append([tensor.place, tensor.name, digest_of(tensor.value)])
-        value = _to_storable(tensor.value)
-        if value.nbytes <= _MOST_BYTES:
-            arrays[str(index)] = value
-    about = {"step": record.step, "examples": record.examples, "tensors": rows}
+        arrays[str(index)] = _to_storable(tensor.value)
+    about = {"step": step, "examples": examples, "tensors": rows}
     np.savez(path, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
 
 
@@ -183,104 +177,36 @@ def _compare(
     difference = TensorDifference(place=place, name=name, step=step)
     if kinds[0] != kinds[1]:
         return dataclasses.replace(difference, problem=f"{kinds[0]} and {kinds[1]}")
-    if not all(str(index) in file for (index, _), file in zip(tensors, files, strict=True)):
-        return dataclasses.replace(difference, problem="too large to be stored")
-    values = [file[str(index)] for (index, _), file in zip(tensors, files, strict=True)]
-    differing = ~_equal_elements(*values)
+    left, right = (file[str(index)] for (index, _), file in zip(tensors, files, strict=True))
+    differing = left != right
+    if left.dtype.kind == "f":
+        differing &= ~(np.isnan(left) & np.isnan(right))
     return dataclasses.replace(
         difference,
         differing=int(np.count_nonzero(differing)),
         total=int(differing.size),
-        largest=largest_difference(name, *values),
+        largest=None if left.dtype.kind == "S" else _largest_difference(left, right),
         examples=_differing_examples(place, differing, examples),
     )
 
 
-def _equal_elements(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    if is_bitwise_equal(left, right):
-        return np.ones(left.shape, bool)
-    if left.dtype.kind == "f":
-        return np.asarray((left == right) | (np.isnan(left) & np.isnan(right)))
-    return np.asarray(left == right)
+def _largest_difference(left: np.ndarray, right: np.ndarray) -> LargestDifference:
+    a, b = left.astype(np.float64), right.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    off = np.where(np.isnan(off), np.inf, off)
+    index = tuple(map(int, np.unravel_index(int(np.argmax(off)), off.shape)))
+    return LargestDifference(index, float(a[index]), float(b[index]), float(off[index]))
 
 
 def _differing_examples(
     place: str, differing: np.ndarray, examples: Sequence[int | None] | None
 ) -> list[int]:
     """Returns the examples in the rows that differ."""
-    if place != "batch" or examples is None or not differing.ndim:
+    if place != "batch" or examples is None or differing.shape[:1] != (len(examples),):
         return []
-    if len(examples) != len(differing):
-        return []
-    rows = [bool(np.any(row)) for row in differing]
     return [
         int(example)
-        for example, differs in zip(examples, rows, strict=True)
-        if differs and example is not None
+        for example, row in zip(examples, differing, strict=True)
+        if np.any(row) and example is not None
     ]
-
-
-@dataclasses.dataclass(frozen=True)
-class StepState:
-    """The state of a run after a step.
-
-    Attributes:
-        step: The step.
-        weights: The fingerprint of the weights.
-        tensors: The digest of each variable, by place and name: `weights:dense/kernel`.
-        numerics: What the weights depend on besides the config.
-    """
-
-    step: int
-    weights: str
-    tensors: Mapping[str, str]
-    numerics: Mapping[str, str]
-
-
-class Pair(Protocol):
-    """Two runs that are trained in parallel, and are always at the same step."""
-
-    def advance(self, step: int) -> tuple[StepState, StepState]:
-        """Trains both to a step."""
-        ...
-
-    def keep(self) -> None:
-        """Keeps the state of both, to return to it."""
-        ...
-
-    def go_back(self) -> None:
-        """Returns both to the state that was kept last."""
-        ...
-
-
-def is_same(left: StepState, right: StepState) -> bool:
-    """Returns whether the variables of two runs are the same.
-
-    Slots that only one of them has belong to another kind of optimizer; the weights show whether it
-    makes a difference.
-    """
-    names = [
-        {name for name in state.tensors if name.startswith("weights:")} for state in (left, right)
-    ]
-    if names[0] != names[1]:
-        return False
-    shared_names = (name for name in left.tensors if name in right.tensors)
-    return all(left.tensors[name] == right.tensors[name] for name in shared_names)
-
-
-def find_first_step(pair: Pair, low: int, high: int) -> int:
-    """Returns the first step after which both differ, and leaves both before that step.
-
-    Both must be at the step `low`, where they are the same and which is kept. They must differ at
-    `high`.
-    """
-    middle = low + 1  # Most differences begin at the first step.
-    while high - low > 1:
-        if is_same(*pair.advance(middle)):
-            pair.keep()
-            low = middle
-        else:
-            pair.go_back()
-            high = middle
-        middle = (low + high) // 2
-    return high

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
 from orbit_runner.checkpoint.latest_checkpoint import (
     BEST,
     checkpoints_of,
-    current_damage,
     latest_intact_record,
 )
 from orbit_runner.checkpoint.record import CheckpointRecord
@@ -32,22 +30,13 @@ from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.config.serialize import Difference, differences
 from orbit_runner.data.fingerprint import Fingerprint
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.jobs.child_process import run_child
-from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
-from orbit_runner.jobs.reference_run import (
-    check_data,
-    convert_to_single_process,
-    copy_checkpoint,
-    difference_reasons,
-    limit_steps,
-    repeat_run,
-    require_record,
-)
+from orbit_runner.jobs.preflight import setting_error_scope
+from orbit_runner.jobs.repetition import Repetition, copy_checkpoint, require_record
 from orbit_runner.jobs.train_job import ConfigWriter, describe_run
 from orbit_runner.reporting.run_record import RunRecord
 from orbit_runner.run_directory.branch import Branch, read_branch, write_branch
 from orbit_runner.run_directory.code_version import read_code_version
-from orbit_runner.run_directory.config import is_made_with, read_setting
+from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
@@ -62,8 +51,6 @@ if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
 
 _OPTIMIZER = "trainer.optimizer_config.optimizer.type"
-# Settings that matter only before the first step.
-_INITIAL_SETTINGS = ("task.init_checkpoint", "task.init_checkpoint_modules", "task.init_ignore")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,13 +60,17 @@ class BranchPlan:
     parent: Path  # run directory of the run to continue
     directory: Path  # new run directory
     step: int  # last step that both have in common
-    before: ResolvedConfig  # config of the parent
+    steps: Repetition  # of the parent
     resolved: ResolvedConfig  # config of the branch
-    history: RunHistory  # of the parent
     start: CheckpointRecord | None  # nearest checkpoint of the parent, at or before the step
     reference: CheckpointRecord  # that checkpoint, or the newest one if there is none
     fingerprint: Fingerprint  # of the data of the branch
     data: DataRecord  # these data, compared with those of the parent
+
+    @property
+    def history(self) -> RunHistory:
+        """The history of the parent."""
+        return self.steps.history
 
     @property
     def repeats_steps(self) -> bool:
@@ -89,37 +80,30 @@ class BranchPlan:
     @property
     def changes(self) -> list[Difference]:
         """The settings that the branch changes."""
-        return differences(self.before.config, self.resolved.config)
+        return differences(self.steps.config.config, self.resolved.config)
 
 
 def plan_branch(
-    parent: Path,
-    step: int,
-    directory: Path,
-    *,
-    before: ResolvedConfig,
-    resolved: ResolvedConfig,
+    steps: Repetition, step: int, directory: Path, resolved: ResolvedConfig
 ) -> BranchPlan:
-    """Returns the plan of a branch.
+    """Returns the plan of a branch. `resolved` is its config.
 
     Raises `RunnerError` if the parent did not reach the step or has no intact checkpoint, and
     `ConfigError` if a changed setting cannot be changed at a step.
     """
-    history = read_history(parent)
-    _check_step(parent, step, history)
-    start = latest_intact_record(history.checkpoints, at_most=step)
-    reference = start or require_record(parent)
+    parent = steps.history.folder
+    start = latest_intact_record(steps.history.checkpoints, at_most=step)
+    _check_step(parent, step, steps.history, start)
     with setting_error_scope(resolved):
         fingerprint = fingerprint_of(localize(resolved.config).task)
     plan = BranchPlan(
         parent=parent,
         directory=directory,
         step=step,
-        before=before,
+        steps=steps,
         resolved=resolved,
-        history=history,
         start=start,
-        reference=reference,
+        reference=start or require_record(parent, steps.record),
         fingerprint=fingerprint,
         data=DataRecord(parent, fingerprint),
     )
@@ -135,16 +119,19 @@ def _reached_step(run: Path, history: RunHistory) -> int:
     return max([read_summary(run).step, *history.fingerprints, *history.losses])
 
 
-def _check_step(parent: Path, step: int, history: RunHistory) -> None:
+def _check_step(
+    parent: Path, step: int, history: RunHistory, start: CheckpointRecord | None
+) -> None:
     reached = _reached_step(parent, history)
     if not 1 <= step <= reached:
         allowed = f"1 to {reached}, the last step of {parent} so far" if reached else "none yet"
         raise RunnerError(f"got {step}, allowed: {allowed}", path="--at", code="unknown-step")
     branch = read_branch(parent)
-    if branch is not None and step < branch.step:
+    if branch is not None and start is None:
         raise RunnerError(
-            f"got {step}, but {parent} branches off from {branch.parent} at step "
-            f"{branch.step}\nuse `runner branch {branch.parent} --at={step}`",
+            f"got {step}, but {parent} branches off from {branch.parent} at step {branch.step}, "
+            f"and has no intact checkpoint up to step {step}\n"
+            f"use a later step, or `runner branch {branch.parent}`",
             path="--at",
             code="unknown-step",
         )
@@ -183,24 +170,7 @@ def describe_branch(plan: BranchPlan) -> str:
     if not changes:
         return f"{common}; no setting is changed, so the weights stay those of that run"
     lines = [f"{change.path}: {change.left} → {change.right}" for change in changes]
-    texts = [f"{common}; from step {plan.step + 1} on:\n{format_list(lines)}"]
-    initial = [change.path for change in changes if change.path in _INITIAL_SETTINGS]
-    if initial:
-        texts.append(f"without effect, because training has begun: {', '.join(initial)}")
-    if any(change.path == "runtime.seed" for change in changes):
-        texts.append("the new seed determines the examples and random ops of later steps only")
-    return "\n".join(texts)
-
-
-def inexact_reasons(plan: BranchPlan) -> list[str]:
-    """Returns reasons why the steps of the parent may not be repeated exactly."""
-    inexact = list(plan.reference.inexact)
-    if not plan.repeats_steps:
-        return inexact
-    runtime = plan.before.config.runtime
-    same = is_made_with(plan.parent, plan.reference.config, plan.before.config)
-    reasons = difference_reasons(plan.history, runtime, plan.reference, same_config=same)
-    return list(dict.fromkeys([*reasons, *inexact]))
+    return f"{common}; from step {plan.step + 1} on:\n{format_list(lines)}"
 
 
 def find_branch_step(
@@ -288,68 +258,15 @@ def _clear_directory(directory: Path) -> bool:
 
 
 def _fill_directory(plan: BranchPlan, mode: str, directory: Path, progress: Progress) -> Branch:
-    after = _copy_start(plan, directory)
-    if after < plan.step:
-        _repeat_steps(plan, directory, after, progress)
-        _check_repeated_steps(plan, directory, after)
+    if plan.start is not None:
+        _copy_history(plan.parent, plan.start.step, directory)
+    if plan.repeats_steps:
+        _repeat_steps(plan, directory, progress)
     checkpoints = CheckpointFolder(RunDirectory(directory).checkpoints, keep=None, run=directory)
     checkpoints.remove_others([plan.step])
     record = checkpoints.record(plan.step)
     assert record is not None, "the checkpoint was copied or saved with a record"
     return _write_records(plan, mode, directory, record)
-
-
-def _copy_start(plan: BranchPlan, directory: Path) -> int:
-    """Copies the nearest checkpoint and the history up to it; returns its step, -1 for none."""
-    if plan.start is not None:
-        _copy_history(plan.parent, plan.start.step, directory)
-        return plan.start.step
-    earlier = read_branch(plan.parent)
-    if earlier is None:
-        return -1
-    with branch_point_scope(plan.parent, earlier) as source:
-        _copy_history(source, earlier.step, directory)
-    return earlier.step
-
-
-@contextlib.contextmanager
-def branch_point_scope(run: Path, branch: Branch) -> Iterator[Path]:
-    """Yields a run directory with the checkpoint of the step at which `run` branched off.
-
-    That is the run itself as long as it keeps this checkpoint. Otherwise, a separate process
-    repeats the steps of the parent in a temporary directory: two configs may need different
-    devices and threads. Raises `RunnerError` if the parent is missing or its steps differ.
-    """
-    checkpoints = checkpoints_of(run)
-    if (
-        branch.step in checkpoints.committed_steps()
-        and current_damage(checkpoints, branch.step) == ""
-    ):
-        yield run
-        return
-    with tempfile.TemporaryDirectory(prefix="branch-") as above:
-        directory = Path(above) / "run"
-        arguments = [
-            str(branch.parent),
-            f"--at={branch.step}",
-            f"--model_dir={directory}",
-            "--prepare",
-        ]
-        code, _ = run_child(["branch", *arguments])
-        record = checkpoints_of(directory).record(branch.step) if code == 0 else None
-        if record is None or record.state != branch.state:
-            problem = (
-                "has another state at that step now" if record else "cannot be repeated up to it"
-            )
-            error = RunnerError(
-                f"{run} continues {branch.parent} from step {branch.step}. It has no intact "
-                f"checkpoint of that step left, and {branch.parent} {problem}",
-                path="RUN",
-                code="no-checkpoint",
-            )
-            error.exit_code = code or exit_codes.DIFFERENT
-            raise error
-        yield directory
 
 
 def _copy_history(source: Path, step: int, directory: Path) -> None:
@@ -385,26 +302,19 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
             shutil.copyfile(source / "info.json", directory / "info.json")
 
 
-def _repeat_steps(plan: BranchPlan, directory: Path, after: int, progress: Progress) -> None:
-    resolved = convert_to_single_process(plan.before, plan.reference.strategy)
-    check_before_start(limit_steps(resolved, plan.step), plan.history.mode, directory, alone=True)
-    check_data(resolved, plan.parent)
+def _repeat_steps(plan: BranchPlan, directory: Path, progress: Progress) -> None:
+    start = None if plan.start is None else plan.start.step
+    steps = dataclasses.replace(plan.steps, start=start, stop=plan.step).checked(directory)
     with progress.shown_scope():
-        begin = "the beginning" if after < 0 else f"the checkpoint of step {after}"
+        begin = "the beginning" if start is None else f"the checkpoint of step {start}"
         progress.note(f"repeating {plan.parent} from {begin} to step {plan.step}")
-        result = repeat_run(
-            resolved, plan.history, directory, progress, step=plan.step, after=after
-        )
+        result = steps.run(directory, progress)
     if result.error is not None:
         raise result.error
-
-
-def _check_repeated_steps(plan: BranchPlan, directory: Path, after: int) -> None:
-    parting = compare_runs(plan.history, read_history(directory), step=plan.step, after=after)
+    parting = compare_runs(plan.history, read_history(directory), step=plan.step, after=steps.after)
     if parting.first is None:
         return
-    reasons = inexact_reasons(plan)
-    known = f"\nknown reasons:\n{format_list(reasons)}" if reasons else ""
+    known = f"\nknown reasons:\n{format_list(steps.reasons)}" if steps.reasons else ""
     saved = ", ".join(map(str, plan.history.checkpoints.committed_steps()))
     error = RunnerError(
         f"the steps of {plan.parent} cannot be repeated here: the weights or the state differ "

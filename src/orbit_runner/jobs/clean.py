@@ -5,9 +5,8 @@ Nothing is deleted while another process may train in the run.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder, steps_by_rank
@@ -15,9 +14,7 @@ from orbit_runner.checkpoint.latest_checkpoint import BEST, checkpoints_of, curr
 from orbit_runner.errors import RunnerError, first_line, format_count
 from orbit_runner.run_directory.config import read_setting
 from orbit_runner.run_directory.run_lock import RunLock, read_holder
-from orbit_runner.run_directory.run_summary import RunSummary, read_summary
-
-_CHANGED = "the run has changed since it was listed; run the command again"
+from orbit_runner.run_directory.run_summary import RunSummary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,13 +77,17 @@ def _find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
     items = []
     for checkpoints, kept, noun in _folders(run, rules):
         surplus = [step for step in checkpoints.steps() if step not in kept]
-        if not surplus:
-            continue
-        files = tuple(
-            path.relative_to(run).as_posix() for step in surplus for path in checkpoints.files(step)
-        )
-        label = f"{format_count(len(surplus), noun)}: {_format_steps(surplus)}"
-        items.append(Item(label, files, _total_size(run, files)))
+        files = [path for step in surplus for path in checkpoints.files(step)]
+        if surplus:
+            shown = [f"{step:,}" for step in surplus]
+            steps = ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} … {shown[-1]}"
+            items.append(
+                Item(
+                    label=f"{format_count(len(surplus), noun)}: {steps}",
+                    files=tuple(path.relative_to(run).as_posix() for path in files),
+                    bytes=sum(path.lstat().st_size for path in files),
+                )
+            )
     return tuple(items)
 
 
@@ -94,11 +95,8 @@ def _folders(run: Path, rules: Rules) -> Iterator[tuple[CheckpointFolder, list[i
     """Yields directories of checkpoints, each with the steps to keep, and what it contains."""
     if rules.keep_last is not None:
         newest = CheckpointFolder(checkpoints_of(run).path, run=run)
-        # Of Model Garden's experiments.
-        averages = CheckpointFolder(run / "ema_checkpoints", name="average_weights")
-        for checkpoints, noun in ((newest, "checkpoint"), (averages, "average")):
-            if _is_directory(checkpoints):
-                yield checkpoints, _newest_steps(checkpoints, rules.keep_last), noun
+        if _is_directory(newest):
+            yield newest, _newest_steps(newest, rules.keep_last), "checkpoint"
     subdirectory = str(read_setting(run, "trainer.best_checkpoint_export_subdir") or "best")
     best = CheckpointFolder(run / subdirectory, name=BEST)
     if rules.keep_best is not None and _is_directory(best):
@@ -117,46 +115,22 @@ def _newest_steps(checkpoints: CheckpointFolder, count: int) -> list[int]:
     return [step for step in checkpoints.steps() if step >= complete[-count:][0]]
 
 
-def _format_steps(steps: Sequence[int]) -> str:
-    shown = [f"{step:,}" for step in steps]
-    return ", ".join(shown) if len(shown) <= 3 else f"{shown[0]} … {shown[-1]}"
-
-
-def _total_size(run: Path, files: Sequence[str]) -> int:
-    total = 0
-    for name in files:
-        with contextlib.suppress(OSError):
-            total += (run / name).lstat().st_size
-    return total
-
-
 def delete_items(plan: Plan, rules: Rules) -> str:
     """Deletes what a plan lists. Returns "", or why nothing was deleted."""
-    now = make_plan(read_summary(plan.run.path), rules)
-    if now.untouched_reason:
-        return now.untouched_reason
-    if now.run.status != plan.run.status:
-        return _CHANGED
+    run = plan.run.path
     try:
-        with RunLock(plan.run.path):
-            return _delete_under_lock(plan, rules)
+        with RunLock(run):
+            if _find_items(run, rules) != plan.items:
+                return "the run has changed since it was listed; run the command again"
+            for checkpoints, kept, _ in _folders(run, rules):
+                if set(checkpoints.steps()) <= set(kept):
+                    continue
+                if all(current_damage(checkpoints, step) != "" for step in kept):
+                    return (
+                        f"no intact checkpoint would be left in {checkpoints.path}; run "
+                        "`runner verify` on it"
+                    )
+                checkpoints.remove_others(kept)
     except (RunnerError, OSError) as error:
         return first_line(error)
-
-
-def _delete_under_lock(plan: Plan, rules: Rules) -> str:
-    run = plan.run.path
-    shown = {name for item in plan.items for name in item.files}
-    present = {name for item in _find_items(run, rules) for name in item.files}
-    if not present <= shown:
-        return _CHANGED
-    for checkpoints, kept, _ in _folders(run, rules):
-        if set(checkpoints.steps()) <= set(kept):
-            continue
-        if all(current_damage(checkpoints, step) != "" for step in kept):
-            return (
-                f"no intact checkpoint would be left in {checkpoints.path}; run `runner verify` "
-                "on it"
-            )
-        checkpoints.remove_others(kept)
     return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -13,13 +12,12 @@ import numpy as np
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import inline_yaml
-from orbit_runner.data.images.dataset import part_of_images
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
-from orbit_runner.data.images.files import FileSource, image_headers
+from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.files import load as load_images
+from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
-from orbit_runner.data.tables.split import RowSplit
 from orbit_runner.errors import DataError, RunnerError, format_list
 from orbit_runner.jobs.new_project import check_empty, make_identifier, write_files
 from orbit_runner.jobs.table_survey import (
@@ -36,10 +34,7 @@ EXPERIMENT = "experiment.yaml"
 _MOST_HEADERS = 1_000
 _LARGEST_IMAGE = 96  # Larger images are resized.
 _RESIZED = 64
-# A step of a convolutional network takes much longer than one of a table, so that few images get
-# fewer steps than few rows, and smaller batches.
-_LEAST_IMAGE_STEPS = 300
-_FEW_IMAGES = 1_000
+_FEW_IMAGES = 1_000  # Fewer images get smaller batches.
 _LISTS = {"numeric": NUMBER, "categorical": CATEGORY, "date": DATE, "text": TEXT}
 _FRACTIONS = {"train": 0.8, "validation": 0.2}
 _ALLOWED = (
@@ -62,7 +57,9 @@ runtime:
 # Of tasks that have no defaults of it.
 _TRAINER = """
 trainer:
-  $length
+  train_epochs: 20
+  min_steps_per_epoch: $least  # of small data
+  validation_epochs: 1
   summary_interval: 50  # steps between two points of the training curve
   # The best checkpoint is that of the lowest loss on validation data: --checkpoint=best.
   best_checkpoint_export_subdir: best
@@ -72,10 +69,6 @@ trainer:
     optimizer: {type: adam}
     learning_rate: {type: cosine, cosine: {initial_learning_rate: $rate, decay_steps: auto}}
 """
-_TEXT_LENGTH = """\
-train_epochs: 20
-  min_steps_per_epoch: 150  # of small data: 3,000 steps in all
-  validation_epochs: 1"""
 _TABLE = """\
   name: tabular
   # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
@@ -97,8 +90,9 @@ _TEXT = """\
   name: text_classification
   # The mean of the embeddings of all words; `transformer` sees their order.
   model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}
-$columns
-  # A hash of the features decides, so that equal rows are in the same part.
+  # One class per file or pattern; each line of a file is one text.
+  text: {max_length: 200}
+  # A hash of the text decides, so that equal texts are in the same part.
   split: {fractions: $fractions}
   metrics: [{class_name: F1Score, config: {average: macro}}]
   # Paths are relative to the directory in which the command runs.
@@ -109,11 +103,6 @@ $section
 $section
     global_batch_size: 512
 """
-_TEXT_COLUMNS = """\
-  # From $rows rows: $text_about.
-  text: {column: $text, max_length: 200}
-  # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
-  label_column: $label  # $label_about$unused"""
 _IMAGES = """\
   name: image_classification
   # $count classes: $classes
@@ -133,40 +122,23 @@ $split
 
 
 @dataclasses.dataclass(frozen=True)
-class NewExperiment:
-    """An experiment that was written.
-
-    Attributes:
-        file: Its file.
-        facts: What was decided: pairs of a name and a text.
-        problems: What the first run would report.
-    """
-
-    file: Path
-    facts: Sequence[tuple[str, str]]
-    problems: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class _Draft:
     """What is to be written.
 
     Attributes:
         about: The description of the experiment.
         task: The section `task`.
-        facts: What was decided.
         trainer: The section `trainer`; "" for the defaults of the task.
     """
 
     about: str
     task: str
-    facts: Sequence[tuple[str, str]]
     trainer: str = ""
 
 
 def write_experiment(
     directory: Path, data: str, *, label: str = "", name: str | None = None
-) -> NewExperiment:
+) -> tuple[Path, str]:
     """Writes an experiment that trains on a dataset.
 
     Args:
@@ -174,6 +146,9 @@ def write_experiment(
         data: A CSV, JSON lines, Parquet or `.npz` file, or a directory of images or of text files.
         label: The column to predict; by default, it is chosen by its name and its values.
         name: The name of the experiment; by default that of the directory.
+
+    Returns:
+        The file, and what its first run would report of the data; "" if nothing.
 
     Raises:
         RunnerError: The directory contains files, or the data cannot be read or used.
@@ -193,7 +168,7 @@ def write_experiment(
     )
     write_files(directory, {EXPERIMENT: text})
     experiment = directory / EXPERIMENT
-    return NewExperiment(experiment, draft.facts, _find_problems(experiment))
+    return experiment, _find_problems(experiment)
 
 
 def _fill(template: str, **values: object) -> str:
@@ -250,9 +225,6 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
     options = survey.options
     section: dict[str, object] = {"source": source, "input_path": str(path)}
     section |= {"delimiter": options.delimiter} if options.delimiter != "," else {}
-    if survey.marks:
-        section["missing_values"] = [*options.missing_values]
-    regression = is_regression(target)
     values = {
         "reason": reason,
         "rows": f"{survey.rows:,}",
@@ -266,23 +238,7 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
         ),
     }
     about = f"{target.name} by the columns of {path.name}"
-    facts = [
-        ("rows", f"{survey.rows:,} rows"),
-        ("label", f"{target.name}: {'a number' if regression else 'classes'}, because {reason}"),
-        ("features", ", ".join(use.name for use in features[:12]) + ", …" * bool(features[12:])),
-        *(("not used", text) for text in unused),
-    ]
-    if [use.kind for use in features] == [TEXT] and not regression:
-        (text,) = features
-        values |= {
-            "text": inline_yaml(text.name),
-            "text_about": text.about,
-            "label": inline_yaml(target.name),
-        }
-        values |= {"section": values["section"].rstrip(), "columns": _fill(_TEXT_COLUMNS, **values)}
-        trainer = _fill(_TRAINER, length=_TEXT_LENGTH, rate="0.003")
-        return _Draft(about, _fill(_TEXT, **values), facts, trainer)
-    return _Draft(about, _fill(_TABLE, **values, **_table_values(features, target)), facts)
+    return _Draft(about, _fill(_TABLE, **values, **_table_values(features, target)))
 
 
 def _table_values(features: Sequence[ColumnUse], target: ColumnUse) -> dict[str, str]:
@@ -355,15 +311,13 @@ def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
     files = [f"\n      {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()]
     task = _fill(
         _TEXT,
-        columns="  # One class per file or pattern; each line of a file is one text.\n"
-        "  text: {max_length: 200}",
         fractions=inline_yaml(_FRACTIONS),
         section=f"    source: text_files\n    data_dir: {inline_yaml(str(path))}\n    files:"
         + "".join(files),
     )
-    trainer = _fill(_TRAINER, length=_TEXT_LENGTH, rate="0.003")
+    trainer = _fill(_TRAINER, least=150, rate="0.003")
     about = f"the class of the texts in {path.name}"
-    return _Draft(about, task, [("classes", ", ".join(classes))], trainer)
+    return _Draft(about, task, trainer)
 
 
 def _draft_of_images(path: Path) -> _Draft:
@@ -373,53 +327,37 @@ def _draft_of_images(path: Path) -> _Draft:
         raise DataError(
             f"{path}: has only the class {train.labels[0]!r}\n{_ALLOWED}", code="bad-data"
         )
-    trained = len(train.paths)
-    is_split = trained < total
     split = "  # Training reads train/, and evaluation the directory beside it."
-    if not is_split:
+    if len(train.paths) == total:
         split = "  # Of each class, a hash of the paths decides on the images of each part.\n"
         split += f"  split: {{fractions: {inline_yaml(_FRACTIONS)}, stratified: true}}"
-        rule = RowSplit(fractions=tuple(_FRACTIONS.items()), is_stratified=True)
-        trained = part_of_images(train, rule, "train").size
     size, sizes = _image_size(train)
     counts = np.bincount(train.label, minlength=len(train.labels)).tolist()
     classes = [
         f"{plain_text(n)} ({count:,})" for n, count in zip(train.labels, counts, strict=True)
     ]
-    shown = ", ".join([*classes[:8], *["…"] * (len(classes) > 8)])
-    batch_size = 64 if trained >= _FEW_IMAGES else 16
     task = _fill(
         _IMAGES,
         count=f"{len(train.labels):,}",
-        classes=shown,
+        classes=", ".join([*classes[:8], *["…"] * (len(classes) > 8)]),
         sizes=f"{sizes}; they are resized to this size" if size else sizes,
         input_size=f"\n    input_size: {size}" if size else "",
         split=split,
         path=inline_yaml(str(path)),
-        batch_size=batch_size,
+        batch_size=64 if total >= _FEW_IMAGES else 16,
     )
-    # 20 epochs, or more of few images.
-    epochs = max(20, math.ceil(_LEAST_IMAGE_STEPS * batch_size / trained))
-    few = f"  # {_LEAST_IMAGE_STEPS} steps, because the images are few" if epochs > 20 else ""
-    length = f"train_epochs: {epochs}{few}\n  validation_epochs: {epochs // 20}"
-    facts = [
-        ("images", f"{trained:,} to train on, {total - trained:,} to validate, {sizes}"),
-        ("classes", shown),
-        ("split", "directories of the dataset" if is_split else "a fifth of each class validates"),
-    ]
     about = f"the class of the images in {path.name}"
-    return _Draft(about, task, facts, _fill(_TRAINER, length=length, rate="0.001"))
+    return _Draft(about, task, _fill(_TRAINER, least=15, rate="0.001"))
 
 
 def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
     """Returns the size to resize images to, None if they keep theirs, and the sizes in words."""
-    step = max(1, len(source.paths) // _MOST_HEADERS)
-    headers = [header for _, header in image_headers(source.paths[::step]) if header is not None]
-    if not headers:
+    step = max(1, source.size // _MOST_HEADERS)
+    survey = add_survey(source.select(np.arange(0, source.size, step))).survey
+    if survey is None or not survey.sizes:
         raise DataError(f"{source.paths[0]}: is not a JPEG or PNG file", code="damaged-file")
-    heights = [header.height for header in headers]
-    widths = [header.width for header in headers]
-    channels = 1 if all(header.channels == 1 for header in headers) else 3
+    heights, widths = zip(*survey.sizes, strict=True)
+    channels = 1 if survey.channels == 1 else 3
     smallest = f"{min(heights)}×{min(widths)}"
     largest = f"{max(heights)}×{max(widths)}"
     if smallest == largest and max(*heights, *widths) <= _LARGEST_IMAGE:

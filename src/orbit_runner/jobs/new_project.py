@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.machinery
 import keyword
 import os
 import re
@@ -35,11 +33,11 @@ _PLACEHOLDERS = re.compile("my_project|MyProject")
 _NAME = re.compile("[A-Za-z](?:[A-Za-z0-9_]*[A-Za-z0-9])?")
 _RULE = "ASCII letters, digits and _, from a letter to a letter or digit"
 # Directories of the project, and a name whose config would be that of the base class.
-_RESERVED_NAMES = ("data", "experiments", "runs", "tests", "task")
+_RESERVED_NAMES = ("data", "experiments", "orbit_runner", "runs", "tests", "task")
 
 
 def write_project(directory: Path, name: str) -> dict[str, str]:
-    """Writes all files of a project, or none, and returns the purpose of each.
+    """Writes all files of a project, and returns the purpose of each.
 
     Args:
         directory: The directory; it is created if it does not exist.
@@ -58,21 +56,15 @@ def write_project(directory: Path, name: str) -> dict[str, str]:
 
 
 def write_files(directory: Path, texts: Mapping[str, str]) -> None:
-    """Writes texts by their paths below a directory: all of them, or none.
-
-    Raises `RunnerError` if they cannot be written.
-    """
+    """Writes texts by their paths below a directory; raises `RunnerError` if it cannot."""
     try:
-        with contextlib.ExitStack() as undo:
-            for path, text in texts.items():
-                _make_directory((directory / path).parent, undo)
-                undo.callback((directory / path).unlink, missing_ok=True)
-                (directory / path).write_text(text, encoding="utf-8")
-            undo.pop_all()
+        for path, text in texts.items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunnerError(
             f"cannot write {error.filename or directory}: {error.strerror}\n"
-            "nothing was written; use a directory that can be created or is empty",
+            "use a directory that can be created or is empty",
             path="DIR",
             code="not-writable",
         ) from None
@@ -95,8 +87,8 @@ def package_name(directory: Path, name: str | None) -> str:
         )
     if _is_taken(candidate):
         raise RunnerError(
-            f"{got}which is a keyword, a module, a task of Orbit Runner, or another directory of "
-            f"the project\npass another name, such as --name=my_{candidate}",
+            f"{got}which is a keyword, a module of Python, a task of Orbit Runner, or another "
+            f"directory of the project\npass another name, such as --name=my_{candidate}",
             path=path,
             code="not-allowed",
         )
@@ -107,18 +99,12 @@ def check_empty(directory: Path) -> None:
     """Raises `RunnerError` if a directory contains files, or is something else."""
     if not os.path.lexists(directory):
         return
-    if not os.path.isdir(directory):
-        raise RunnerError(
-            f"{directory} is not a directory\nuse one that is empty or does not exist",
-            path="DIR",
-            code="wrong-file-type",
-        )
     try:
         # A repository that has just been created contains only .git.
         names = sorted(name for name in os.listdir(directory) if name != ".git")
     except OSError as error:
         raise RunnerError(
-            f"cannot read {directory}: {error.strerror}", path="DIR", code="unreadable-file"
+            f"cannot read {directory}: {error.strerror}", path="DIR", code="wrong-file-type"
         ) from None
     if names:
         raise RunnerError(
@@ -127,13 +113,6 @@ def check_empty(directory: Path) -> None:
             path="DIR",
             code="already-exists",
         )
-
-
-def _make_directory(directory: Path, undo: contextlib.ExitStack) -> None:
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    for path in reversed(missing):
-        path.mkdir()
-        undo.callback(path.rmdir)
 
 
 def _read_template(path: str) -> str:
@@ -158,9 +137,5 @@ def make_identifier(text: str) -> str:
 
 
 def _is_taken(name: str) -> bool:
-    if keyword.iskeyword(name) or name.lower() in _RESERVED_NAMES or name in TASKS:
-        return True
-    # The current directory is searched, too, if it is on the path; a project there is no conflict.
-    places = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
-    is_installed = importlib.machinery.PathFinder.find_spec(name, places) is not None
-    return name in sys.stdlib_module_names or is_installed
+    is_reserved = keyword.iskeyword(name) or name.lower() in _RESERVED_NAMES
+    return is_reserved or name in sys.stdlib_module_names or name in TASKS

@@ -13,34 +13,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
-from orbit_runner.checkpoint.record import CheckpointRecord
+from orbit_runner.checkpoint.latest_checkpoint import latest_intact_record
 from orbit_runner.compare.histories import StepVerdict, judge_step
 from orbit_runner.config.resolve import ResolvedConfig
-from orbit_runner.distribute.tf_environment import prepare_environment
-from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
-from orbit_runner.jobs.reference_run import (
-    convert_to_single_process,
+from orbit_runner.errors import RunnerError
+from orbit_runner.jobs.repetition import (
+    Change,
+    Repetition,
     copy_checkpoint,
-    difference_reasons,
-    limit_steps,
-    resolve_saved_config,
+    read_repetition,
 )
-from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.metric_records import Divergence, read_divergence
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.step.results import Examination
+from orbit_runner.step.results import Examination, StepExamined
 from orbit_runner.train.callbacks.base import Callback
-from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 if TYPE_CHECKING:
-    from orbit_runner.jobs.rerun import RerunResult
     from orbit_runner.jobs.train_job import Progress
+    from orbit_runner.step.bad_step import BadStep
     from orbit_runner.train.run import Run
 
-# A replay continues by at most this number of steps, unless more are requested.
+# A replay continues by at most this number of steps.
 _MOST_STEPS = 300
 
 
@@ -48,37 +42,23 @@ _MOST_STEPS = 300
 class ReplayPlan:
     """How a step is replayed."""
 
-    resolved: ResolvedConfig  # config of the run, changed to fit a single process
-    history: RunHistory
+    steps: Repetition
     step: int  # the step to examine, or that at which it was detected that the run diverged
-    start: int | None  # step of the checkpoint to start from; None for the beginning
-    last: int  # the last step of the replay, or `step` if it ends before that step is taken
-    continues: bool  # whether the replay takes the step as the run did, and all up to `last`
-    notes: list[str]  # why the step may differ from that of the run
+    continues: bool = False  # whether the replay takes the step, and all up to the last of `steps`
     divergence: Divergence | None = None  # how the run diverged, if that step is to be found
-
-    @property
-    def after(self) -> int:
-        """The step after which steps are repeated; -1 for the beginning."""
-        return -1 if self.start is None else self.start
 
 
 def plan_replay(
-    run: Path,
-    step: int,
-    *,
-    verify: bool | None = None,
-    imports: tuple[str, ...] = (),
-    changes: tuple[tuple[str, str, str], ...] = (),
+    run: Path, step: int, imports: tuple[str, ...] = (), changes: tuple[Change, ...] = ()
 ) -> ReplayPlan:
     """Returns how a step of a run is replayed.
 
-    `verify` decides whether the replay continues to the next checkpoint or record of the run; None:
-    if that is near. `changes` are (flag, dotted path, text) of machine settings. Raises
-    `RunnerError` if the run has no config, or if a single process cannot repeat it.
+    The replay continues to the next checkpoint or record of the run if that is near. `changes` are
+    settings of the machine. Raises `RunnerError` if the run has no config, or if a single process
+    cannot repeat it.
     """
-    written, changed = resolve_saved_config(run, imports, changes)
-    train_steps = written.config.trainer.train_steps
+    plan = _read_observable(run, imports, changes)
+    train_steps = plan.config.config.trainer.train_steps
     if train_steps and step > train_steps:
         raise RunnerError(
             f"got {step}, allowed: 1 to {train_steps}, the last step of the run "
@@ -86,33 +66,24 @@ def plan_replay(
             path="--step",
             code="unknown-step",
         )
-    _require_observable(written)
-    checkpoints = checkpoints_of(run)
-    history = read_history(run)
-    start = latest_intact_record(checkpoints, at_most=step - 1)
-    newest = latest_intact_record(checkpoints)
-    strategy = newest.strategy if newest is not None else _recorded_strategy(history)
-    last = _next_recorded_step(history, step, verify, train_steps, written)
-    return ReplayPlan(
-        resolved=_allow_losses_before(convert_to_single_process(changed, strategy), step),
-        history=history,
-        step=step,
-        start=None if start is None else start.step,
-        last=last or step,
-        continues=last is not None,
-        notes=_find_notes(history, written, changed, newest),
+    last = _next_recorded_step(plan.history, step)
+    steps = dataclasses.replace(
+        plan,
+        config=_allow_losses_before(plan.config, step),
+        start=_start_before(plan, step),
+        stop=last or step,
     )
+    return ReplayPlan(steps=steps, step=step, continues=last is not None)
 
 
 def plan_search(
-    run: Path, imports: tuple[str, ...] = (), changes: tuple[tuple[str, str, str], ...] = ()
+    run: Path, imports: tuple[str, ...] = (), changes: tuple[Change, ...] = ()
 ) -> ReplayPlan:
     """Returns how the step at which a run diverged is found, from the checkpoint before it.
 
     Raises `RunnerError` if the run did not diverge, or if a single process cannot repeat it.
     """
-    written, changed = resolve_saved_config(run, imports, changes)
-    _require_observable(written)
+    plan = _read_observable(run, imports, changes)
     divergence = read_divergence(RunDirectory(run).metrics)
     if divergence is None:
         raise RunnerError(
@@ -121,31 +92,28 @@ def plan_search(
             path="--find",
             code="unknown-step",
         )
-    history = read_history(run)
-    before = divergence.first_above or divergence.step
-    start = latest_intact_record(checkpoints_of(run), at_most=before - 1)
-    newest = latest_intact_record(checkpoints_of(run))
-    strategy = newest.strategy if newest is not None else _recorded_strategy(history)
-    return ReplayPlan(
-        resolved=convert_to_single_process(changed, strategy),
-        history=history,
-        step=divergence.step,
-        start=None if start is None else start.step,
-        last=divergence.step,
-        continues=False,
-        notes=_find_notes(history, written, changed, newest),
-        divergence=divergence,
-    )
+    start = _start_before(plan, divergence.first_above or divergence.step)
+    steps = dataclasses.replace(plan, start=start, stop=divergence.step)
+    return ReplayPlan(steps=steps, step=divergence.step, divergence=divergence)
 
 
-def _find_notes(
-    history: RunHistory,
-    written: ResolvedConfig,
-    changed: ResolvedConfig,
-    newest: CheckpointRecord | None,
-) -> list[str]:
-    same = newest is None or is_made_with(history.folder, newest.config, written.config)
-    return difference_reasons(history, changed.config.runtime, newest, same_config=same)
+def _read_observable(
+    run: Path, imports: tuple[str, ...], changes: tuple[Change, ...]
+) -> Repetition:
+    plan = read_repetition(run, imports, changes)
+    if plan.config.config.runtime.traits.uses_tpu:
+        raise RunnerError(
+            "was trained on TPUs, whose ops cannot be observed one by one\n"
+            "use `runner batch` to see the examples of the step",
+            path="RUN",
+            code="not-repeatable",
+        )
+    return plan
+
+
+def _start_before(plan: Repetition, step: int) -> int | None:
+    record = latest_intact_record(plan.history.checkpoints, at_most=step - 1)
+    return None if record is None else record.step
 
 
 def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
@@ -161,42 +129,13 @@ def _allow_losses_before(resolved: ResolvedConfig, step: int) -> ResolvedConfig:
     return dataclasses.replace(resolved, config=config)
 
 
-def _require_observable(resolved: ResolvedConfig) -> None:
-    runtime = resolved.config.runtime
-    if runtime.traits.uses_tpu:
-        raise RunnerError(
-            "was trained on TPUs, whose ops cannot be observed one by one\n"
-            "use `runner batch` to see the examples of the step",
-            path="RUN",
-            code="not-repeatable",
-        )
-
-
-def _recorded_strategy(history: RunHistory) -> str:
-    """Returns the strategy of a run without checkpoints, as in their records."""
-    replicas = history.attempts[-1].get("replicas") if history.attempts else None
-    return f"× {replicas}" if replicas else ""
-
-
-def _next_recorded_step(
-    history: RunHistory, step: int, verify: bool | None, train_steps: int, resolved: ResolvedConfig
-) -> int | None:
-    """Returns the step up to which the replay can be compared; None if it need not continue."""
-    if verify is False:
-        return None
-    saved = min((number for number in history.fingerprints if number >= step), default=None)
-    logged = min((number for number in history.losses if number >= step), default=None)
-    for recorded in (saved, logged):
-        if recorded is not None and (verify or recorded - step <= _MOST_STEPS):
+def _next_recorded_step(history: RunHistory, step: int) -> int | None:
+    """Returns the step up to which the replay can be compared; None if none is near."""
+    for recorded_steps in (history.fingerprints, history.losses):
+        recorded = min((number for number in recorded_steps if number >= step), default=None)
+        if recorded is not None and recorded - step <= _MOST_STEPS:
             return recorded
-    stopped = history.attempts and history.attempts[-1].get("outcome") not in ("", None, "done")
-    if saved is not None or logged is not None or not stopped:
-        return None
-    # The run failed; the replay should fail in the same way by the end of the record.
-    interval = resolved.config.trainer.summary_interval
-    end = -(-step // interval) * interval
-    end = min(end, train_steps) if train_steps else end
-    return end if verify or end - step <= _MOST_STEPS else None
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,110 +164,85 @@ def replay(plan: ReplayPlan, directory: Path, progress: Progress) -> Replay:
 
     If the run ends before the step, raises the error that ended it, or `RunnerError`.
     """
-    check_before_start(
-        limit_steps(plan.resolved, plan.last), plan.history.mode, directory, alone=True
-    )
-    if plan.start is not None:
-        copy_checkpoint(plan.history.checkpoints, plan.start, directory, what="RUN")
+    steps = plan.steps.checked(directory)
+    if steps.start is not None:
+        copy_checkpoint(steps.history.checkpoints, steps.start, directory, what="RUN")
     with progress.shown_scope():
-        if plan.notes:
-            progress.note(
-                f"note: the step may differ from that of the run:\n{format_list(plan.notes)}"
-            )
-        progress.phase("importing tensorflow")
-        prepare_environment(plan.resolved.config.runtime)
-        with setting_error_scope(plan.resolved):
-            if plan.divergence is not None:
-                return _find_step(plan, plan.divergence, directory, progress)
-            return _replay_to_step(plan, directory, progress)
+        if plan.divergence is not None:
+            return _find_step(steps, plan.divergence, directory, progress)
+        return _replay_to_step(plan, steps, directory, progress)
 
 
-def _replay_to_step(plan: ReplayPlan, directory: Path, progress: Callback) -> Replay:
-    with paused_collection_scope():
-        from orbit_runner.step.examine import (
-            ExamineAtStep,
-            StepExamined,
-            check_examinable,
-            examine_step,
-        )
-
+def _replay_to_step(
+    plan: ReplayPlan, steps: Repetition, directory: Path, progress: Progress
+) -> Replay:
     examination: Examination | None = None
 
     def examine(run: Run) -> None:
         nonlocal examination
+        from orbit_runner.step.examine import examine_step
+
         examination = examine_step(run)
 
-    callback = ExamineAtStep(plan.step, examine, stops=not plan.continues, check=check_examinable)
-    result = _rerun(plan, directory, progress, callback)
-    error = None if isinstance(result.error, StepExamined) else result.error
+    def make_callbacks() -> list[Callback]:
+        from orbit_runner.step.examine import ExamineAtStep
+
+        return [ExamineAtStep(plan.step, examine, stops=not plan.continues)]
+
+    error = steps.run(directory, progress, make_callbacks).error
     if examination is None:
         raise error or RunnerError(
             f"the run ended before step {plan.step}", path="--step", code="unknown-step"
         )
     own = judge_step(
-        plan.history,
+        steps.history,
         read_history(directory),
         step=plan.step,
-        after=plan.after,
-        end=plan.last if plan.continues else plan.step - 1,
-        summary_interval=plan.resolved.config.trainer.summary_interval,
-        error=error,
+        after=steps.after,
+        end=steps.stop if plan.continues else plan.step - 1,
+        summary_interval=steps.config.config.trainer.summary_interval,
+        error=error if plan.continues else None,
     )
     return Replay(plan.step, examination, own)
 
 
-def _rerun(
-    plan: ReplayPlan, directory: Path, progress: Callback, callback: Callback
-) -> RerunResult:
-    from orbit_runner.jobs.rerun import rerun
-
-    return rerun(
-        plan.resolved,
-        plan.history,
-        directory,
-        progress,
-        step=plan.last,
-        after=plan.after,
-        callbacks=[callback],
-    )
-
-
 def _find_step(
-    plan: ReplayPlan, divergence: Divergence, directory: Path, progress: Callback
+    steps: Repetition, divergence: Divergence, directory: Path, progress: Progress
 ) -> Replay:
-    with paused_collection_scope():
-        from orbit_runner.step.bad_step import ExamineBadStep
-        from orbit_runner.step.examine import StepExamined, examination_obstacle, examine_step
-
     examination: Examination | None = None
-    obstacle = ""
+    obstacle, finding, step = "", "", 0
 
-    def examine(run: Run) -> None:
-        nonlocal examination, obstacle
+    def examine(run: Run, found: BadStep) -> None:
+        nonlocal examination, obstacle, finding, step
+        from orbit_runner.step.examine import examination_obstacle, examine_step
+
+        finding, step = str(found), max(1, found.step)
         obstacle = examination_obstacle(run)
         if not obstacle:
             examination = examine_step(run)
 
-    search = ExamineBadStep(divergence, examine)
-    error = _rerun(plan, directory, progress, search).error
+    def make_callbacks() -> list[Callback]:
+        from orbit_runner.step.bad_step import ExamineBadStep
+
+        return [ExamineBadStep(divergence, examine)]
+
+    error = steps.run(directory, progress, make_callbacks).error
     if error is not None and not isinstance(error, StepExamined):
         raise error
-    if search.found is None:
-        lines = [f"no step up to {plan.last} diverges when it is trained again", *plan.notes]
+    if not finding:
+        lines = [f"no step up to {steps.stop} diverges when it is trained again", *steps.reasons]
         different = RunnerError("\n".join(lines), code="not-repeatable")
         different.exit_code = exit_codes.DIFFERENT
         raise different
-    step = max(1, search.found.step)
-    examples = _examples_of(plan, step, divergence.recoveries) if obstacle else []
-    return Replay(
-        step, examination, finding=str(search.found), obstacle=obstacle, examples=examples
-    )
+    examples = _examples_of(steps, step, divergence.recoveries) if obstacle else []
+    return Replay(step, examination, finding=finding, obstacle=obstacle, examples=examples)
 
 
-def _examples_of(plan: ReplayPlan, step: int, recoveries: int) -> list[int]:
+def _examples_of(steps: Repetition, step: int, recoveries: int) -> list[int]:
     from orbit_runner.step.examples import TrainingOrder
 
-    examples = TrainingOrder(plan.resolved.config, plan.history.folder).examples(recoveries)
+    order = TrainingOrder(steps.config.config, steps.history.folder)
+    examples = order.examples(recoveries)
     if examples is None:
         return []
     rows = examples.order.rows(step - 1).examples.tolist()

@@ -5,14 +5,13 @@ Does not import TensorFlow before the run is repeated.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
-from orbit_runner.compare.histories import compare_runs
+from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -20,100 +19,114 @@ from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
 from orbit_runner.determinism.portable import SETTING, PublishedRun, read_published
 from orbit_runner.errors import RunnerError, format_list
-from orbit_runner.jobs.branch import branch_point_scope
 from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
-from orbit_runner.jobs.reference_run import (
-    OriginalRun,
-    check_data,
+from orbit_runner.jobs.repetition import (
+    Change,
+    Repetition,
     copy_checkpoint,
-    difference_reasons,
-    limit_steps,
-    repeat_run,
+    read_repetition,
+    require_record,
 )
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
-from orbit_runner.reporting.reproduction import Reproduction
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.history import read_history
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.user_code import changed_modules, format_names
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
+    from orbit_runner.utils.types import JsonObject
 
 _MODE = "train"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A run, compared with its repetition."""
+
+    run: str
+    again: str  # new run directory; "" if it was deleted
+    start: int | None  # step from which the new run resumed; None for the beginning
+    notes: tuple[str, ...]  # reasons for different weights
+    error: str  # what ended the new run early; "" if nothing
+    parting: RunDiff
+
+    @property
+    def equal(self) -> bool:
+        """Whether the repetition had the same result."""
+        return self.parting.equal and not self.error
+
+    def as_dict(self) -> JsonObject:
+        """Returns the result for `--json`, with null for NaN and infinities."""
+        values: JsonObject = to_jsonable({"equal": self.equal, **dataclasses.asdict(self)})
+        return values
+
+
+def plan_reproduction(
+    run: Path, last: int | None, imports: tuple[str, ...], changes: tuple[Change, ...]
+) -> Repetition:
+    """Returns the repetition of a run up to its newest checkpoint; does not import TensorFlow.
+
+    `last` is the number of last steps to repeat; None for all, or for those since a branch. Raises
+    `RunnerError` if the run has no checkpoint to start from or to reach.
+    """
+    plan = read_repetition(run, imports, changes)
+    newest = require_record(run, plan.record).step
+    branch = read_branch(run)
+    at_most = newest - last if last is not None else branch.step if branch else None
+    start = None
+    if at_most is not None:
+        start = latest_intact_record(plan.history.checkpoints, at_most=at_most)
+        if start is None or start.step == newest:
+            raise RunnerError(
+                f"no intact checkpoint to start from at or before step {at_most}\n"
+                f"available steps: {', '.join(map(str, plan.history.checkpoints.steps()))}\n"
+                "use a smaller number of last steps, or omit the flag for all steps of a run that "
+                "is no branch",
+                path="--last",
+                code="no-checkpoint",
+            )
+    return dataclasses.replace(plan, start=start and start.step, stop=newest)
+
+
 def reproduce_run(
-    original: OriginalRun, directory: Path, progress: Progress
+    plan: Repetition, directory: Path, progress: Progress
 ) -> tuple[Reproduction, Exception | None]:
     """Repeats a run in a new directory, and compares the checkpoints of both.
 
     Returns the comparison, and the error that ended the repetition early, if any. Divergence is a
     result, and not such an error.
     """
-    limited = limit_steps(original.resolved, original.record.step)
-    check_before_start(limited, original.history.mode, directory, alone=True)
-    history = original.history
-    resolved = original.resolved
-    data = check_data(resolved, history.folder)
-    if original.start is not None:
-        with _source_scope(original) as source:
-            copy_checkpoint(checkpoints_of(source), original.start, directory)
-    reasons = difference_reasons(
-        history, resolved.config.runtime, original.record, same_config=original.same_config
-    )
-    differences = [*reasons, *data.notes()]
+    plan = plan.checked(directory)
+    history, record = plan.history, plan.record
+    assert record is not None
+    if plan.start is not None:
+        copy_checkpoint(history.checkpoints, plan.start, directory)
     with progress.shown_scope():
-        if differences:
-            progress.note(
-                f"note: differences from the original run in {history.folder}:\n"
-                f"{format_list(differences)}"
-            )
-        return _repeat_and_compare(original, directory, progress, differences)
-
-
-@contextlib.contextmanager
-def _source_scope(original: OriginalRun) -> Iterator[Path]:
-    """Yields a run directory with the checkpoint to start from: the run, unless it removed it."""
-    run = original.history.folder
-    branch = read_branch(run)
-    if branch is None or original.start != branch.step:
-        yield run
-        return
-    with branch_point_scope(run, branch) as source:
-        yield source
-
-
-def _repeat_and_compare(
-    original: OriginalRun, directory: Path, progress: Progress, differences: list[str]
-) -> tuple[Reproduction, Exception | None]:
-    history = original.history
-    record = original.record
-    after = original.after
-    rerun_result = repeat_run(
-        original.resolved, history, directory, progress, step=record.step, after=after
-    )
-    progress.phase("comparing checkpoints")
-    parting = compare_runs(
-        history,
-        read_history(directory),
-        step=record.step,
-        after=after,
-        summary_interval=original.resolved.config.trainer.summary_interval,
-    )
-    if record.strategy not in ("", rerun_result.strategy):
-        differences = [*differences, f"strategy: {record.strategy} → {rerun_result.strategy}"]
+        done = plan.run(directory, progress)
+        progress.phase("comparing checkpoints")
+        parting = compare_runs(
+            history,
+            read_history(directory),
+            step=plan.stop,
+            after=plan.after,
+            summary_interval=plan.config.config.trainer.summary_interval,
+        )
+    differences = [*plan.reasons]
+    if record.strategy not in ("", done.strategy):
+        differences.append(f"strategy: {record.strategy} → {done.strategy}")
     again = latest_intact_record(checkpoints_of(directory))
     if again is not None and (names := changed_modules(record.code, again.code)):
-        differences = [*differences, f"changed code: {format_names(names)}"]
+        differences.append(f"changed code: {format_names(names)}")
     result = Reproduction(
         run=str(history.folder),
         again=str(directory),
-        start=original.start,
+        start=plan.start,
         notes=tuple(differences),
-        error=rerun_result.error_text,
+        error=done.error_text,
         parting=parting,
     )
-    return result, None if rerun_result.has_diverged else rerun_result.error
+    return result, None if done.has_diverged else done.error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.tables.build import CellError, build_columns
-from orbit_runner.data.tables.cell_texts import (
-    MISSING_MARKS,
-    are_dates,
-    odd_among_numbers,
-)
+from orbit_runner.data.tables.cell_texts import are_dates, odd_among_numbers
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT, Column
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.data.tables.summary import ColumnSummary, summarize_column
@@ -61,33 +57,21 @@ class TableSurvey:
     uses: Sequence[ColumnUse]
     rows: int
     options: TableOptions
-    marks: tuple[str, ...] = ()  # texts of missing values that are no default
 
 
-def survey_table(path: Path, table: type[TableDataset], marks: tuple[str, ...] = ()) -> TableSurvey:
-    """Returns what the columns of a file are; `marks` are more texts that mean a missing value.
-
-    Raises `DataError` if the file cannot be read.
-    """
-    options = _table_options(path, table, marks)
+def survey_table(path: Path, table: type[TableDataset]) -> TableSurvey:
+    """Returns what the columns of a file are; raises `DataError` if it cannot be read."""
+    options = _table_options(path, table)
     create: Callable[..., TableDataset] = table
     dataset = create(data_dir="", input_path=(str(path),), options=options)
     kinds = {n: kind for n, kind in dataset.kinds.items() if kind in (NUMBER, CATEGORY, DATE)}
     columns = _read_columns(dataset, kinds)
-    new: dict[str, None] = {}
-    uses = []
-    for name, kind in dataset.kinds.items():
-        if name in kinds:
-            use, odd = _use_of(columns[name])
-            new |= odd
-            uses.append(use)
-        else:
-            uses.append(ColumnUse(name, "", f"has the type {kind}"))
-    more = tuple(mark for mark in new if mark not in options.missing_values)
-    if more:
-        return survey_table(path, table, (*marks, *more))
+    uses = [
+        _use_of(columns[name]) if name in kinds else ColumnUse(name, "", f"has the type {kind}")
+        for name, kind in dataset.kinds.items()
+    ]
     rows = len(next(iter(columns.values())).values) if columns else 0
-    return TableSurvey(uses, rows, options, marks)
+    return TableSurvey(uses, rows, options)
 
 
 def _read_columns(dataset: TableDataset, kinds: dict[str, str]) -> dict[str, Column]:
@@ -99,14 +83,13 @@ def _read_columns(dataset: TableDataset, kinds: dict[str, str]) -> dict[str, Col
             kinds[error.column] = CATEGORY
 
 
-def _use_of(column: Column) -> tuple[ColumnUse, dict[str, None]]:
-    """Returns how a column is used, and texts that mean a missing value among its numbers."""
-    name = column.name
+def _use_of(column: Column) -> ColumnUse:
+    """Returns how a column is used."""
     summary = summarize_column(column, "feature")
     rows = len(column.values)
 
-    def use(kind: str, about: str) -> tuple[ColumnUse, dict[str, None]]:
-        return ColumnUse(name, kind, about, column, summary), {}
+    def use(kind: str, about: str) -> ColumnUse:
+        return ColumnUse(column.name, kind, about, column, summary)
 
     if summary.missing == rows:
         return use("", "has no values")
@@ -125,8 +108,6 @@ def _use_of(column: Column) -> tuple[ColumnUse, dict[str, None]]:
         return use(DATE, f"dates as texts, {distinct}{missing}")
     odd = odd_among_numbers(counts)
     if odd is not None:
-        if all(text.lower() in MISSING_MARKS for text in odd):
-            return (use(NUMBER, f"numbers, {distinct}{missing}")[0], dict.fromkeys(odd))
         return use("", f"numbers, but also {', '.join(map(plain_text, odd[:_SHOWN_TEXTS]))}")
     if _are_long(counts):
         return use(TEXT, f"texts, {distinct}{missing}")
@@ -199,16 +180,16 @@ def is_regression(use: ColumnUse) -> bool:
     return use.summary.distinct > MOST_CLASSES or not (values == np.rint(values)).all()
 
 
-def _table_options(path: Path, table: type[TableDataset], marks: tuple[str, ...]) -> TableOptions:
+def _table_options(path: Path, table: type[TableDataset]) -> TableOptions:
     """Returns how to read a file. The delimiter is the most frequent one in its first line."""
     if table.is_typed:
-        return TableOptions(missing_values=("", *marks) if marks else ())
+        return TableOptions(missing_values=())
     with open_binary(path) as file:
         first = file.readline(2**16).decode(errors="replace")
     known = "\t" if ".tsv" in path.suffixes else ",;\t|"
     delimiter = max(known, key=re.sub('"[^"]*"', "", first).count)
     default = TABLE_SOURCES.get("csv").load_config().__dataclass_fields__["missing_values"].default
-    return TableOptions(delimiter=delimiter, missing_values=(*default, *marks))
+    return TableOptions(delimiter=delimiter, missing_values=default)
 
 
 def plain_text(text: str, most: int = 30) -> str:

@@ -6,6 +6,7 @@ Each of them is run by a process of its own, with the environment that its run r
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -20,24 +21,11 @@ from orbit_runner.checkpoint.latest_checkpoint import current_damage
 from orbit_runner.compare.explanation import Reruns
 from orbit_runner.compare.histories import RunDiff
 from orbit_runner.compare.records import RecordedRun
-from orbit_runner.compare.step_records import (
-    StepState,
-    TensorDifference,
-    find_first_step,
-    first_difference,
-    is_same,
-)
-from orbit_runner.data.fingerprint import compare
+from orbit_runner.compare.step_records import TensorDifference, first_difference
 from orbit_runner.determinism.numerics_record import describe_changes, environment_of
 from orbit_runner.distribute import tf_environment
-from orbit_runner.errors import RunnerError, first_line, format_list
-from orbit_runner.jobs.preflight import check_before_start
-from orbit_runner.jobs.reference_run import (
-    convert_to_single_process,
-    copy_checkpoint,
-)
-from orbit_runner.run_directory.data_record import fingerprint_of
-from orbit_runner.storage.staging import localize
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.jobs.repetition import copy_checkpoint, read_repetition
 from orbit_runner.utils.signals import describe_exit
 
 if TYPE_CHECKING:
@@ -49,6 +37,38 @@ Pair = tuple[RecordedRun, RecordedRun]
 Phase = Callable[[str], None]
 
 
+@dataclasses.dataclass(frozen=True)
+class StepState:
+    """The state of a run after a step.
+
+    Attributes:
+        step: The step.
+        weights: The fingerprint of the weights.
+        tensors: The digest of each variable, by place and name: `weights:dense/kernel`.
+        numerics: What the weights depend on besides the config.
+    """
+
+    step: int
+    weights: str
+    tensors: Mapping[str, str]
+    numerics: Mapping[str, str]
+
+
+def is_same(left: StepState, right: StepState) -> bool:
+    """Returns whether the variables of two runs are the same.
+
+    Slots that only one of them has belong to another kind of optimizer; the weights show whether it
+    makes a difference.
+    """
+    names = [
+        {name for name in state.tensors if name.startswith("weights:")} for state in (left, right)
+    ]
+    if names[0] != names[1]:
+        return False
+    shared_names = (name for name in left.tensors if name in right.tensors)
+    return all(left.tensors[name] == right.tensors[name] for name in shared_names)
+
+
 def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Phase) -> Reruns:
     """Runs both again from the last step at which they are equal, and returns where they differ.
 
@@ -56,14 +76,16 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
     `RunnerError` if one of them cannot be run again.
     """
     start, source = _find_start(runs, parting)
-    end = _find_end(runs, parting)
+    end = parting.first_weights or min(
+        max([run.run.summary.step, *run.history.fingerprints]) for run in runs
+    )
     if end <= start:
         raise RunnerError("they have no steps in common", code="not-comparable")
     with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as temporary:
         for name, run in zip("AB", runs, strict=True):
             directory = Path(temporary, name.lower())
             directory.mkdir()
-            _check_can_rerun(name, run, directory)
+            _check_can_rerun(name, run, directory, imports, end)
             if source is not None:
                 copy_checkpoint(source, start, directory)
         phase(f"running both again from step {start} to {end}")
@@ -71,24 +93,14 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
             return _compare(pair, runs, start, end, phase)
 
 
-def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
+def _check_can_rerun(
+    name: str, run: RecordedRun, directory: Path, imports: tuple[str, ...], end: int
+) -> None:
     """Raises `RunnerError` if a run cannot be repeated."""
-    if run.resolved is None:
-        raise RunnerError(f"{name} cannot be run again: {run.problem}", code="not-repeatable")
     try:
-        resolved = convert_to_single_process(
-            run.resolved, run.record.strategy if run.record else ""
-        )
-        check_before_start(resolved, run.history.mode, directory, alone=True)
-        now = fingerprint_of(localize(resolved.config).task)
+        dataclasses.replace(read_repetition(run.path, imports), stop=end).checked(directory)
     except RunnerError as error:
-        raise RunnerError(f"{name} cannot be run again: {error}", code="not-repeatable") from error
-    changed = compare(run.data or {}, now).changes
-    if changed:
-        raise RunnerError(
-            f"{name} cannot be run again: its data has changed since:\n{format_list(changed)}",
-            code="data-changed",
-        )
+        raise RunnerError(f"{name} cannot be run again: {error}", code=error.code) from error
 
 
 def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | None]:
@@ -102,20 +114,12 @@ def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | N
         if left[step] == right[step]:
             for run in runs:
                 checkpoints = run.history.checkpoints
-                is_there = step in checkpoints.steps() and step not in run.edits
-                if (
-                    is_there
-                    and current_damage(checkpoints, step) == ""
-                    and checkpoints.record(step) is not None
-                ):
+                if step not in checkpoints.steps():
+                    continue
+                is_intact = current_damage(checkpoints, step) == ""
+                if is_intact and checkpoints.record(step) is not None:
                     return step, checkpoints
     return 0, None
-
-
-def _find_end(runs: Pair, parting: RunDiff) -> int:
-    if parting.first_weights is not None:
-        return parting.first_weights
-    return min(run.step for run in runs)
 
 
 def _compare(pair: SidePair, runs: Pair, start: int, end: int, phase: Phase) -> Reruns:
@@ -129,64 +133,43 @@ def _compare(pair: SidePair, runs: Pair, start: int, end: int, phase: Phase) -> 
         step = start
     elif not is_same(*ends):
         phase(f"searching for the first step that differs, from {start + 1} to {end}")
-        step = find_first_step(pair, start, end)
+        step = pair.find_first_step(start, end)
     notes = [*_find_notes(runs, ends, end)]
-    tensor = None
+    tensor: TensorDifference | None = None
     if step is not None:
         number = max(step, start + 1)
         phase(f"comparing the tensors of step {number}")
         try:
-            tensor, is_usual = _first_tensor(pair, number)
-            if not is_usual:
-                notes.append(
-                    f"recording the tensors of step {number} changes its last bits, so the first "
-                    "tensor that differs may be another one"
-                )
+            pair.record()
+            tensor = first_difference(*pair.recorded_paths)
         except (RunnerError, OSError, ValueError) as error:
             notes.append(f"the tensors of this step cannot be compared: {first_line(error)}")
-    recorded = [_recorded_weights(run, end) for run in runs]
     return Reruns(
         start=start,
         end=end,
         first_step=step,
         tensor=tensor,
-        repeats=(_is_equal(ends[0], recorded[0]), _is_equal(ends[1], recorded[1])),
+        repeats=(_repeats(runs[0], ends[0], end), _repeats(runs[1], ends[1], end)),
         notes=notes,
     )
 
 
-def _first_tensor(pair: SidePair, step: int) -> tuple[TensorDifference | None, bool]:
-    """Returns the first tensor of a step that differs, and whether recording kept the weights.
-
-    A graph that returns its tensors may be optimized differently.
-    """
-    usual = pair.advance(step)
-    pair.go_back()
-    recorded = pair.record()
-    is_usual = [state.weights for state in usual] == [state.weights for state in recorded]
-    return first_difference(*pair.recorded_paths), is_usual
-
-
-def _recorded_weights(run: RecordedRun, step: int) -> str | None:
+def _repeats(run: RecordedRun, state: StepState, step: int) -> bool | None:
+    """Returns whether a rerun gives the recorded weights; None if the run recorded none."""
     fingerprints = run.history.fingerprints.get(step)
-    return None if fingerprints is None else fingerprints.weights
-
-
-def _is_equal(report: StepState, recorded: str | None) -> bool | None:
-    return None if recorded is None else report.weights == recorded
+    return None if fingerprints is None else state.weights == fingerprints.weights
 
 
 def _find_notes(runs: Pair, ends: tuple[StepState, StepState], end: int) -> Iterator[str]:
     """Yields which repetition does not give the weights of its run, with the known reasons."""
-    for name, run, report in zip("AB", runs, ends, strict=True):
-        different = describe_changes(run.record.numerics, report.numerics) if run.record else []
-        if _is_equal(report, _recorded_weights(run, end)) is False:
+    for name, run, state in zip("AB", runs, ends, strict=True):
+        if _repeats(run, state, end) is False:
             yield (
                 f"a rerun of {name} does not give the weights that {name} recorded at step {end}: "
                 "this machine, its packages or the code are not those of the run, or the run was "
                 "changed"
             )
-        for line in different:
+        for line in describe_changes(run.record.numerics, state.numerics) if run.record else ():
             yield f"{name} was run again with other numerics: {line}"
 
 
@@ -212,12 +195,7 @@ class SideProcess:
                 env=_environment(run),
                 text=True,
             )
-        self.send(
-            run=str(run.path),
-            directory=str(directory),
-            imports=imports,
-            strategy=run.record.strategy if run.record else "",
-        )
+        self.send(run=str(run.path), directory=str(directory), imports=imports)
 
     def send(self, **values: object) -> None:
         """Sends a command, or what the process needs to start."""
@@ -273,7 +251,7 @@ def _environment(run: RecordedRun) -> Mapping[str, str]:
 
 
 class SidePair:
-    """Both runs, trained in parallel in the directories `a` and `b` of `directory`. A `Pair`.
+    """Both runs, trained in parallel in the directories `a` and `b` of `directory`.
 
     They start from the checkpoints in these directories, if there are any. The first states are
     those at the start.
@@ -308,11 +286,28 @@ class SidePair:
         self._send(do="go_back")
         self._read_answers()
 
-    def record(self) -> tuple[StepState, StepState]:
+    def find_first_step(self, low: int, high: int) -> int:
+        """Returns the first step after which both differ, and leaves both before that step.
+
+        Both must be at the step `low`, where they are the same and which is kept. They must differ
+        at `high`.
+        """
+        middle = low + 1  # Most differences begin at the first step.
+        while high - low > 1:
+            if is_same(*self.advance(middle)):
+                self.keep()
+                low = middle
+            else:
+                self.go_back()
+                high = middle
+            middle = (low + high) // 2
+        return high
+
+    def record(self) -> None:
         """Runs the next step of both and writes its tensors to `recorded_paths`."""
         for side, path in zip(self._sides, self.recorded_paths, strict=True):
             side.send(do="record", path=str(path))
-        return self.read_states()
+        self._read_answers()
 
     def read_states(self) -> tuple[StepState, StepState]:
         """Returns the states that both answer."""

@@ -32,7 +32,7 @@ def step_section(step: StepExamples, name: str, source: str) -> Section:
         seed += f" after {step.recoveries} {times} from divergence"
     return Section(
         f"step {step.step:,} of {name}: {step.rows:,} examples of {source}, {seed}",
-        limited_examples(step.chosen, step.count),
+        limited_examples(step.chosen, step.rows),
     )
 
 

@@ -20,7 +20,8 @@ from orbit_runner.checkpoint.finite_check import (
 )
 from orbit_runner.run_directory.metric_records import Divergence
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.step.examine import KeptState, StepExamined
+from orbit_runner.step.examine import KeptState
+from orbit_runner.step.results import StepExamined
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.log import phase
 
@@ -121,14 +122,13 @@ def _non_finite(state: TrainState) -> list[NonFiniteTensor]:
 class ExamineBadStep(Callback):
     """Finds the step at which a run diverged, examines it, and ends the run with `StepExamined`."""
 
-    def __init__(self, divergence: Divergence, examine: Callable[[Run], object]) -> None:
+    def __init__(self, divergence: Divergence, examine: Callable[[Run, BadStep], object]) -> None:
         self._divergence = divergence
         self._examine = examine
-        self.found: BadStep | None = None
 
     def on_train_begin(self, run: Any) -> None:
         """Finds and examines the step."""
-        self.found = find_bad_step(run, self._divergence)
-        if self.found is not None:
-            self._examine(run)
+        found = find_bad_step(run, self._divergence)
+        if found is not None:
+            self._examine(run, found)
         raise StepExamined

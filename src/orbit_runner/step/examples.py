@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import MAX_EPOCHS
@@ -27,7 +26,6 @@ from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
-from orbit_runner.utils.files import read_json_object
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -51,8 +49,7 @@ class StepExamples:
         rows: The number of rows of the global batch.
         seed: The seed of the training data at that step.
         recoveries: How often the run had returned to a checkpoint before.
-        chosen: What is known about each chosen row, by name.
-        count: The number of rows that could be chosen: all, or those of a worker.
+        chosen: What is known about the first rows, by name.
     """
 
     step: int
@@ -60,7 +57,6 @@ class StepExamples:
     seed: int
     recoveries: int
     chosen: list[JsonObject]
-    count: int
 
 
 class TrainingOrder:
@@ -120,26 +116,18 @@ class TrainingOrder:
             return NO_EXAMPLES
         return self._require_examples(0).excluded
 
-    def step(
-        self,
-        step: int,
-        *,
-        worker: int | None = None,
-        most: int | None = None,
-        text: bool = False,
-    ) -> StepExamples:
+    def step(self, step: int, *, most: int | None = None, text: bool = False) -> StepExamples:
         """Returns the examples of a step.
 
-        `worker` selects the rows of one worker. At most `most` rows are described; all if None.
-        `text` adds the sentences. The task must know its examples.
+        At most `most` rows are described; all if None. `text` adds the sentences. The task must
+        know its examples.
         """
         recoveries = self.recoveries(step)
         examples = self._require_examples(recoveries)
         rows = examples.order.rows(step - 1)
         count = len(rows.examples)
-        mine = self.rows(count, worker)
         workers, replicas = self._owners(count)
-        chosen = mine[:most]
+        chosen = np.arange(count)[:most]
         described = [
             _row_numbers(rows, row) | self._owner(workers[row], replicas[row]) | description
             for row, description in zip(
@@ -152,23 +140,7 @@ class TrainingOrder:
             seed=self.seed(recoveries),
             recoveries=recoveries,
             chosen=described,
-            count=len(mine),
         )
-
-    def rows(self, count: int, worker: int | None = None) -> np.ndarray:
-        """Returns the rows of a batch of `count` rows: those of a worker, or all if it is None."""
-        rows = np.arange(count)
-        return rows if worker is None else rows[self._owners(count)[0] == worker]
-
-    def check_worker(self, worker: int | None) -> None:
-        """Raises `RunnerError` if there is no such worker."""
-        workers = self.placement.workers
-        if worker is not None and not 0 <= worker < workers:
-            allowed = f"0 to {workers - 1}" if workers > 1 else "0, the only worker"
-            note = f"\n{self.placement.note}" if self.placement.note else ""
-            raise RunnerError(
-                f"got {worker}, allowed: {allowed}{note}", path="--worker", code="out-of-range"
-            )
 
     def last_step(self) -> int:
         """Returns the last step of the run, or of the experiment; 0 if it is not known."""
@@ -265,23 +237,11 @@ def _placement(config: ExperimentConfig, run: Path | None) -> Placement:
     runtime = config.runtime
     if runtime.traits.is_asynchronous:
         return Placement(note="which asynchronous worker trains on which step is not determined")
-    replicas = _recorded_replicas(run) or runtime.num_replicas()
+    attempts = RunDirectory(run).attempts("train") if run else ()
+    recorded = attempts[-1].get("replicas") if attempts else None
+    replicas = recorded if isinstance(recorded, int) else runtime.num_replicas()
     if not replicas:
         return Placement(note="the number of replicas depends on the devices that are found")
     if not runtime.traits.synchronous_workers:
         return Placement(replicas=replicas)
-    note = "" if run or runtime.num_workers else "set runtime.num_workers to see their shares"
-    return Placement(
-        replicas=replicas, workers=max(1, replicas // max(1, runtime.num_gpus)), note=note
-    )
-
-
-def _recorded_replicas(run: Path | None) -> int | None:
-    if run is None:
-        return None
-    try:
-        attempts = read_json_object(RunDirectory(run).record("train"))["attempts"]
-        replicas = attempts[-1]["replicas"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return None
-    return replicas if isinstance(replicas, int) and 1 <= replicas <= INT_MAX else None
+    return Placement(replicas=replicas, workers=max(1, replicas // max(1, runtime.num_gpus)))

@@ -26,6 +26,10 @@ UPDATE = "update"
 LOSS = "loss"  # In place of the name of a layer: the loss function of the task.
 
 
+class StepExamined(Exception):
+    """Ends a run after a step was examined, before that step is taken."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleLoss:
     """The loss of an example.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.compare.step_records import PLACES, StepRecord, StepTensor
+from orbit_runner.compare.step_records import PLACES, StepTensor
 from orbit_runner.errors import RunnerError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import named_tensors
@@ -30,24 +30,21 @@ if TYPE_CHECKING:
 NamedTensor = tuple[str, str, Any]  # (place, name, tensor)
 
 
-def record_step(run: Run, examples: Sequence[int | None] | None) -> StepRecord:
+def record_step(run: Run) -> list[StepTensor]:
     """Runs the next step, outside of any loop, and returns its tensors.
 
-    `examples` are the indices of the examples in its batch; None if they are not known. Raises
-    `RunnerError` if the run trains several tasks, or asynchronously.
+    Raises `RunnerError` if the run trains several tasks.
     """
     if type(run.trainer) is not Trainer:
         raise RunnerError(
-            "cannot record the tensors of a step of several tasks or of asynchronous training",
+            "cannot record the tensors of a step of several tasks",
             code="not-supported",
         )
-    step = run.step + 1
     before = [*weight_values(run.state), *slot_values(run.state)]
     inside = _run_step(run, run.trainer)
     after = [StepTensor("update", tensor.name, tensor.value) for tensor in weight_values(run.state)]
     # A task computes its gradients before it returns the loss.
-    tensors = sorted([*before, *inside, *after], key=lambda tensor: PLACES.index(tensor.place))
-    return StepRecord(step=step, tensors=tensors, examples=examples)
+    return sorted([*before, *inside, *after], key=lambda tensor: PLACES.index(tensor.place))
 
 
 def weight_values(state: TrainState) -> Iterator[StepTensor]:

@@ -53,8 +53,6 @@ def main(flags: argparse.Namespace) -> int:
         )
     with setting_error_scope(resolved), messages_scope(flags):
         order = TrainingOrder(resolved.config, run_of(flags))
-        # Before the examples are read, because that may take seconds.
-        order.check_worker(flags.worker)
         order.check_data(flags.step[0])
         lines = _output_lines(flags, resolved, order)
         use_utf8()
@@ -72,7 +70,6 @@ def _add_flags(parser: Parser) -> None:
         metavar="N[:M]",
         help="the step, or the first and the last step",
     )
-    parser.add_argument("--worker", type=int, metavar="K", help="only the rows of worker K, from 0")
     parser.add_argument("--all", action="store_true", help=f"print all rows; by default {_ROWS}")
     parser.add_argument(
         "--text", action="store_true", help="add the sentences that the model reads"
@@ -106,10 +103,7 @@ def _output_lines(
     if order.placement.note:
         print(f"note: {order.placement.note}", file=sys.stderr)
     most = None if flags.all or flags.json else _ROWS
-    steps = (
-        order.step(step, worker=flags.worker, most=most, text=flags.text)
-        for step in range(first, last + 1)
-    )
+    steps = (order.step(step, most=most, text=flags.text) for step in range(first, last + 1))
     if flags.images:
         _write_images(flags, resolved, order)
     return _format_json(order, steps) if flags.json else _format_steps(resolved, order, steps)
@@ -133,7 +127,7 @@ def _format_json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterato
     step_objects = []
     for step in steps:
         values = dataclasses.asdict(step)
-        del values["count"], values["chosen"]
+        del values["chosen"]
         step_objects.append(
             values | shared | {"batch_size": values.pop("rows"), "rows": step.chosen}
         )
@@ -144,12 +138,6 @@ def _replayed_lines(
     flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder
 ) -> Iterator[str]:
     """Yields the batches that the pipeline makes, whose examples have no other names."""
-    if flags.worker is not None:
-        raise RunnerError(
-            "the pipeline is replayed in one process; remove the flag",
-            path="--worker",
-            code="no-effect",
-        )
     first, last = flags.step
     for setting, reason in (
         (resolved.config.trainer.replay_inputs, "trainer.replay_inputs is false: a resumed run"),
@@ -185,8 +173,7 @@ def _write_images(
         from orbit_runner.step.batches import pictures
 
         images, _ = pictures(next(batches)) or (None, [])
-    rows = [] if images is None else order.rows(len(images), flags.worker).tolist()
-    _write_picture_sheet(flags, None if images is None else images[rows])
+    _write_picture_sheet(flags, images)
 
 
 def _write_picture_sheet(flags: argparse.Namespace, images: np.ndarray | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import time
 from pathlib import Path
@@ -20,25 +19,22 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN
-from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
 from orbit_runner.jobs.branch import (
     BranchPlan,
     describe_branch,
     find_branch_step,
-    inexact_reasons,
     plan_branch,
     prepare_branch,
 )
 from orbit_runner.jobs.child_process import run_child
 from orbit_runner.jobs.preflight import check_same_config
-from orbit_runner.jobs.reference_run import check_outside
+from orbit_runner.jobs.repetition import Repetition, check_outside, read_repetition
 from orbit_runner.run_directory.branch import Branch, read_branch
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.utils.log import note
 
 _DESCRIPTION = """\
@@ -57,7 +53,7 @@ def main(flags: argparse.Namespace) -> int:
     started = time.monotonic()
     run = Path(flags.run)
     directory = Path(flags.model_dir)
-    before, resolved = _resolve_configs(flags, run)
+    steps, resolved = _resolve_configs(flags, run)
     with messages_scope(flags):
         known = _read_existing_branch(directory, run, flags.at)
         if known is not None:
@@ -66,18 +62,11 @@ def main(flags: argparse.Namespace) -> int:
             if flags.prepare:
                 return _print_branch(flags, known)
             return _train_branch(flags, resolved, started)
-        _refuse_cluster(flags, resolved)
         if flags.at is None:
-            flags.at, first = find_branch_step(run, before, resolved)
+            flags.at, first = find_branch_step(run, steps.config, resolved)
             seen = f"first in step {first}" if first else "in no step so far"
             note(f"the excluded examples are {seen}; the branch begins at step {flags.at}")
-        plan = plan_branch(
-            run,
-            flags.at,
-            directory,
-            before=before,
-            resolved=resolved,
-        )
+        plan = plan_branch(steps, flags.at, directory, resolved)
         flags.mode = flags.mode or plan.history.mode
         if flags.prepare:
             return _print_branch(flags, _prepare_and_describe(flags, plan))
@@ -97,8 +86,9 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: flo
     except CheckpointMismatch as error:
         # It has only copies so far.
         shutil.rmtree(plan.directory, ignore_errors=True)
+        problem = str(error).rpartition("\n")[0]  # Without the advice for other commands.
         raise RunnerError(
-            f"{_remove_last_line(error)}\n"
+            f"{problem}\n"
             "a branch continues with the weights and slots of its parent: keep the settings that "
             f"determine their shapes; {plan.directory} was removed",
             code=error.code,
@@ -108,9 +98,8 @@ def _prepare_and_train(flags: argparse.Namespace, plan: BranchPlan, started: flo
 def _prepare_and_describe(flags: argparse.Namespace, plan: BranchPlan) -> Branch:
     """Creates the directory in this process, and describes the branch."""
     note(describe_branch(plan))
-    reasons = inexact_reasons(plan)
-    if reasons:
-        note(f"note: the weights of {plan.parent} may not be reproducible:\n{format_list(reasons)}")
+    if inexact := plan.reference.inexact:
+        note(f"note: the weights of {plan.parent} may not be reproducible:\n{format_list(inexact)}")
     with library_output_scope(flags):
         return prepare_branch(plan, flags.mode, progress_of(flags, "branch", flags.model_dir))
 
@@ -136,8 +125,8 @@ def _add_flags(parser: Parser) -> None:
     add_config_flags(parser, experiment=argparse.SUPPRESS)
 
 
-def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[ResolvedConfig, ResolvedConfig]:
-    """Returns the configs of the parent and of the branch."""
+def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[Repetition, ResolvedConfig]:
+    """Returns the parent, and the config of the branch."""
     if flags.experiment:
         raise RunnerError(
             "a branch has the experiment of RUN\n"
@@ -151,10 +140,8 @@ def _resolve_configs(flags: argparse.Namespace, run: Path) -> tuple[ResolvedConf
             path="--mode",
             code="not-allowed",
         )
-    config = str(RunDirectory(run).require_config())
-    flags.experiment = config
-    before = resolve(Request(experiment=config, imports=tuple(flags.imports or ())))
-    return before, resolve(build_request(flags))
+    flags.experiment = str(RunDirectory(run).require_config())
+    return read_repetition(run, tuple(flags.imports or ())), resolve(build_request(flags))
 
 
 def _read_existing_branch(directory: Path, run: Path, at: int | None) -> Branch | None:
@@ -179,22 +166,8 @@ def _read_existing_branch(directory: Path, run: Path, at: int | None) -> Branch 
             path="--model_dir",
             code="other-config",
         )
-    holder = read_holder(directory)
-    if holder is None:
-        note(f"{directory} exists: a branch of {branch.parent} at step {branch.step}")
+    note(f"{directory} exists: a branch of {branch.parent} at step {branch.step}")
     return branch
-
-
-def _refuse_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None:
-    """Raises `RunnerError` if the members of a cluster would make the directory together."""
-    if not flags.prepare and resolve_cluster(resolved.config.runtime, os.environ) is not None:
-        raise RunnerError(
-            "is not set, but this process is a member of a cluster, whose members share "
-            "one run directory\nmake the branch in one process with --prepare, then start "
-            "`runner run` with its directory on every member",
-            path="--prepare",
-            code="not-set",
-        )
 
 
 def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:
@@ -211,11 +184,6 @@ def _print_branch(flags: argparse.Namespace, branch: Branch) -> int:
     ]
     emit(flags, {"run": flags.model_dir, **branch.as_dict()}, lines)
     return 0
-
-
-def _remove_last_line(error: RunnerError) -> str:
-    """Returns a message without its last line, which gives advice for other commands."""
-    return str(error).rpartition("\n")[0]
 
 
 COMMAND = Command("branch", _DESCRIPTION, _add_flags, ["runs/a --at=100 --model_dir=runs/b"], main)

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.commands.runs import require_directory
 from orbit_runner.cli.flags.values import DIRECTORY, Count
-from orbit_runner.config.durations import DurationError, duration_seconds
 from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.clean import Plan, Rules, delete_items, make_plan
 from orbit_runner.reporting.numbers import bytes_text
-from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.run_directory.run_summary import read_summaries
 from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Delete checkpoints that are no longer needed. The command shows what it would delete, and deletes it
-with --yes, or after you have answered y.
+with --yes.
 
 It never touches a run that another process may be training, the latest checkpoint of a run, and
 what symbolic links point to."""
@@ -33,22 +29,15 @@ def main(flags: argparse.Namespace) -> int:
     """Shows what would be deleted, and deletes it if the user agrees. Returns 0."""
     rules = _make_rules(flags)
     roots = [require_directory(name) for name in flags.directories or ["runs"]]
-    runs = _select_runs(read_summaries(roots), flags.older_than)
-    every_plan = [make_plan(run, rules) for run in runs]
+    every_plan = [make_plan(run, rules) for run in read_summaries(roots)]
     plans = [plan for plan in every_plan if plan.items]
     untouched = {plan.run.path: plan.untouched_reason for plan in every_plan}
-    use_utf8()
-    if not flags.json:
-        _print_table(plans)
-    is_agreed = bool(plans) and (flags.yes or (not flags.json and _confirm()))
-    if is_agreed:
+    if flags.yes:
         untouched |= {plan.run.path: delete_items(plan, rules) for plan in plans}
     untouched = {path: reason for path, reason in untouched.items() if reason}
-    deleted = [plan for plan in plans if is_agreed and plan.run.path not in untouched]
-    if flags.json:
-        print(json.dumps(_as_dict(plans, deleted, untouched), indent=2))
-    else:
-        print(_summary(plans, deleted, advice="" if is_agreed else " (--yes deletes it)"))
+    deleted = [plan for plan in plans if flags.yes and plan.run.path not in untouched]
+    lines = [*_table(plans), _summary(plans, deleted, "" if flags.yes else " (--yes deletes it)")]
+    emit(flags, _as_dict(plans, deleted, untouched), lines)
     for path, reason in untouched.items():
         print(f"not touched: {os.path.relpath(path)}: {reason}", file=sys.stderr)
     return 0
@@ -74,12 +63,7 @@ def _add_flags(parser: Parser) -> None:
         metavar="K",
         help="all best checkpoints but the K best of each run",
     )
-    parser.add_argument(
-        "--older_than",
-        metavar="DURATION",
-        help="only runs without a record for this time, such as 30d",
-    )
-    parser.add_argument("--yes", action="store_true", help="delete without asking")
+    parser.add_argument("--yes", action="store_true", help="delete it")
     parser.add_argument("--json", action="store_true", help="print JSON; delete only with --yes")
 
 
@@ -92,39 +76,13 @@ def _make_rules(flags: argparse.Namespace) -> Rules:
     return Rules(keep_last=flags.keep_last, keep_best=flags.keep_best)
 
 
-def _select_runs(runs: Sequence[RunSummary], older_than: str | None) -> Sequence[RunSummary]:
-    if not older_than:
-        return runs
-    try:
-        end = time.time() - duration_seconds(older_than)
-    except DurationError as error:
-        raise RunnerError(str(error), path="--older_than", code="wrong-type") from None
-    return [run for run in runs if _last_active_time(run) < end]
-
-
-def _last_active_time(run: RunSummary) -> float:
-    """Returns when a run last wrote something, in seconds since 1970."""
-    known = [when for when in (run.active, run.started) if when is not None]
-    return max(known) if known else run.path.stat().st_mtime
-
-
-def _confirm() -> bool:
-    """Asks the user on a terminal."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    print("delete? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _print_table(plans: Sequence[Plan]) -> None:
+def _table(plans: Sequence[Plan]) -> list[str]:
     rows = [
         (os.path.relpath(plan.run.path), plan.run.status, item.label, bytes_text(item.bytes))
         for plan in plans
         for item in plan.items
     ]
-    if rows:
-        rows = [("run", "status", "to delete", "size"), *rows]
-        print("\n".join(table_lines(rows, right=[-1])))
+    return table_lines([("run", "status", "to delete", "size"), *rows], right=[-1]) if rows else []
 
 
 def _summary(plans: Sequence[Plan], deleted: Sequence[Plan], advice: str) -> str:

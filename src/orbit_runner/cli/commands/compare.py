@@ -32,7 +32,6 @@ _DESCRIPTION = """\
 Compare runs: the settings and versions that differ, metrics, curves, throughput and weights. A run
 may still be in progress. A directory stands for all runs in it. With --paired, compare directories
 of runs with several seeds, and test whether the metrics differ significantly."""
-_MOST_RUNS = 100
 
 Curve = tuple[str, str]  # (split, metric)
 
@@ -51,10 +50,8 @@ def main(flags: argparse.Namespace) -> int:
     else:
         every = dict.fromkeys(path for paths in directories.values() for path in paths)
         comparison = compare(_select_paths(list(every), flags.condition))
-        selected = _select_curves(comparison, flags.metric or ())
-        curves = selected or comparison.curve_keys()
-        drawn = curves if flags.html else selected or comparison.main_curve_keys()
-        sections = [comparison_section(comparison, drawn)]
+        curves = _select_curves(comparison, flags.metric or ()) or comparison.curve_keys()
+        sections = [comparison_section(comparison, curves)]
         values = _as_dict(comparison, curves)
         title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
@@ -76,8 +73,7 @@ def _add_flags(parser: Parser) -> None:
         "--metric",
         action="append",
         metavar="NAME",
-        help="draw only the curves of this metric; may be repeated (default: all in a page, and "
-        "those of evaluations and the training loss in a terminal)",
+        help="show only the curves of this metric in a page and as JSON; may be repeated",
     )
     add(
         "--where",
@@ -114,13 +110,6 @@ def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
         paths = [run.path for run in runs if condition(run)]
         if not paths:
             raise RunnerError(f"no run matches {where!r}", path="--where", code="nothing-selected")
-    if len(paths) > _MOST_RUNS:
-        raise RunnerError(
-            f"got {len(paths)} runs, allowed: at most {_MOST_RUNS}\n"
-            "select some with --where, or list them with `runner runs`",
-            path="RUN",
-            code="out-of-range",
-        )
     return paths
 
 

@@ -51,20 +51,21 @@ def _write_experiment(flags: argparse.Namespace) -> int:
 
     if not flags.data:
         raise RunnerError("is empty; specify a file or a directory", path="--from", code="not-set")
-    written = write_experiment(Path(flags.project), flags.data, label=flags.label, name=flags.name)
-    file = shlex.quote(str(written.file))
-    files = {written.file.name: "the experiment: what was found in the data, and how it is trained"}
+    path, problems = write_experiment(
+        Path(flags.project), flags.data, label=flags.label, name=flags.name
+    )
+    file = shlex.quote(str(path))
+    files = {path.name: "the experiment: what was found in the data, and how it is trained"}
     commands = [f"runner inspect {file}", f"runner --experiment={file}"]
     summary = {
         "directory": flags.project,
         "files": files,
-        "facts": [list(fact) for fact in written.facts],
-        "problems": written.problems,
+        "problems": problems,
         "next": commands,
     }
-    emit(flags, summary, _lines([*written.facts, *files.items()], commands))
-    if written.problems:
-        print(f"warning: a run would report {written.problems}", file=sys.stderr)
+    emit(flags, summary, _lines(files.items(), commands))
+    if problems:
+        print(f"warning: a run would report {problems}", file=sys.stderr)
     return 0
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import json
 import shlex
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
     add_progress_flags,
@@ -23,9 +21,12 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.jobs.reference_run import MACHINE_SETTINGS
+from orbit_runner.jobs.repetition import MACHINE_SETTINGS
 from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
 from orbit_runner.step.results import Examination
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
@@ -35,7 +36,7 @@ may still be in progress.
 
 Step N is the step after which `global_step` is N, as in the records of a run. The output says
 whether the replayed step is the one that the run took: the replay continues to the next checkpoint
-or record of the run, and compares. The exit code is 4 if they differ, and otherwise 0.
+or record of the run if that is near, and compares. The exit code is 4 if they differ, otherwise 0.
 
 --find finds the step at which the run diverged, by training again from the checkpoint before it,
 and examines that step: the first step after which a loss, a weight or an optimizer slot is NaN or
@@ -53,18 +54,13 @@ def main(flags: argparse.Namespace) -> int:
         if flags.find:
             plan = plan_search(run, imports, changes)
         else:
-            plan = plan_replay(
-                run, flags.step, verify=flags.verify, imports=imports, changes=changes
-            )
-        with _directory_scope() as directory:
+            plan = plan_replay(run, flags.step, imports, changes)
+        with tempfile.TemporaryDirectory(prefix="replay-", ignore_cleanup_errors=True) as temporary:
             title = "search up to" if flags.find else "replay of"
             progress = progress_of(flags, f"{title} step {plan.step}", flags.run)
             with library_output_scope(flags):
-                result = replay(plan, directory, progress)
-    if flags.json:
-        _print_json(flags, plan, result)
-    else:
-        _print_replay(flags, plan, result)
+                result = replay(plan, Path(temporary), progress)
+    emit(flags, _as_dict(flags, plan, result), _lines(flags, plan, result))
     is_other = result.own is not None and result.own.verdict == "differs"
     return exit_codes.DIFFERENT if is_other else 0
 
@@ -79,53 +75,29 @@ def _add_flags(parser: Parser) -> None:
         "--find", action="store_true", help="find the step at which the run diverged"
     )
     parser.add_argument("--all", action="store_true", help="print all examples and variables")
-    verify = parser.add_mutually_exclusive_group()
-    verify.add_argument(
-        "--verify",
-        action="store_true",
-        default=None,
-        help="continue to the next checkpoint or record of the run, and compare; by default if it "
-        "is at most 300 steps after the step",
-    )
-    verify.add_argument(
-        "--no_verify",
-        action="store_const",
-        const=False,
-        dest="verify",
-        help="end the replay with the examined step",
-    )
     add_import_flag(parser)
     add_progress_flags(parser)
     parser.add_argument("--json", action="store_true", help="print JSON with all values")
 
 
-@contextlib.contextmanager
-def _directory_scope() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="replay-"))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
+def _lines(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> Iterator[str]:
     from orbit_runner.reporting.examples import examination_sections
     from orbit_runner.reporting.terminal import section_lines
 
-    begin = "the beginning" if plan.start is None else f"the checkpoint of step {plan.start}"
+    start = plan.steps.start
+    begin = "the beginning" if start is None else f"the checkpoint of step {start}"
     how = "replayed" if result.own else "the first that diverges, found"
-    print(f"step {result.step:,} of {flags.run}, {how} from {begin}")
-    print(f"  {result.own or result.finding}")
+    yield f"step {result.step:,} of {flags.run}, {how} from {begin}"
+    yield f"  {result.own or result.finding}"
     if result.examination is None:
-        print(f"  its layers cannot be examined: {result.obstacle}")
+        yield f"  its layers cannot be examined: {result.obstacle}"
         if result.examples:
-            print(f"examples of the step: {', '.join(map(str, result.examples))}")
+            yield f"examples of the step: {', '.join(map(str, result.examples))}"
         return
-    sections = examination_sections(result.examination, every=flags.all)
-    print("\n".join(section_lines(sections)))
+    yield from section_lines(examination_sections(result.examination, every=flags.all))
     excluded = _exclude_advice(flags.run, plan, result.examination)
     if excluded:
-        print(f"\n{excluded}")
+        yield f"\n{excluded}"
 
 
 def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str:
@@ -133,9 +105,9 @@ def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str
     ids = [culprit.about.get("example") for culprit in examination.culprits]
     known = [example for example in ids if example is not None]
     is_some = 0 < len(known) == len(ids) < examination.rows
-    if not is_some or not plan.resolved.config.data.excludes_examples:
+    if not is_some or not plan.steps.config.config.data.excludes_examples:
         return ""
-    data = plan.resolved.config.task.train_data
+    data = plan.steps.config.config.task.train_data
     earlier = data.exclude if isinstance(data.exclude, list | tuple) else ()
     chosen = ", ".join(map(str, [*earlier, *known]))
     directory = shlex.quote(f"{run.rstrip('/')}-without")
@@ -146,8 +118,13 @@ def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str
     )
 
 
-def _print_json(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
-    values = {"run": flags.run, "start": plan.start, "notes": plan.notes, "step": result.step}
+def _as_dict(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> JsonObject:
+    values = {
+        "run": flags.run,
+        "start": plan.steps.start,
+        "notes": plan.steps.reasons,
+        "step": result.step,
+    }
     if result.own is not None:
         values["own"] = dataclasses.asdict(result.own)
     else:
@@ -157,7 +134,7 @@ def _print_json(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> 
     else:
         examples = [{"example": example} for example in result.examples]
         values |= {"obstacle": result.obstacle, "examples": examples}
-    print(json.dumps(values, indent=1, allow_nan=False))
+    return values
 
 
 COMMAND = Command("replay", _DESCRIPTION, _add_flags, ["runs/a --step=100", "runs/a --find"], main)

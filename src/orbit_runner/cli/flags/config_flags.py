@@ -118,17 +118,17 @@ def add_progress_flags(parser: Parser) -> None:
     """Adds `--progress`, `--progress_interval` and `--quiet`."""
     parser.add_argument(
         "--progress",
-        choices=("auto", "bar", "plain", "json", "none"),
+        choices=("auto", "bar", "plain", "none"),
         default="auto",
-        help="progress on standard error: a live display with a bar, plain lines, one JSON object "
-        "per line and event, or warnings and errors only; auto: bar on a terminal, otherwise plain",
+        help="progress on standard error: a live display with a bar, plain lines, or warnings and "
+        "errors only; auto: bar on a terminal, otherwise plain",
     )
     parser.add_argument(
         "--progress_interval",
         type=_parse_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="time between two lines of training progress with plain or json",
+        help="time between two plain lines of training progress",
     )
     parser.add_argument(
         "--quiet",

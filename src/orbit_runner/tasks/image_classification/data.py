@@ -13,7 +13,6 @@ from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.image_classification.config import SECTIONS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
@@ -29,6 +28,7 @@ from orbit_runner.tasks.image_classification.sources import (
     trained_images,
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.utils.log import note_once
 
 _OTHER_DATA = "set task.split, or name other data in validation_data"

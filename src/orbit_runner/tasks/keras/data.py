@@ -29,8 +29,6 @@ from orbit_runner.tasks.keras.passed_objects import is_elsewhere, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
-    W,
-    Y,
     example_classes,
     example_mixture,
     label_of,
@@ -41,6 +39,7 @@ from orbit_runner.tasks.keras.sources import (
     trained_arrays,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
+from orbit_runner.tasks.keras.user_arrays import W, Y
 from orbit_runner.tasks.keras_items import leaves_of, split_item
 from orbit_runner.utils.log import note_once
 

@@ -1,0 +1,257 @@
+"""A run that is repeated from one of its checkpoints: `reproduce`, `replay`, `branch`, `why`.
+
+Does not import TensorFlow before the run is repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_runner import exit_codes
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
+from orbit_runner.checkpoint.record import CheckpointRecord
+from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
+from orbit_runner.determinism.numerics_record import describe_changes, describe_numerics
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.jobs.preflight import check_before_start, setting_error_scope
+from orbit_runner.run_directory.code_version import code_differences, read_code_version
+from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.data_record import (
+    DataChanged,
+    DataRecord,
+    fingerprint_of,
+    inexact_data,
+)
+from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.storage.staging import localize
+from orbit_runner.tasks.assets import copy_assets
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+if TYPE_CHECKING:
+    from orbit_runner.jobs.rerun import RerunResult
+    from orbit_runner.jobs.train_job import Progress
+
+Change = tuple[str, str, str]  # (flag, dotted path, text)
+
+# Settings that may have to differ on another machine. `enable_xla` is one of them because the
+# comparison of numerics suggests it if config.yaml no longer matches the run.
+MACHINE_SETTINGS = (
+    "runtime.intra_op_threads",
+    "runtime.inter_op_threads",
+    "runtime.dataset_num_private_threads",
+    "runtime.enable_xla",
+    "runtime.xla_cache_dir",
+    "task.train_data.data_dir",
+    "task.validation_data.data_dir",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repetition:
+    """Steps of a run that a single process takes again, in another run directory."""
+
+    config: ResolvedConfig  # of the run, perhaps with other settings of the machine
+    history: RunHistory  # as it was at the start
+    record: CheckpointRecord | None  # of the newest intact checkpoint
+    reasons: Sequence[str]  # why the steps may differ
+    start: int | None = None  # step of the checkpoint to resume from; None for the beginning
+    stop: int = 0  # the last step
+
+    @property
+    def after(self) -> int:
+        """The step after which steps are repeated; -1 for the beginning."""
+        return -1 if self.start is None else self.start
+
+    @property
+    def resolved(self) -> ResolvedConfig:
+        """The config, changed to fit a single process."""
+        if self.record is not None:
+            return convert_to_single_process(self.config, self.record.strategy)
+        attempts = self.history.attempts
+        replicas = attempts[-1].get("replicas") if attempts else None
+        return convert_to_single_process(self.config, f"× {replicas}" if replicas else "")
+
+    def checked(self, directory: Path) -> Repetition:
+        """Returns the same, with what is known of the data.
+
+        Raises `RunnerError` if the run cannot be repeated in `directory`, and `DataChanged` if the
+        data changed since then.
+        """
+        resolved = self.resolved
+        trainer = resolved.config.trainer.replace(train_steps=self.stop, train_epochs=0.0)
+        limited = dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
+        check_before_start(limited, self.history.mode, directory, alone=True)
+        with setting_error_scope(resolved):
+            now = fingerprint_of(localize(resolved.config).task)
+        data = DataRecord(self.history.folder, now)
+        if data.difference.changes:
+            error = DataChanged(
+                f"{self.history.folder}: the data changed since the run last started:\n"
+                f"{format_list(data.difference.changes)}\n"
+                "the run cannot be repeated until these files are restored"
+            )
+            error.exit_code = exit_codes.DIFFERENT
+            raise error
+        return dataclasses.replace(self, reasons=[*self.reasons, *data.notes()])
+
+    def run(
+        self,
+        directory: Path,
+        progress: Progress,
+        make_callbacks: Callable[[], Sequence[Callback]] = tuple,
+    ) -> RerunResult:
+        """Imports TensorFlow, and takes the steps; see `rerun`.
+
+        `directory` has a copy of the checkpoint to resume from. `make_callbacks` is called after
+        the import.
+        """
+        if self.reasons:
+            progress.note(
+                f"note: the steps may differ from those of {self.history.folder}:\n"
+                f"{format_list(self.reasons)}"
+            )
+        progress.phase("importing tensorflow")
+        prepare_environment(self.config.config.runtime)
+        with setting_error_scope(self.config):
+            with paused_collection_scope():
+                from orbit_runner.jobs.rerun import rerun
+
+                callbacks = make_callbacks()
+            return rerun(
+                self.resolved,
+                self.history,
+                directory,
+                progress,
+                step=self.stop,
+                after=self.after,
+                callbacks=callbacks,
+            )
+
+
+def read_repetition(
+    run: Path, imports: tuple[str, ...] = (), changes: tuple[Change, ...] = ()
+) -> Repetition:
+    """Returns a run to repeat, without the steps; raises `RunnerError` if it has no config.
+
+    `changes` are settings of the machine.
+    """
+    request = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
+    written = resolve(request)
+    changed = resolve(dataclasses.replace(request, flags=changes)) if changes else written
+    # Read first, so that the history of a run in progress includes this checkpoint.
+    record = latest_intact_record(checkpoints_of(run))
+    history = read_history(run)
+    return Repetition(
+        config=changed,
+        history=history,
+        record=record,
+        reasons=_difference_reasons(history, written, changed, record),
+    )
+
+
+def _difference_reasons(
+    history: RunHistory,
+    written: ResolvedConfig,
+    changed: ResolvedConfig,
+    record: CheckpointRecord | None,
+) -> list[str]:
+    runtime = changed.config.runtime
+    reasons = []
+    if record is not None and not is_made_with(history.folder, record.config, written.config):
+        reasons.append("the newest checkpoint was made with a different config than config.yaml")
+    if history.is_overridden:
+        reasons.append("the run was resumed with --resume=override")
+    if not runtime.deterministic:
+        reasons.append(
+            "runtime.deterministic is false: bitwise-identical results are not guaranteed"
+        )
+    reasons += inexact_data(history.folder)
+    if record is not None:
+        code = read_code_version(history.folder)
+        reasons += code_differences(history.attempts, record.step, code)
+        reasons += describe_changes(record.numerics, describe_numerics(runtime))
+    return reasons
+
+
+def require_record(run: Path, record: CheckpointRecord | None) -> CheckpointRecord:
+    """Returns the record of the newest intact checkpoint; raises `RunnerError` if it is None."""
+    if record is None:
+        raise RunnerError(
+            f"no intact checkpoint with a record in {checkpoints_of(run).path}\n"
+            f"run `runner verify {run}` to see what is wrong with each checkpoint",
+            path="RUN",
+            code="no-checkpoint",
+        )
+    return record
+
+
+def check_outside(directory: Path, run: Path) -> None:
+    """Raises `RunnerError` if the directory of a new run is inside that of another one."""
+    inside = directory.resolve()
+    parent = run.resolve()
+    if inside.is_relative_to(parent):
+        place = "the directory of RUN itself" if inside == parent else f"inside RUN, {run}"
+        raise RunnerError(
+            f"{directory} is {place}\nuse another directory", path="--model_dir", code="bad-path"
+        )
+
+
+def copy_checkpoint(
+    checkpoints: CheckpointFolder, step: int, directory: Path, *, what: str = "--last"
+) -> None:
+    """Copies a checkpoint and the assets of its run to another run directory.
+
+    Raises `RunnerError` if the checkpoint was removed meanwhile.
+
+    `what` is the flag or argument that selects it.
+    """
+    copied = checkpoints_of(directory)
+    copied.path.mkdir(parents=True, exist_ok=True)
+    copy_assets(checkpoints.path.parent, directory)
+    with contextlib.suppress(FileNotFoundError):
+        for path in checkpoints.files(step):
+            shutil.copyfile(path, copied.path / path.name)
+    if copied.record(step) is None or copied.damage(step):
+        raise RunnerError(
+            f"{what}: the checkpoint of step {step} was removed while it was being copied, because "
+            "the run is still training\nrun the command again",
+            code="run-removed",
+        )
+
+
+def convert_to_single_process(resolved: ResolvedConfig, strategy: str) -> ResolvedConfig:
+    """Returns the config with which a single process has the same result.
+
+    Synchronous workers have the same result as the same number of replicas in one process. Other
+    processes, such as data services, do not affect the weights. `strategy` includes the number of
+    replicas, as in checkpoint records. Raises `RunnerError` for `parameter_server`, whose results
+    cannot be reproduced.
+    """
+    runtime = resolved.config.runtime
+    if runtime.traits.is_asynchronous:
+        raise RunnerError(
+            "was trained with `parameter_server`, where the order of updates is not "
+            "deterministic\nit cannot be reproduced; use `runner verify` to check its checkpoints",
+            path="RUN",
+            code="not-repeatable",
+        )
+    changes: dict[str, object] = {
+        "tf_data_service": None,
+        "worker_hosts": None,
+        "task_index": -1,
+    }
+    if runtime.traits.synchronous_workers:
+        replicas = int(strategy.rpartition("×")[2] or 1)
+        changes |= {"distribution_strategy": "mirrored", "all_reduce_alg": None, "num_workers": 0}
+        changes[runtime.device_field] = replicas
+    config = resolved.config.replace(runtime=runtime.replace(**changes))
+    return dataclasses.replace(resolved, config=config)
