@@ -54,7 +54,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON that maps each kind to {name: description}"
     )
-    add_import_flag(parser, metavar="IMPORTS")
+    add_import_flag(parser)
     parser.add_argument(
         "--official", action="store_true", help="list the experiments of Model Garden instead"
     )

@@ -264,7 +264,8 @@ class _Reader:
         value = parse_scalar(node.value)
         if type(value) not in _SCALAR_TAGS.get(kind, ()):
             self._add_scalar_tag_problem(node, path, tag)
-        return _convert_to_float(value) if kind == "float" and isinstance(value, int) else value
+        # A number that is too large for a float is infinite, as it is without a tag.
+        return float(str(value)) if kind == "float" and isinstance(value, int) else value
 
     def _add_scalar_tag_problem(self, node: yaml.ScalarNode, path: str, tag: str) -> None:
         kind = tag.removeprefix(_TAGS)
@@ -282,13 +283,6 @@ class _Reader:
             f"write {plain}, or 0o… for an octal number, or put a string in quotes"
         )
         self._add(path, message, self._origin(node.start_mark))
-
-
-def _convert_to_float(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else -float("inf")
 
 
 def _combine_surrogates(text: str) -> str:
