@@ -34,7 +34,9 @@ and may still be in progress."""
 def main(flags: argparse.Namespace) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
     formats = parse_formats(flags.format)
-    _check_flags(flags)
+    if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
+        message = f"got {flags.tolerance:g}, allowed: a number of at least 0"
+        raise RunnerError(message, path="--tolerance", code="out-of-range")
     run = Path(flags.run)
     with messages_scope(flags):
         selected = select_model(run, flags)
@@ -71,15 +73,6 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print a description of the export as JSON"
     )
-
-
-def _check_flags(flags: argparse.Namespace) -> None:
-    if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
-        raise RunnerError(
-            f"got {flags.tolerance:g}, allowed: a number of at least 0",
-            path="--tolerance",
-            code="out-of-range",
-        )
 
 
 def _check_not_existing(directory: Path, names: Sequence[str], selected: SelectedModel) -> None:

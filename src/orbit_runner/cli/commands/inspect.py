@@ -172,7 +172,11 @@ def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     problems += batch_problems(config, replicas) if replicas else ()
     problems += config.trainer.length_problems()
     problems = resolved.locate(problems)
-    data = [problem for problem in problems if _is_data_problem(problem)]
+    data = [
+        problem
+        for problem in problems
+        if problem.path.startswith(_DATA_SECTIONS) and "batch" not in problem.path
+    ]
     if len(data) != len(problems):
         raise ConfigError(problems)
     return data
@@ -190,10 +194,6 @@ def _report_changed_data(flags: argparse.Namespace, resolved: ResolvedConfig) ->
             f"{format_list(difference.changes)}",
             file=sys.stderr,
         )
-
-
-def _is_data_problem(problem: Problem) -> bool:
-    return problem.path.startswith(_DATA_SECTIONS) and "batch" not in problem.path
 
 
 def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
