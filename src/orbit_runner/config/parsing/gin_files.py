@@ -97,13 +97,6 @@ def load_gin(
     return reader.found
 
 
-def parse_statements(text: str) -> list[Statement]:
-    """Returns the statements in gin text, as objects of gin's parser."""
-    from gin import config_parser
-
-    return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
-
-
 class Delegate:
     """Represents gin's references by their names, so that parsing does not import anything."""
 
