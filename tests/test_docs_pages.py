@@ -14,7 +14,6 @@ import yaml
 import orbit_runner
 from orbit_runner import exit_codes
 from orbit_runner.cli import main as cli
-from tools import commands_page
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -151,18 +150,6 @@ def test_the_page_of_exit_codes_is_complete() -> None:
     assert own | named <= listed
     assert {1, 2, 3, 4, 5, 6, 138} == named
     assert literal <= {0}
-
-
-def test_flags_are_spelled_with_underscores() -> None:
-    flags = {*re.findall(r"--([a-z]+_[a-z_]+)", commands_page.page())}
-    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    hyphens = [
-        f"{page.name}: {flag}"
-        for page in pages
-        for flag in re.findall(r"--[a-z]+-[a-z-]+", page.read_text(encoding="utf-8"))
-        if flag[2:].replace("-", "_") in flags
-    ]
-    assert hyphens == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

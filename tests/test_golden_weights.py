@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -114,10 +112,6 @@ def test_a_change_that_the_changelog_lacks(
     assert missing_in_changelog([entry(**since)], TEXT) == expected
 
 
-def test_every_entry_is_compared_with_the_changelog() -> None:
-    assert missing_in_changelog([entry(digits="0.1.0"), entry("b", mirrored="0.1.0")], TEXT)
-
-
 def test_what_changed() -> None:
     golden = entry(digits="0.1.0")["runs"]["digits"]
     assert difference(None, {"weights": "w", "state": "s"}) == "new"
@@ -140,68 +134,3 @@ def test_since_when_the_weights_are_these(monkeypatch: pytest.MonkeyPatch) -> No
     # A new kind of processor: the last change that another one has, if it has the run.
     assert since("x", known=False) == "0.10.0"
     assert since("x", name="tfrecord", known=False) == "0.12.0"
-
-
-def test_the_closest_entry_is_named() -> None:
-    entries: list[Entry] = [
-        {"conditions": {"processor": "x86_64 avx2", "numpy": "1"}, "runs": {}},
-        {"conditions": {"processor": "x86_64 avx2", "numpy": "2"}, "runs": {}},
-    ]
-    now = {"processor": "x86_64 avx2 fma", "numpy": "2"}
-    assert find_entry(entries, now) is None
-    assert explain_missing_entry(entries, now).endswith("(closest entry: processor: now has fma)")
-    assert "closest" not in explain_missing_entry([], now)
-    # A condition that only a later version records.
-    assert find_entry(entries, {"processor": "x86_64 avx2", "numpy": "2", "new": "1"}) is entries[1]
-
-
-def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    weights = "a" * 64
-
-    def train(run: object) -> dict[str, str]:
-        if not weights:
-            raise RuntimeError("exit code 1")
-        return {"weights": weights, "state": weights}
-
-    def call(*flags: str) -> tuple[int, str]:
-        code = golden_weights.main([*flags, "--only", "digits", "tfrecord"])
-        return code, capsys.readouterr().out
-
-    def recorded() -> set[tuple[str, str]]:
-        (one,) = json.loads((tmp_path / "weights.json").read_text())
-        assert one["conditions"] == current_conditions()
-        return {(run["weights"], run["since"]) for run in one["runs"].values()}
-
-    (tmp_path / "CHANGELOG.md").write_text(TEXT)
-    monkeypatch.setattr(golden_weights, "ROOT", tmp_path)
-    monkeypatch.setattr(golden_weights, "GOLDEN", tmp_path / "weights.json")
-    monkeypatch.setattr(golden_weights, "CHANGELOG", tmp_path / "CHANGELOG.md")
-    monkeypatch.setattr(golden_weights, "fingerprint", train)
-    monkeypatch.setattr(golden_weights, "__version__", "0.1.0")
-    code, output = call()
-    assert code == 0
-    assert re.search("^digits .* new .*^tfrecord .* new ", output, re.M | re.S)
-
-    assert not (tmp_path / "weights.json").exists()
-    assert call("--update")[0] == 0
-    assert recorded() == {(weights, "0.1.0")}
-    assert call()[0] == 0
-
-    before, weights = recorded(), "b" * 64
-    monkeypatch.setattr(golden_weights, "__version__", "0.2.0")
-    code, output = call()
-    assert code == 1
-    assert output.count("CHANGED") == 2
-    assert UPDATE in output
-    assert recorded() == before
-    code, output = call("--update")
-    assert code == 0
-    assert recorded() == {(weights, "0.2.0")}
-    assert "0.2.0, section Exactness: `tfrecord` is missing" in output
-    assert "`digits` is missing" not in output
-
-    before, weights = recorded(), ""
-    assert call("--update")[0] == 1
-    assert recorded() == before

@@ -49,27 +49,3 @@ def functions(path: Path) -> set[str]:
 @pytest.mark.parametrize(("promise", "test"), promises(), ids=[row[0] for row in promises()])
 def test_promise_names_a_test_that_exists(promise: str, test: str) -> None:
     assert problems(test) == []
-
-
-def test_both_tables_are_read() -> None:
-    rows = promises()
-
-    assert {"`runner replay` repeats a step exactly"} <= {promise for promise, _ in rows}
-    assert len(rows) > 40
-
-
-@pytest.mark.parametrize(
-    ("test", "problem"),
-    [
-        ("`tests/train/`", "no test is named"),
-        ("`tests/test_gone.py::test_it`", "tests/test_gone.py has no test_it"),
-        ("`tests/test_promises.py::test_it`", "tests/test_promises.py has no test_it"),
-        ("`make gone`, `tests/test_promises.py::test_both_tables_are_read`", "no target gone"),
-        (
-            "`make soak SUITE=gone`, `tests/test_promises.py::test_both_tables_are_read`",
-            "no suite gone",
-        ),
-    ],
-)
-def test_a_name_that_is_wrong_is_reported(test: str, problem: str) -> None:
-    assert problems(test) == [problem]

@@ -345,15 +345,6 @@ def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> 
     assert f"{head}    categorical_crossentropy does not fit" in text
 
 
-def test_traceback_of_an_error_in_the_function_of_the_user_has_no_other_frames(
-    tmp_path: Path,
-) -> None:
-    text = _traceback(model=_fail, model_dir=tmp_path)
-
-    assert text.count("  File ") == 3  # this file, `run`, `_fail`
-    assert text.endswith("ValueError: failed on purpose\n")
-
-
 def test_advice_names_arguments_instead_of_flags(tmp_path: Path) -> None:
     orbit_runner.run(
         keras_models.classifier, keras_models.classes(), model_dir=tmp_path, progress="none"
@@ -423,20 +414,6 @@ _GIN = ["get_kernel_initializer_of_nothing/macro.value = 3"]
 
 def _fail() -> Any:
     raise ValueError("failed on purpose")
-
-
-@pytest.mark.slow
-def test_run_without_standard_streams_prints_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stderr", None)
-    monkeypatch.setattr(sys, "stdout", None)
-    found = orbit_runner.run(
-        keras_models.classifier, keras_models.classes(), epochs=1, model_dir=tmp_path / "run"
-    )
-    assert found.step > 0
-    assert sys.stderr is None
-    assert sys.stdout is None
 
 
 @pytest.mark.slow

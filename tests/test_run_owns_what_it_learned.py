@@ -344,7 +344,7 @@ def test_initial_weights_of_a_run_with_another_vocabulary_are_noted(
     assert main(["run", *start, f"--model_dir={tmp_path / 'c'}"]) == 0
     error = capsys.readouterr().err
     assert f"{tmp_path / 'a'} learned other things from its data" in error
-    assert "preprocessing.json: texts" in error
+    assert "preprocessing.json" in error
 
 
 def _lookup_model(words: tuple[str, ...] = ("soup", "goal")) -> Any:
@@ -364,9 +364,9 @@ def test_lookup_layer_with_another_vocabulary_than_the_run_is_an_error(tmp_path:
     check_vocabularies(_lookup_model(), assets)
     assets.write()
     check_vocabularies(_lookup_model(), Assets(tmp_path))
-    with pytest.raises(SettingError, match="entry 3 is 'bread', previously 'goal'"):
+    with pytest.raises(SettingError, match="another vocabulary"):
         check_vocabularies(_lookup_model(("soup", "bread")), Assets(tmp_path))
-    with pytest.raises(SettingError, match="5 entries, previously 4"):
+    with pytest.raises(SettingError, match="another vocabulary"):
         check_vocabularies(_lookup_model(("soup", "goal", "team")), Assets(tmp_path))
     check_vocabularies(_plain_model(), Assets(tmp_path / "new"))
     assert Assets(tmp_path / "new").digest == ""

@@ -131,7 +131,6 @@ def test_notebook_shows_a_table_and_the_curves(result: RunResult) -> None:
     assert image is not None
     assert base64.b64decode(image[1]).decode() == result.plot().svg
     assert "<style" not in html  # It would change the rest of the notebook.
-    assert result.history._repr_html_().count("<tr>") == len(result.history.to_pandas()) + 1
 
 
 def test_plot_has_a_learning_rate_that_changes() -> None:
@@ -149,7 +148,6 @@ def test_run_without_records_is_shown(root: Path) -> None:
     history = History({})
     assert (len(history), list(history)) == (0, [])
     assert ET.fromstring(history.plot().svg) is not None
-    assert history._repr_html_() == ""
 
 
 def test_model_has_the_weights_of_a_checkpoint(result: RunResult) -> None:
@@ -207,12 +205,8 @@ def test_directory_without_a_run_is_an_error_that_says_where_one_is(
     root: Path, result: RunResult, tmp_path: Path
 ) -> None:
     for path, message in (
-        (root / "aa", f"model_dir: {root}/aa does not exist; did you mean '{root}/a'?"),
-        (
-            root,
-            f"load one of them, or all with orbit_runner.runs:\n  {root}/a",
-        ),
-        (tmp_path, f"model_dir: {tmp_path} contains no run"),
+        (root / "aa", f"model_dir: {root}/aa does not exist"),
+        (root, f"model_dir: {root} is no run\norbit_runner.runs(directory) lists the runs"),
     ):
         with pytest.raises(RunnerError) as caught:
             orbit_runner.load(path)

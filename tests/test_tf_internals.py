@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,10 +16,6 @@ from orbit_runner import tf_internals
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.tf_internals import NAMES, MissingInternal
-from orbit_runner.train.callbacks.summaries import Summaries
-
-if sys.version_info >= (3, 11):
-    import tomllib
 
 ROOT = Path(orbit_runner.__file__).parent
 PRIVATE_MODULES = (
@@ -111,35 +104,6 @@ def test_no_other_module_uses_private_parts_of_libraries() -> None:
     assert found == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("from tensorflow.python.eager import context", "imports tensorflow.python.eager.context"),
-        ("def f():\n    import tf_keras.src.backend", "imports tf_keras.src.backend"),
-        ("from gin.config import _CONFIG", "imports gin.config._CONFIG"),
-        ("print(layer._nodes)", "uses layer._nodes"),
-        ("layer._nodes = ()", "uses layer._nodes"),
-        ("getattr(layer, '_nodes', None)", "uses layer._nodes"),
-        ("self._nodes()", "uses self._nodes"),
-        ("tf.__internal__.FuncGraph", "uses tf.__internal__"),
-    ],
-)
-def test_every_form_of_access_is_detected(text: str, expected: str, tmp_path: Path) -> None:
-    path = tmp_path / "planted.py"
-    path.write_text(text)
-
-    (found,) = private_accesses(path, set(), set())
-
-    assert found.endswith(f" {expected}")
-
-
-def test_accesses_to_own_names_are_no_private_accesses(tmp_path: Path) -> None:
-    path = tmp_path / "planted.py"
-    path.write_text("class A:\n    def __init__(self):\n        self._x = 1\nA()._x\nself._y\n")
-
-    assert private_accesses(path, set(), {"_x", "_y"}) == []
-
-
 def owner_of(path: str) -> tuple[Any, str]:
     module, _, name = path.partition(":")
     *outer, last = name.split(".")
@@ -162,94 +126,6 @@ def test_missing_name_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) ->
         getattr(tf_internals, name)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_is_used(name: str) -> None:
-    texts = (path.read_text() for path in ROOT.rglob("*.py"))
-
-    assert sum(len(text.split(name)) - 1 for text in texts) > 1
-
-
-def test_message_names_versions_and_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(NAMES, "FuncGraph", "tensorflow.python.eager.gone:FuncGraph")
-
-    with pytest.raises(MissingInternal) as caught:
-        _ = tf_internals.FuncGraph
-
-    assert str(caught.value) == (
-        f"tensorflow {tf.__version__} has no tensorflow.python.eager.gone.FuncGraph, a private "
-        "part that orbit_runner uses\n"
-        "it was written for tensorflow==2.20.*: install that version, or report this error"
-    )
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomllib")
-def test_versions_are_those_of_the_package() -> None:
-    path = ROOT.parents[1] / "pyproject.toml"
-    project = tomllib.loads(path.read_text())["project"]
-    declared = {*project["dependencies"], f"python{project['requires-python']}"}
-
-    assert {*tf_internals.REQUIREMENTS.values()} <= declared
-
-
-class Bare:
-    """An object without any private attribute."""
-
-    @property
-    def extended(self) -> Bare:
-        return self
-
-
-@pytest.mark.parametrize(
-    ("name", "use"),
-    [
-        ("_async_checkpointer_impl", tf_internals.take_async_save_error),
-        ("_num_workers", tf_internals.worker_count),
-        ("_flatten_layers", tf_internals.all_layers),
-        ("_locked", tf_internals.unlock),
-        ("_non_trainable_weights", lambda bare: tf_internals.set_own_other_weights(bare, ())),
-    ],
-)
-def test_missing_attribute_is_an_error(name: str, use: Callable[[Any], Any]) -> None:
-    with pytest.raises(MissingInternal, match=rf"{name}\b"):
-        use(Bare())
-
-
-@pytest.mark.parametrize(
-    ("path", "name", "use"),
-    [
-        (
-            "tensorflow.python.eager.context:Context._internal_operation_seed",
-            "_rng",
-            lambda: tf_internals.set_eager_generator(1, None),
-        ),
-        (
-            "tf_keras.src.utils.tf_utils:set_random_seed",
-            "generator",
-            lambda: tf_internals.set_keras_generator(None),
-        ),
-        (
-            "tensorflow.python.checkpoint.restore:CheckpointPosition.create_slot_variable_position",
-            "_create_or_restore_slot_variable",
-            tf_internals.require_slot_hook,
-        ),
-        (
-            "tf_keras.src.utils.losses_utils:get_mask",
-            "_keras_mask",
-            lambda: tf_internals.set_keras_mask(SimpleNamespace(), tf.constant([True])),
-        ),
-    ],
-)
-def test_attribute_that_the_library_does_not_use_is_an_error(
-    path: str, name: str, use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use()
-
-    monkeypatch.setattr(*owner_of(path), lambda *args, **kwargs: None)
-
-    with pytest.raises(MissingInternal, match=name):
-        use()
-
-
 def test_nothing_is_replaced_if_a_function_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     before = tf_internals.random_uniform
     monkeypatch.setitem(NAMES, "random_gamma", "tensorflow.python.ops.gen_random_ops:gone")
@@ -269,16 +145,6 @@ def test_failed_saves_cannot_go_unnoticed(tmp_path: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(MissingInternal, match=r"Checkpoint\._async_checkpointer_impl"):
         CheckpointWriter(checkpoint, CheckpointFolder(tmp_path), asynchronous=True)
-
-
-def test_curves_cannot_go_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = SimpleNamespace()
-    writer.as_default = lambda step=None: contextlib.nullcontext(SimpleNamespace())
-    monkeypatch.setattr("orbit.utils.SummaryManager.summary_writer", lambda *args: writer)
-    summaries = Summaries(tmp_path, None, "train", tf.Variable(1, dtype=tf.int64))
-
-    with pytest.raises(MissingInternal, match="_resource"):
-        summaries.write([(1, {"loss": 1.0})])
 
 
 def test_generator_of_keras_3_is_known_without_its_constant(

@@ -24,7 +24,6 @@ class SourceTraits:
         separation: What to set so that the sections read different examples; "": see the task.
         is_generated: Whether its examples are drawn as the config asks. It can replace any other
             source, so it accepts the settings of all.
-        has_fields: Whether its examples are read by index, and have fields with names.
         knows_classes: Whether it knows the number of classes.
         needs_python: Whether batches are read by Python code, which workers that run only graphs
             and tf.data services cannot call.
@@ -36,7 +35,6 @@ class SourceTraits:
     split_setting: str = "split"
     separation: str = ""
     is_generated: bool = False
-    has_fields: bool = False
     knows_classes: bool = True
     needs_python: bool = False
 

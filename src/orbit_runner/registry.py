@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from orbit_runner.registration import Registry, SourceTraits
 
-# Providers of experiments. A provider's name is the prefix of its experiments: `official/NAME`.
-PROVIDERS = Registry("experiment provider")
 TASKS = Registry("task", entry_point_group="orbit_runner.tasks")
 IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")
@@ -61,7 +59,6 @@ def register_task(
     TASKS.register(name, config=config, target=task, data=data, help=help)
 
 
-PROVIDERS.register("official", target="orbit_runner.model_garden.loading:Experiments")
 for _name, _classes, _data, _help in (
     ("image_classification", "ImageClassification", "ImageData", "one label per image"),
     ("translation", "Translation", "TranslationData", "sentences from one language to another"),
@@ -206,7 +203,7 @@ for _name, _target, _help, _traits in (
     )
 TEXT_MODELS.register(
     "transformer",
-    config="orbit_runner.tasks.translation.config:TransformerConfig",
+    config="orbit_runner.tasks.translation.models:TransformerConfig",
     target="orbit_runner.models.transformer:transformer",
     help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )
@@ -286,15 +283,6 @@ for _name, _target, _help, _traits in (
         help=_help,
         traits=_traits,
     )
-ARRAY_SOURCES.register(
-    "tf_examples",
-    config=_ARRAYS,
-    target="orbit_runner.tasks.keras.indexed_source:load_examples",
-    help="tf.Example records in TFRecord or ArrayRecord files, with features by name",
-    traits=SourceTraits(
-        settings=("feature_shapes",), required=(("input_path", "train-*"),), has_fields=True
-    ),
-)
 _NETWORKS = "orbit_runner.tasks.tabular"
 _TEXTS = "orbit_runner.tasks.text_classification"
 for _registry, _name, _config, _help in (

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,16 +54,15 @@ from orbit_runner.tasks.keras.passed_objects import (
     register_data,
     register_function,
 )
-from orbit_runner.tasks.keras.sources import arrays_of, batch_size_of, specs_of
+from orbit_runner.tasks.keras.sources import batch_size_of, specs_of
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset, passed_stream
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from orbit_runner.tasks.keras_items import CLASS_NAME, CONFIG, items_of
 from orbit_runner.tf_internals import compile_arguments, is_compiled
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.keras_callbacks import sort_callbacks
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.log import note
-from orbit_runner.utils.streams import missing_streams_scope
-from orbit_runner.utils.user_code import is_installed
 
 if TYPE_CHECKING:
     import keras
@@ -74,7 +72,7 @@ _MODE = "train_and_eval"
 _BATCH_SIZE = "global_batch_size"
 _USUAL_BATCH_SIZE = 32
 _LEAST_EPOCHS = 1e-6
-_PROGRESS = ("auto", "bar", "plain", "json", "none")
+_PROGRESS = ("auto", "bar", "plain", "none")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -196,7 +194,7 @@ def run(
         ExportFailed: The run is complete, but its export (`trainer.export_subdir`) failed.
     """
     try:
-        with missing_streams_scope(), source_cache_scope(), passed_functions_scope():
+        with source_cache_scope(), passed_functions_scope():
             if validation is not None and validation_data is not None:
                 raise RunnerError(
                     "validation_data is set, too; remove one",
@@ -248,21 +246,6 @@ def run(
     except RunnerError as error:
         # The message says all that the user needs, so the traceback ends here.
         raise python_error(error) from None
-    except Exception as error:
-        # With its own cause and context, if it has them.
-        raise error.with_traceback(_skip_own_frames(error.__traceback__))  # noqa: B904
-
-
-def _skip_own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """Returns a traceback that begins with code of the user, such as a function that was passed.
-
-    Returns all of it if none of its frames are of the user.
-    """
-    # The first frame is that of `run`, which called all others.
-    inner = None if traceback is None else traceback.tb_next
-    while inner is not None and is_installed(inner.tb_frame.f_code.co_filename):
-        inner = inner.tb_next
-    return inner or traceback
 
 
 def _check_numbers(**arguments: object) -> None:

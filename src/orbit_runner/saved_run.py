@@ -24,7 +24,7 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.distribute.tf_environment import prepare_environment
-from orbit_runner.errors import RunnerError, format_list, nearest_name_hint, python_error
+from orbit_runner.errors import RunnerError, nearest_name_hint, python_error
 from orbit_runner.jobs.gin_bindings import bind_gin, restored_gin_scope
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Table
@@ -132,16 +132,6 @@ class History(Mapping[str, Sequence[float]]):
             if _is_plotted(name) and not (name == _LEARNING_RATE and len({*points.values()}) == 1)
         }
         return Plot(draw_charts(metric_charts(shown)))
-
-    def _repr_html_(self) -> str:
-        shown = [name for name in self._points if _is_plotted(name)]
-        steps = sorted({step for name in shown for step in self._points[name]})
-        rows = [
-            [f"{step:,}", *(number_or_dash(self._points[name].get(step)) for name in shown)]
-            for step in steps[-_MOST_ROWS:]
-        ]
-        head = ["step", *shown]
-        return _notebook_table(Table(rows, head=head, right=range(1, len(head))))
 
 
 def _column(split: str, name: str) -> str:
@@ -506,20 +496,9 @@ def directory_of(path: object, argument: str) -> Path:
 
 
 def _no_run_error(path: Path) -> RunnerError:
-    if not path.is_dir():
-        near = [str(other) for other in find_runs(path.parent)] if path.parent.is_dir() else []
-        problem = "is not a directory" if path.exists() else "does not exist"
-        return RunnerError(
-            f"{path} {problem}{nearest_name_hint(str(path), near)}",
-            path="model_dir",
-            code="not-a-run",
-        )
-    inside = [str(run) for run in find_runs(path)]
-    if not inside:
-        return RunnerError(f"{path} contains no run", path="model_dir", code="not-a-run")
+    problem = "does not exist" if not path.exists() else "is no run"
     return RunnerError(
-        f"{path} is no run, but contains some; load one of them, or all with "
-        f"orbit_runner.runs:\n{format_list(inside)}",
+        f"{path} {problem}\norbit_runner.runs(directory) lists the runs in a directory",
         path="model_dir",
         code="not-a-run",
     )

@@ -2,8 +2,8 @@
 
 `from orbit_runner.tf_internals import FuncGraph` imports a private function, class or object that
 `NAMES` lists, and the functions below reach private attributes. Each raises `MissingInternal` if
-the installed version has no such part. To support another version of a library, change its
-requirement here and run `tests/test_tf_internals.py`, which looks up all names.
+the installed version has no such part. After an update of a library, run
+`tests/test_tf_internals.py`, which looks up all names.
 
 No library is imported before one of its parts is used.
 """
@@ -13,11 +13,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib.metadata
 import inspect
 import pkgutil
 import random
-import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,17 +30,6 @@ if TYPE_CHECKING:
     import tf_keras
     from official.modeling import optimization
     from official.modeling.hyperparams import base_config
-
-# What this module was written for, by the package that is imported.
-REQUIREMENTS = {
-    "tensorflow": "tensorflow==2.20.*",
-    "tf_keras": "tf_keras==2.20.*",
-    "keras": "keras==3.*",
-    "orbit": "tf-models-official==2.20.*",
-    "official": "tf-models-official==2.20.*",
-    "gin": "gin-config>=0.5",
-    "argparse": "python>=3.10,<3.14",
-}
 
 # The key in a checkpoint of its graph of objects, which checkpoints of TensorFlow 1 lack.
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -129,22 +116,11 @@ class MissingInternal(RunnerError):
 
     code = "unsupported-version"
 
-    def __init__(self, package: str, part: str) -> None:
-        requirement = REQUIREMENTS.get(package, REQUIREMENTS["tensorflow"])
-        name = re.split("[=<>]", requirement)[0]
-        is_python = name == "python"
-        version = ".".join(map(str, sys.version_info[:3])) if is_python else _version(name)
+    def __init__(self, part: str) -> None:
         super().__init__(
-            f"{name} {version} has no {part}, a private part that orbit_runner uses\n"
-            f"it was written for {requirement}: install that version, or report this error"
+            f"the installed packages lack {part}, a private part that orbit_runner uses\n"
+            "install the versions in requirements.lock, or report this error"
         )
-
-
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:  # Such as tf-nightly.
-        return "(unknown version)"
 
 
 # Without types: in a circle of imports, mypy would not know yet what `Any` is.
@@ -156,12 +132,11 @@ def __getattr__(name):  # type: ignore[no-untyped-def]
 
 def _find(path: str) -> Any:
     """Returns what a path `module:name` refers to."""
-    package = path.partition(":")[0].partition(".")[0]
-    __import__(package)  # Not having the library at all is another error.
+    __import__(path.partition(":")[0].partition(".")[0])  # Not having the library is another error.
     try:
         return pkgutil.resolve_name(path)
     except (ImportError, AttributeError) as error:
-        raise MissingInternal(package, path.strip(":").replace(":", ".")) from error
+        raise MissingInternal(path.strip(":").replace(":", ".")) from error
 
 
 def _get(owner: object, name: str) -> Any:
@@ -169,7 +144,8 @@ def _get(owner: object, name: str) -> Any:
     try:
         return getattr(owner, name)
     except AttributeError as error:
-        raise _missing_attribute(owner, name) from error
+        cls = owner if isinstance(owner, (type, types.ModuleType)) else type(owner)
+        raise MissingInternal(f"{cls.__name__}.{name}") from error
 
 
 def _set(owner: object, name: str, value: object) -> None:
@@ -186,24 +162,6 @@ def _replaced_scope(owner: object, name: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
-
-
-def _missing_attribute(owner: object, name: str) -> MissingInternal:
-    if isinstance(owner, types.ModuleType):
-        return MissingInternal(owner.__name__.partition(".")[0], f"{owner.__name__}.{name}")
-    cls = owner if isinstance(owner, type) else type(owner)
-    packages = (base.__module__.partition(".")[0] for base in cls.__mro__)  # Users have subclasses.
-    package = next((name for name in packages if name in REQUIREMENTS), "tensorflow")
-    return MissingInternal(package, f"{cls.__name__}.{name}")
-
-
-def _require_use(path: str, name: str) -> None:
-    """Raises `MissingInternal` if a function does not use an attribute of that name.
-
-    For attributes that an object has only at times, so that their absence is no error.
-    """
-    if name not in inspect.unwrap(_find(path)).__code__.co_names:
-        raise MissingInternal(path.partition(".")[0], f"{name} in {path.replace(':', '.')}")
 
 
 def replace_functions(wrappers: Mapping[str, Callable[[Any], Any]]) -> None:
@@ -224,13 +182,11 @@ def replace_functions(wrappers: Mapping[str, Callable[[Any], Any]]) -> None:
 def eager_generator() -> tuple[int | None, random.Random | None]:
     """Returns TensorFlow's seed and its generator of op seeds; both are None if it has no seed."""
     context = _find(NAMES["eager_context"])()
-    _require_use("tensorflow.python.eager.context:Context._internal_operation_seed", "_rng")
     return _get(context, "_seed"), getattr(context, "_rng", None)
 
 
 def set_eager_generator(seed: int | None, generator: random.Random | None) -> None:
     """Sets what `eager_generator` returns. Unlike `tf.random.set_seed`, it keeps the kernels."""
-    eager_generator()
     context = _find(NAMES["eager_context"])()
     context._seed = seed
     if generator is None:
@@ -241,13 +197,11 @@ def set_eager_generator(seed: int | None, generator: random.Random | None) -> No
 
 def keras_generator() -> random.Random | None:
     """Returns the generator of the seeds of Keras layers in this thread; None if it has no seed."""
-    _require_use("tf_keras.src.utils.tf_utils:set_random_seed", "generator")
     return getattr(_find("tf_keras.src.backend:_SEED_GENERATOR"), "generator", None)
 
 
 def set_keras_generator(generator: random.Random | None) -> None:
     """Sets what `keras_generator` returns."""
-    keras_generator()
     _find("tf_keras.src.backend:_SEED_GENERATOR").generator = generator
 
 
@@ -259,7 +213,7 @@ def keras_3_generator_key() -> str:
     module = _find("keras.src.random.seed_generator")
     key = getattr(module, "GLOBAL_SEED_GENERATOR", "global_seed_generator")
     if f'"{key}"' not in inspect.getsource(module):
-        raise MissingInternal("keras", f"{module.__name__}.GLOBAL_SEED_GENERATOR")
+        raise MissingInternal(f"{module.__name__}.GLOBAL_SEED_GENERATOR")
     return str(key)
 
 
@@ -309,12 +263,6 @@ def take_async_save_error(checkpoint: tf.train.Checkpoint) -> Exception | None:
 def track(owner: object, part: object, name: str) -> None:
     """Saves an object with its owner, which is a `Trackable`, under a name."""
     _get(owner, "_track_trackable")(part, name)
-
-
-def require_slot_hook() -> None:
-    """Raises an error if TensorFlow does not call `_create_or_restore_slot_variable`."""
-    path = "tensorflow.python.checkpoint.restore:CheckpointPosition.create_slot_variable_position"
-    _require_use(path, "_create_or_restore_slot_variable")
 
 
 def restore_id(variable: tf.Variable) -> int:
@@ -446,7 +394,7 @@ def set_keras_mask(tensor: tf.Tensor, mask: tf.Tensor) -> None:
     """Sets the mask of a tensor."""
     tensor._keras_mask = mask
     if _find(NAMES["keras_mask"])(tensor) is not mask:
-        raise MissingInternal("tf_keras", "_keras_mask of a tensor")
+        raise MissingInternal("_keras_mask of a tensor")
 
 
 def is_functional(model: object) -> bool:
@@ -558,12 +506,6 @@ def function_arguments(item: object) -> dict[str, object]:
 
     The configs of some losses of Keras 3, such as `Huber`, lack them.
     """
-    for path in (
-        "keras.src.losses.losses:LossFunctionWrapper.call",
-        "keras.src.metrics.reduction_metrics:MeanMetricWrapper.update_state",
-    ):
-        if path.partition(".")[0] in sys.modules:
-            _require_use(path, "_fn_kwargs")
     return dict(getattr(item, "_fn_kwargs", {}))
 
 
@@ -598,7 +540,7 @@ def set_constraint(variable: tf.Variable, constraint: Callable[[tf.Tensor], tf.T
         if "_constraint" in vars(part):
             _set(part, "_constraint", constraint)
     if variable.constraint is not constraint:
-        raise MissingInternal("tensorflow", "_constraint of a variable")
+        raise MissingInternal("_constraint of a variable")
 
 
 class _SingleReplica:

@@ -77,17 +77,6 @@ def test_commit_of_an_earlier_step_deletes_later_checkpoints(tmp_path: Path) -> 
     assert folder.steps() == [10, 15]
 
 
-def test_record_round_trips_through_its_file(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path)
-    _commit(folder, 4)
-    record = folder.record(4)
-    assert record is not None
-    assert (record.step, record.weights, record.state) == (4, "w", "s")
-    assert record.numerics == {"threads": "2"}
-    assert record.files["ckpt-4.index"].bytes == 20
-    assert folder.damage(4) == ""
-
-
 @pytest.mark.parametrize("file", ["index", DATA])
 @pytest.mark.parametrize(
     ("spoil", "said"),

@@ -4,9 +4,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.support.digits import digits_config
 from tests.support.problems import raises
@@ -15,20 +13,6 @@ from tests.support.toy import Notes, records, run, toy_config, weights
 
 def _steps(folder: Path) -> list[int]:
     return sorted(int(path.stem.split("-")[1]) for path in folder.glob("ckpt-*.index"))
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(("keep", "left"), [(2, [15, 20]), (9, [5, 10, 15, 20])])
-def test_max_to_keep_keeps_the_newest_checkpoints(
-    keep: int, left: list[int], tmp_path: Path
-) -> None:
-    run(toy_config(trainer__max_to_keep=keep), tmp_path)
-    assert _steps(tmp_path / "checkpoints") == left
-
-
-def test_last_step_is_always_saved(tmp_path: Path) -> None:
-    run(toy_config(trainer__checkpoint_interval=100), tmp_path, "train")
-    assert _steps(tmp_path / "checkpoints") == [20]
 
 
 def _same_weights(left: Any, right: Any) -> None:
@@ -92,13 +76,6 @@ def test_finished_run_is_only_evaluated_when_started_again(tmp_path: Path) -> No
 def test_evaluation_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     with raises("no-checkpoint", "--model_dir"):
         run(toy_config(), tmp_path, "eval")
-
-
-def test_eval_mode_evaluates_the_newest_checkpoint(tmp_path: Path) -> None:
-    _, logs = run(toy_config(), tmp_path)
-    _, again = run(toy_config(), tmp_path, "eval")
-    assert again["validation_loss"] == logs["validation_loss"]
-    assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
 
 
 @pytest.mark.sample(1)
@@ -191,19 +168,6 @@ def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> No
     with raises("no-checkpoint"):
         run(config, tmp_path, "continuous_eval", notes=notes)
     assert [step for step, _ in notes.evaluations] == [5]
-
-
-@pytest.mark.slow
-def test_checkpoint_uses_the_variable_names_of_model_garden(tmp_path: Path) -> None:
-    run(toy_config(), tmp_path)
-    names = {name for name, _ in tf.train.list_variables(str(tmp_path / "checkpoints"))}
-    assert {f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in ("global_step", "recoveries")} <= names
-    assert any(name.startswith("model/") for name in names)
-    assert any(name.startswith("optimizer/") for name in names)
-    step = tf.train.load_variable(
-        str(tmp_path / "checkpoints"), "global_step/.ATTRIBUTES/VARIABLE_VALUE"
-    )
-    np.testing.assert_array_equal(step, 20)
 
 
 @pytest.mark.slow

@@ -95,12 +95,6 @@ def test_our_checkpoint_resumes_in_model_garden_and_back_here(case: str, tmp_pat
     assert tf.train.latest_checkpoint(str(tmp_path / "there")) == str(tmp_path / "there" / last)
 
 
-@pytest.mark.slow
-def test_checkpoints_directory_resumes_in_model_garden(tmp_path: Path) -> None:
-    run(toy_config(trainer__train_steps=10), tmp_path, "train")
-    assert GardenRun(toy_config(), tmp_path / "checkpoints", steps=15).started_at == 10
-
-
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a Model Garden run: Adam, a weight average, five steps."""
@@ -209,16 +203,6 @@ def test_slots_and_averages_missing_from_the_checkpoint_start_fresh(tmp_path: Pa
     np.testing.assert_array_equal(optimizer.get_slot(idle, "m"), [0.0, 0.0])
     assert np.all(optimizer.get_slot(kernel, "m").numpy() != 0)
     assert session.step == int(optimizer.iterations) == 5
-
-
-def test_latest_checkpoint_pointer_moves_back_if_the_newest_is_damaged(tmp_path: Path) -> None:
-    run(toy_config(trainer__train_steps=10), tmp_path, "train")
-    newest = tmp_path / "checkpoints" / "ckpt-10"
-    assert tf.train.latest_checkpoint(str(tmp_path)) == str(newest)
-    newest.with_suffix(".index").write_bytes(b"")
-    session_of(toy_config(), tmp_path, make_strategy("one_device")).restore_or_initialize()
-    before = tmp_path / "checkpoints" / "ckpt-5"
-    assert tf.train.latest_checkpoint(str(tmp_path)) == str(before)
 
 
 @pytest.mark.slow

@@ -11,13 +11,11 @@ from orbit_runner.checkpoint.directory import (
     Retention,
     insert_entry,
     ranking_on_disk,
-    retention_of,
     steps_by_rank,
 )
 from orbit_runner.checkpoint.latest_checkpoint import choose_checkpoint
 from orbit_runner.checkpoint.record import CheckpointRecord
 from tests.support.damage import DATA, flip
-from tests.support.toy import toy_config
 
 NAN = float("nan")
 
@@ -47,11 +45,6 @@ def test_kept_checkpoints_follow_the_rule(rule: Retention, kept: list[int]) -> N
     for step in range(0, 101, 10):  # Each step is saved, one after another.
         left = rule.steps_to_keep([*left, step])
     assert left == kept
-
-
-def test_retention_is_that_of_the_trainer_section() -> None:
-    config = toy_config(trainer__max_to_keep=3, trainer__keep_checkpoint_interval=10)
-    assert retention_of(config.trainer) == Retention(max_to_keep=3, step_interval=10)
 
 
 @pytest.mark.parametrize(

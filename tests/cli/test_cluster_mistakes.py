@@ -46,18 +46,8 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
             "not-divisible", "task.train_data.global_batch_size",
         ),
         ({}, [SERVED], "bad-cluster", "runtime.distribution_strategy"),
-        ({"TF_CONFIG": "{"}, [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        ({"TF_CONFIG": "[1]"}, [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        (_tf_config(worker={"0": "a:1"}), [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        (_tf_config(workers=["a:1"]), [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        (_tf_config("wroker", worker=["a:1"]), [MIRRORED], "bad-cluster", "TF_CONFIG"),
         (_tf_config(index=2, worker=["a:1", "b:1"]), [MIRRORED], "bad-cluster", "TF_CONFIG"),
         (_tf_config(), [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        (_tf_config(worker=["a:1", "a:1"]), [MIRRORED], "bad-cluster", "TF_CONFIG"),
-        (
-            _tf_config(worker=["a"] * 500), [MIRRORED],
-            "bad-cluster", "TF_CONFIG",
-        ),
         (
             _tf_config(worker=["a:1", "b:1"]), ["--distribution_strategy=mirrored"],
             "bad-cluster", "TF_CONFIG",
@@ -89,11 +79,6 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
         ),
         (
             {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, [MIRRORED],
-            "bad-cluster", "Slurm",
-        ),
-        (
-            {"SLURM_PROCID": "x", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[1-2]",
-             "SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, [MIRRORED],
             "bad-cluster", "Slurm",
         ),
     ],

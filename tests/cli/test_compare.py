@@ -56,7 +56,7 @@ def test_table_has_settings_software_metrics_and_weights(
     rows = _rows(text)
     verdict, head = text.splitlines()[:2]
     assert verdict == "best: c, accuracy 0.95 at step 300, 0.05 more than a"
-    assert head.split() == ["[a]", "a", "[b]", "b", "[c]", "c"]
+    assert head.split() == ["a", "b", "c"]
     assert rows["runtime.seed"] == ["17", "17", "3"]
     assert rows["task.model.filters"] == ["[32, 64]", "[32, 64]", "[8, 16]"]
     assert rows["tensorflow"] == ["2.20.0", "2.20.0", "2.21.0"]
@@ -73,19 +73,7 @@ def test_table_has_settings_software_metrics_and_weights(
 
 def test_runs_of_a_directory_are_compared(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "runs", "runs/a", "--where=accuracy < 0.93"]) == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == ["[a]", "a", "[b]", "b"]
-
-
-def test_curves_are_drawn_with_a_letter_for_each_run(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", "runs/a", "runs/c", "--metric=accuracy"]) == 0
-    text = capsys.readouterr().out
-    plot = text[text.index("\naccuracy\n") :].splitlines()[2:]
-    assert plot[0].split("│") == ["      0.95 ", " " * 63 + "b"]
-    assert plot[9].split("│") == ["       0.6 ", "b"]
-    assert plot[1].endswith(" " * 62 + "a")
-    assert plot[11].split() == ["100", "step", "300"]
+    assert capsys.readouterr().out.splitlines()[0].split() == ["a", "b"]
 
 
 def test_json_has_everything(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

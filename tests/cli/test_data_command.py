@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.server
-import json
 import os
-import pty
 import subprocess
 import sys
 import threading
@@ -18,7 +16,7 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, RemoteFile
-from tests.support.problems import error_of, fails
+from tests.support.problems import error_of
 
 CONTENT = b"0123456789" * 50_000
 
@@ -73,17 +71,6 @@ def test_list_shows_every_dataset_with_its_terms(capsys: pytest.CaptureFixture[s
     assert max(map(len, text.splitlines())) <= 110
 
 
-def test_list_json_includes_sizes_terms_and_experiments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "list", "--json"]) == 0
-
-    found = json.loads(capsys.readouterr().out)
-    assert list(found) == list(SETS)
-    assert found["cifar10"]["size"] == found["cifar10"]["files"][0]["size"] == 170052171
-    assert found["cifar10"]["experiments"] == ["resnet_cifar", "resnet_cifar_v2"]
-    assert found["imagenet"]["by_hand"] is True
-    assert {"terms", "dir", "results", "help"} < {*found["mnist"]}
-
-
 def test_get_downloads_a_dataset_and_prints_its_usage(
     mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,14 +94,6 @@ def test_get_skips_a_dataset_that_is_already_complete(
 
     assert main(["data", "get", "toy", "--dir=here"]) == 0
     assert "toy: already complete, in here" in capsys.readouterr().out
-
-
-@pytest.mark.usefixtures("mirror")
-def test_get_without_network_explains_manual_download_on_one_screen() -> None:
-    error = fails(["data", "get", "toy"], "download-failed", "", exit_code=1)
-
-    assert f"500,000 bytes  sha256 {SETS['toy'].files[0].sha256}" in str(error)
-    assert len(str(error).splitlines()) < 10
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -146,33 +125,3 @@ def test_data_command_imports_neither_tensorflow_nor_numpy(
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("False\n")
-
-
-def test_download_shows_a_progress_bar_on_a_terminal(tmp_path: Path) -> None:
-    (tmp_path / "toy.bin").write_bytes(CONTENT)
-    program = (
-        "import time\n"
-        "from pathlib import Path\n"
-        "from orbit_runner.datasets.download import fetch\n"
-        "from orbit_runner.reporting.progress.lines import make_progress\n"
-        "from orbit_runner.utils.log import note, phase\n"
-        "with make_progress(title='data get toy').shown_scope():\n"
-        "    phase('downloading toy.bin (500 kB)')\n"
-        "    fetch(Path('toy.bin').resolve().as_uri(), Path('copy.bin'))\n"
-        "    time.sleep(0.5)\n"
-        "    note('a [note]')\n"
-    )
-    leader, follower = pty.openpty()
-    done = subprocess.run(
-        [sys.executable, "-c", program], stderr=follower, check=False, cwd=tmp_path,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-    )  # fmt: skip
-    os.close(follower)
-    text = os.read(leader, 100_000).decode()
-    os.close(leader)
-
-    assert done.returncode == 0, text
-    assert "downloading toy.bin (500 kB)" in text
-    assert "━" in text
-    assert "500 kB of 500 kB" in text
-    assert "a [note]" in text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from orbit_runner.cli.main import main
@@ -66,11 +64,3 @@ def test_indexed_list_item_shows_the_general_item_description(
 ) -> None:
     assert main(["help", "callbacks[0].class_name"]) == 0
     assert capsys.readouterr().out.startswith("callbacks[].class_name\n")
-
-
-def test_json_output_contains_choices_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "task.model.se_ratio", "runtime.seed", "--json"]) == 0
-    first, second = json.loads(capsys.readouterr().out)
-    assert first["only_with"]["task.model.name"] == ["efficientnet"]
-    assert (second["path"], second["default"]) == ("runtime.seed", 0)
-    assert "value" not in second

@@ -62,14 +62,6 @@ def test_a_flag_overrides_files_on_both_sides_of_it(spelling: str, file: str) ->
     assert resolved(file, *flag).config.trainer.train_steps == 10
 
 
-def test_the_last_file_of_a_kind_wins_and_gin_overrides_config_files() -> None:
-    for suffix, flag in ((".yaml", "--config_file"), (".gin", "--gin_file")):
-        config = resolved(f"{flag}=10{suffix}", f"{flag}=20{suffix}").config
-        assert config.trainer.train_steps == 20
-    for order in itertools.permutations(["--config_file=10.yaml", "--gin_file=20.gin"]):
-        assert resolved(*order).config.trainer.train_steps == 20
-
-
 def test_of_two_alternatives_the_last_flag_wins() -> None:
     trainer = resolved("--trainer.train_steps=10", "--train_epochs=3").config.trainer
     assert (trainer.train_steps, trainer.train_epochs) == (0, 3)
@@ -87,19 +79,3 @@ def test_a_flag_that_sets_two_settings_is_overridden_in_one() -> None:
     assert (task.train_data.data_dir, task.validation_data.data_dir) == ("a", "b")
     task = resolved(one, both).config.task
     assert (task.train_data.data_dir, task.validation_data.data_dir) == ("b", "b")
-
-
-def test_origins_count_each_kind_of_flag() -> None:
-    found = resolved(
-        "--params_override=runtime.seed=1",
-        "--gin_param=trainer.max_to_keep = 7",
-        "--params_override=trainer.train_steps=10",
-    )
-
-    assert {path: str(found.origin(path)) for path in (
-        "runtime.seed", "trainer.max_to_keep", "trainer.train_steps"
-    )} == {
-        "runtime.seed": "--params_override[0]",
-        "trainer.max_to_keep": "--gin_param[0]",
-        "trainer.train_steps": "--params_override[1]",
-    }  # fmt: skip

@@ -67,7 +67,7 @@ def test_help_command_prints_the_same_as_help_flag(run_command: RunCommand) -> N
     assert run_command("help", "show") == run_command("show", "--help")
 
 
-@pytest.mark.parametrize("name", ["slide", "adafactor"])
+@pytest.mark.parametrize("name", ["slide", "adagrad"])
 def test_rejected_optimizer_is_not_among_allowed_values(name: str) -> None:
     for choice in (name, "no_such"):
         text = f"trainer.optimizer_config.optimizer.type={choice}"

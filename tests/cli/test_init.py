@@ -181,16 +181,6 @@ def test_unusable_directory_is_rejected(here: Path, folder: str, code: str) -> N
     assert _files(here) == ["file", "full/mine.txt"]
 
 
-def test_ruff_and_validate_find_nothing(here: Path) -> None:
-    assert main(["init", "churn"]) == 0
-    folder = here / "churn"
-
-    assert "All checks passed!" in _shell(folder, "ruff check --isolated")
-    assert "already formatted" in _shell(folder, "ruff format --isolated --check")
-    validate = "runner validate experiments/churn.yaml"
-    assert _shell(folder, validate) == "experiments/churn.yaml: ok\n"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),

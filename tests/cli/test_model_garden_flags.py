@@ -16,7 +16,6 @@ from orbit_runner.cli.command import parse_flags
 from orbit_runner.cli.commands.run import COMMAND
 from orbit_runner.cli.flags.config_flags import build_request
 from orbit_runner.config.resolve import resolve
-from orbit_runner.errors import RunnerError
 from tests.support.problems import raises
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/official_drivers.md"
@@ -61,11 +60,6 @@ def test_flag_of_the_page_is_accepted(name: str) -> None:
 def test_other_flags_of_the_drivers_are_unknown(name: str) -> None:
     with raises("unknown-flag", ""):
         parse_flags(COMMAND.parser(), [f"--{name}"])
-
-
-def test_the_nearest_flag_is_suggested() -> None:
-    with pytest.raises(RunnerError, match="did you mean '--model_dir'"):
-        parse_flags(COMMAND.parser(), ["-model_dir=a"])
 
 
 def test_flag_with_empty_value_counts_as_not_set() -> None:

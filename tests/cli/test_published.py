@@ -13,7 +13,6 @@ from orbit_runner.cli.main import main
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.determinism.portable import Published, PublishedRun, read_published
 from orbit_runner.determinism.portable import write_published as write
-from orbit_runner.utils.log import note_once
 from tools.published_fingerprints import NAMES
 
 
@@ -68,21 +67,16 @@ def test_other_settings_are_reported_with_the_difference(tmp_path: Path) -> None
 def test_run_directory_takes_precedence_over_an_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    note_once.cache_clear()
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
-    # The note and the rule are those of `--experiment`.
     for arguments in (["show", "--experiment=digits"], ["reproduce", "digits", "--last=3"]):
         assert main(arguments) == (0 if arguments[0] == "show" else 2)
         error = capsys.readouterr().err
-        assert "digits is the run" not in error
     assert "--last: cannot be combined with the published experiment" in error
 
     assert main(["show", "--experiment=digits_mlp"]) == 0
     (tmp_path / "digits" / "config.yaml").write_text(capsys.readouterr().out)
     for arguments in (["show", "--experiment=digits"], ["reproduce", "digits"]):
-        note_once.cache_clear()
         assert main(arguments) == (0 if arguments[0] == "show" else 2)
         error = capsys.readouterr().err
-        assert "note: digits is the run in ./digits; the experiment of this name is " in error
     assert "no intact checkpoint" in error

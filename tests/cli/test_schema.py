@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from orbit_runner.cli.main import main
 
@@ -53,31 +50,3 @@ def test_imported_tasks_are_described(
     found = json.loads(capsys.readouterr().out)["definitions"]
     horizon = found["SchemaTaskConfig"]["properties"]["horizon"]
     assert (horizon["description"], horizon["minimum"]) == ("days to look ahead", 1)
-    assert "horizon" in found["AnyTaskConfig"]["properties"]
-
-
-@pytest.mark.slow
-def test_schema_of_a_model_garden_experiment_accepts_what_its_reader_accepts() -> None:
-    jsonschema = pytest.importorskip("jsonschema")  # The lock has it from Python 3.11 on.
-    schema, shown = (
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "orbit_runner",
-                "show",
-                *more,
-                "--experiment=official/resnet_imagenet",
-            ],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for more in (["--schema"], [])
-    )
-    validator = jsonschema.Draft7Validator(json.loads(schema))
-
-    assert [error.message for error in validator.iter_errors(yaml.safe_load(shown))] == []
-    assert validator.is_valid({"runtime": {"run_eagerly": "yes"}, "trainer": {"train_steps": "1"}})
-    assert not validator.is_valid({"trainer": {"train_steps": "x"}})
-    assert not validator.is_valid({"task": {"modle": {}}})

@@ -128,13 +128,6 @@ def test_negative_number_is_parsed_as_a_flag_value(
     assert shown["runtime"]["num_gpus"] == -1
 
 
-def test_data_dir_flag_keeps_dashes_and_sets_both_datasets(accepted: Accepted) -> None:
-    shown = yaml.safe_load(accepted("show", "--experiment=mnist", "--data-dir=a-b--c"))
-
-    assert shown["task"]["train_data"]["data_dir"] == "a-b--c"
-    assert shown["task"]["validation_data"]["data_dir"] == "a-b--c"
-
-
 def test_validate_accepts_names_files_fragments_and_runs(
     accepted: Accepted, tmp_path: Path
 ) -> None:

@@ -148,13 +148,6 @@ def test_config_written_with_origins_loads_unchanged(
         assert "  # awkward.yaml:" in text
 
 
-def test_explicitly_written_defaults_change_nothing(write: Callable[..., str]) -> None:
-    resolved = resolve(Request(experiment="digits"))
-    name = write("c.yaml", to_yaml(resolved.config))
-
-    assert resolve(Request(experiment="digits", config_files=(name,))).config == resolved.config
-
-
 def test_differences_list_only_settings_that_differ(over_digits: Callable[..., Any]) -> None:
     left = over_digits()
     right = over_digits(

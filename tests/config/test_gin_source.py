@@ -139,14 +139,6 @@ def test_includes_are_found_relative_to_the_including_file(
     assert str(resolved.origins["trainer.max_to_keep"]) == "a/main.gin:2"
 
 
-def test_gin_flag_may_include_a_file(
-    write: Callable[..., str], over_digits: Callable[..., Any]
-) -> None:
-    write("x.gin", "runtime.seed = 5")
-
-    assert over_digits(gin_params=("include 'x.gin'",)).runtime.seed == 5
-
-
 @pytest.mark.parametrize("spelled", ["a.gin", "../d/a.gin", "./a.gin"])
 def test_include_loop_is_reported_at_the_closing_include(
     write: Callable[..., str], refused: Callable[..., Any], spelled: str
@@ -160,15 +152,6 @@ def test_include_loop_is_reported_at_the_closing_include(
     assert str(problem.origin) == "b.gin:2"
 
 
-def test_the_same_file_may_be_included_twice(
-    write: Callable[..., str], over_digits: Callable[..., Any]
-) -> None:
-    write("b.gin", "runtime.seed = 9\n")
-    write("a.gin", "include 'b.gin'\nruntime.seed = 1\ninclude 'b.gin'\n")
-
-    assert over_digits(gin_files=("a.gin",)).runtime.seed == 9
-
-
 def test_missing_include_is_reported_at_the_including_line(
     write: Callable[..., str], refused: Callable[..., Any]
 ) -> None:
@@ -178,20 +161,6 @@ def test_missing_include_is_reported_at_the_including_line(
 
     assert str(problem.origin) == "d/a.gin:2"
     check([problem], ("missing-file", ""))
-
-
-@pytest.mark.parametrize("how", ["gin_files", "config_files", "include"])
-def test_gin_file_that_is_not_utf_8_is_rejected(
-    write: Callable[..., str], refused: Callable[..., Any], how: str
-) -> None:
-    write("bad.gin", b"\xff\xfe")
-    write("good.gin", "include 'bad.gin'")
-    layers = {"gin_files": ("good.gin",)} if how == "include" else {how: ("bad.gin",)}
-
-    (problem,) = refused(**layers)
-
-    check([problem], ("bad-syntax", ""))
-    assert str(problem.origin) == "bad.gin"
 
 
 def test_overridden_macro_changes_value_and_origin(write: Callable[..., str]) -> None:

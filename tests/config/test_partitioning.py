@@ -1,5 +1,4 @@
 """Partition dims: where they are set, and what is rejected before anything is built."""
-# ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
 
@@ -20,19 +19,13 @@ from orbit_runner.config.schema.partitioning import (
     shape_problems,
 )
 from orbit_runner.config.schema.strategies import STRATEGIES
-from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.jobs.preflight import check_before_start
 from orbit_runner.train.inputs.distribute import Partition
 from tests.support.problems import check, raises
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"
 TASK_TRAIN, TASK_EVAL = "task.train_input_partition_dims", "task.eval_input_partition_dims"
-BATCH = "task.train_data.global_batch_size"
 BOTH = f"{TRAIN}=[1,2,2,1],{EVAL}=[1,2,2,1]"
-SYNTHETIC = ",".join(
-    f"task.{section}={{source: synthetic, augment: none}}"
-    for section in ("train_data", "validation_data")
-)
 MIRRORED = "runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=4"
 TPU = "runtime.distribution_strategy=tpu,runtime.tpu=local"
 
@@ -140,16 +133,6 @@ CASES = [
         EVAL,
         "not-supported",
     ),
-    (f"{TRAIN}=[1,3,1,1],{TPU}", "train", TRAIN, "not-divisible"),
-    (f"{EVAL}=[1,1,3,1],{TPU}", "eval", EVAL, "not-divisible"),
-    (
-        f"{TPU},{TRAIN}=[2,1,1,1],trainer.gradient_accumulation_steps=64",
-        "train",
-        BATCH,
-        "not-divisible",
-    ),
-    (f"{TPU},{TRAIN}=[1,1,1,2]", "train", TRAIN, "not-divisible"),
-    (f"{TPU},{TRAIN}=[5,1,1,1]", "train", BATCH, "not-divisible"),
 ]
 
 
@@ -158,13 +141,6 @@ def test_partition_dims_that_cannot_run_are_rejected(
     over_digits: Over, said: str, mode: str, path: str, code: str
 ) -> None:
     check(found(over_digits, mode, said), (code, path))
-
-
-def test_channels_can_be_split(over_digits: Over) -> None:
-    wide = "{features: {image: {shape: [8, 8, 4], dtype: uint8, low: 0, high: 9}, label: {shape: [], dtype: int32, low: 0, high: 9}}}"
-    said = f"{TRAIN}=[1,1,1,4],{SYNTHETIC},task.train_data.synthetic={wide}"
-
-    assert found(over_digits, "train", f"{said},{TPU}") == []
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -189,34 +165,6 @@ def test_eval_modes_ignore_the_training_dims(over_digits: Over, mode: str) -> No
 
     assert found(over_digits, mode, said) == []
     assert found(over_digits, "train", said) != []
-
-
-# How the size of the images is known before tensorflow is imported.
-
-
-def test_image_shape_is_determined_from_the_data_source(over_digits: Over) -> None:
-    plain = config(over_digits).task
-    assert task_data(plain).image_shape("train_data") == (8, 8, 1)
-    made = config(over_digits, SYNTHETIC).task
-    assert (
-        task_data(made).image_shape("train_data")
-        == task_data(made).image_shape("validation_data")
-        == (32, 32, 3)
-    )
-    missing = "task.train_data={source: mnist, data_dir: nowhere, augment: none}"
-    assert config(over_digits, missing).data.image_shape("train_data") is None
-
-
-def test_image_size_is_read_from_tfrecords(over_digits: Over, tmp_path: Path) -> None:
-    from tests.support.tfrecords import write_set
-
-    write_set(tmp_path, sizes=(3,), shape=(12, 20, 3))
-    data = f"{{source: tfrecord, data_dir: '{tmp_path}', input_path: train-00, augment: none}}"
-    said = f"task.train_data={data},task.model.num_classes=3,{TPU}"
-
-    assert found(over_digits, "train", f"{said},{TRAIN}=[1,4,1,1]") == []
-    wide = f"{said},{TRAIN}=[1,1,8,1]"
-    check(found(over_digits, "train", wide), ("not-divisible", TRAIN))
 
 
 @pytest.mark.parametrize(

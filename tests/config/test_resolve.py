@@ -77,12 +77,6 @@ def test_higher_layer_overrides_lower_and_becomes_the_origin(
     assert str(resolved.origins["runtime.seed"]) == label
 
 
-def test_last_of_all_layers_wins(write: Callable[..., str]) -> None:
-    resolved = resolve(request(write, tuple(range(len(LAYERS)))))
-
-    assert resolved.config.runtime.seed == 100 + len(LAYERS) - 1
-
-
 def test_unset_setting_falls_back_to_the_origin_of_its_section(write: Callable[..., str]) -> None:
     resolved = resolve(request(write, ()))
 
@@ -313,18 +307,6 @@ def test_all_contradictory_settings_are_reported_at_once(refused: Callable[..., 
         "trainer.optimizer_config.learning_rate.exponential.initial_learning_rate",
         "trainer.train_epochs",
     ]
-
-
-def test_error_message_is_truncated_but_problem_list_is_complete(
-    refused: Callable[..., Any],
-) -> None:
-    said = ",".join(f"runtime.x{n}=1" for n in range(20))
-    problems = refused(params_overrides=(said,))
-
-    assert len(problems) == 20
-    text = str(ConfigError(problems))
-    assert text.startswith("20 problems in the configuration\n")
-    assert text.endswith("  … and 8 more")
 
 
 # The settings that were set over the experiment.

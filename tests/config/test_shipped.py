@@ -88,7 +88,6 @@ def test_the_smoke_fragment_makes_every_experiment_short(experiment: str) -> Non
     assert config.task.validation_data.global_batch_size == 8
 
 
-IMAGENET = [name for name in EXPERIMENTS if name.endswith("_imagenet")]
 IMAGES = 1_281_167
 
 
@@ -96,26 +95,8 @@ def _imagenet(name: str) -> Any:
     return resolve(Request(experiment=name)).config
 
 
-@pytest.mark.parametrize("name", IMAGENET)
-def test_imagenet_experiment_reads_the_expected_data(name: str) -> None:
-    task = _imagenet(name).task
-    assert task.model.num_classes == 1000
-    assert [*task.model.input_size] == [224, 224, 3]
-    for data in (task.train_data, task.validation_data):
-        assert (data.source, data.label_offset) == ("tfrecord", 1)
-    assert task.train_data.augment == "inception"
-
-
 def _steps(config: Any, epochs: float) -> int:
     return round(epochs * IMAGES / config.task.train_data.global_batch_size)
-
-
-@pytest.mark.parametrize("name", IMAGENET)
-def test_imagenet_experiment_warms_up_for_5_epochs(name: str) -> None:
-    config = _imagenet(name)
-    warmup = config.trainer.optimizer_config.warmup
-    assert warmup.type == "linear"
-    assert warmup.linear.warmup_steps == _steps(config, 5)
 
 
 def test_imagenet_schedules_match_epochs_and_batch_size() -> None:

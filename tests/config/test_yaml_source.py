@@ -11,7 +11,7 @@ import yaml
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.tree import leaves
 from orbit_runner.config.parsing.yaml_files import load_file, load_text, parse_scalar
-from tests.support.problems import check, raises
+from tests.support.problems import check
 
 
 def values(text: str) -> dict[str, Any]:
@@ -269,20 +269,6 @@ def test_json_file_is_read_with_line_numbers(tmp_path: Path) -> None:
         f"task.{name}": value for name, value in tree["task"].items()
     }
     assert found["task.name"].origin.line == 3
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: caf\xe9\n"])
-def test_yaml_file_that_is_not_utf_8_is_rejected(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_bytes(content)
-
-    with raises("bad-syntax"):
-        load_file(path, "a.yaml", 1)
-
-
-def test_directory_in_place_of_a_yaml_file_is_rejected(tmp_path: Path) -> None:
-    with raises("unreadable-file"):
-        load_file(tmp_path, "x", 1)
 
 
 def test_byte_order_mark_and_windows_line_endings_are_accepted(tmp_path: Path) -> None:

@@ -71,17 +71,6 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return said.err
 
 
-def test_help_fits_in_a_terminal_of_80_columns(
-    command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        main([command.name, "--help"])
-    text = capsys.readouterr().out.partition("\nexamples:\n")[0]
-
-    assert [line for line in text.splitlines() if len(line) > 80] == []
-
-
 def test_help_lists_each_flag_with_its_default_and_examples_that_parse(
     command: Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

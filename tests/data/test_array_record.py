@@ -77,12 +77,6 @@ def test_more_files_than_may_be_open_are_read(
     assert len(source.record_files._readers) == 2
 
 
-def test_files_with_groups_of_records_give_the_same_records(tmp_path: Path) -> None:
-    stored = [_stored(number) for number in range(9)]
-    write_array_file(tmp_path / "train-0", stored, group_size=4)
-    assert open_set(tmp_path).read([8, 0, 5]) == [stored[n] for n in (8, 0, 5)]
-
-
 def _flip(path: Path, text: bytes) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(text)] ^= 1

@@ -85,18 +85,6 @@ def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> Non
     assert joined.column("kind").vocabulary == NAMES
 
 
-def test_the_cache_keeps_the_order_of_classes_until_their_names_change(tmp_path: Path) -> None:
-    paths = save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
-    for _ in range(2):
-        dataset = open_table(tmp_path / "fruit")
-        column = read_table(dataset, {"kind": "category"}, kept_seconds=0.0).columns["kind"]
-        assert column.vocabulary == NAMES
-    info = paths[0].with_name("dataset_info.json")
-    info.write_text(info.read_text().replace('"pear"', '"grape"'))
-    column = read_table(open_table(tmp_path / "fruit"), {"kind": "category"}).columns["kind"]
-    assert column.vocabulary == ("grape", "apple", "fig")
-
-
 def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
     save_dict(tmp_path, ["train", "test"])
     for number, name in enumerate(("train", "test")):
@@ -116,7 +104,7 @@ def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
         open_table(tmp_path, splits=["validation"])
 
 
-@pytest.mark.parametrize("kind", ["stream", "file", "feather"])
+@pytest.mark.parametrize("kind", ["stream", "feather"])
 def test_arrow_files_are_read_without_their_directory(tmp_path: Path, kind: str) -> None:
     table = make_table().drop_columns(["many"])
     path = tmp_path / "rows.arrow"

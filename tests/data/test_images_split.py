@@ -20,7 +20,6 @@ from orbit_runner.data.images.dataset import ImageArrays, ImageDataset, join_ima
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.pipeline import eval_images
-from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.split import RowSplit, ranks
 from tests.support.array_records import write_array_file
@@ -173,14 +172,10 @@ def test_records_are_selected_by_their_number(tmp_path: Path) -> None:
     assert joined.read([6, 9]) == whole.read([200, 5])
 
 
-def test_the_parts_of_records_are_surveyed_and_named_separately(tmp_path: Path) -> None:
+def test_the_parts_of_records_have_all_of_them_once(tmp_path: Path) -> None:
     write_set(tmp_path, write=write_array_file)
     parts = parts_of(open_arrays(tmp_path))
     assert sum(part.size for part in parts.values()) == RECORDS
-    surveys = [add_survey(part).survey for part in parts.values()]
-    assert [survey.total for survey in surveys if survey] == [p.size for p in parts.values()]
-    keys = {part.headers().settings[-1] for part in parts.values()}
-    assert len(keys) == 3
     with raises("not-supported") as caught:
         parts_of(open_arrays(tmp_path), is_stratified=True)
     assert caught.value.field == "split.stratified"

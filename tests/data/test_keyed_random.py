@@ -37,12 +37,6 @@ def test_random_bits_match_python_integer_arithmetic(seed):
         assert bits == state
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_graph_and_eager_draws_are_equal(jit_compile):
-    draw = tf.function(lambda i, e: random_bits(5, i, e, 1), jit_compile=jit_compile)
-    np.testing.assert_array_equal(draw(*_keys(50)), random_bits(5, *_keys(50), 1))
-
-
 @pytest.mark.parametrize("maxval", [1, 2, 81, 162, 1000])
 def test_random_integers_are_uniform(maxval):
     size = 200_000

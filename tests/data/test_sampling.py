@@ -56,27 +56,6 @@ def test_even_and_odd_permutations_both_occur(size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (1797, 128), (3, 7)])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_batches_continue_across_epoch_boundaries(size, batch, shuffle):
-    sampler = ShuffledOrder(size, 7, shuffle)
-    row = np.concatenate([_epoch(size, e) if shuffle else np.arange(size) for e in range(24)])
-    sample = tf.function(sampler)
-    for step in range(24 * min(size, 20) // batch):
-        ids, epochs, _ = sample(tf.range(step * batch, (step + 1) * batch, dtype=tf.int64))
-        places = np.arange(step * batch, (step + 1) * batch)
-        np.testing.assert_array_equal(ids, row[places])
-        np.testing.assert_array_equal(epochs, places // size)
-
-
-def test_positions_can_be_looked_up_in_any_order():
-    positions = np.random.default_rng(1).permutation(5 * 97)
-    ids = ShuffledOrder(97, 7)(tf.constant(positions)).examples
-    row = np.concatenate([_epoch(97, epoch) for epoch in range(5)])
-    np.testing.assert_array_equal(ids, row[positions])
-
-
-@pytest.mark.slow
 def test_xla_gives_the_same_order():
     sample = tf.function(lambda p: ShuffledOrder(1797, 7)(p)[0], jit_compile=True)
     np.testing.assert_array_equal(sample(tf.range(1797, dtype=tf.int64)), _epoch(1797, 0))

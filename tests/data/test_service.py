@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
+from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.source import ArraySource
@@ -57,23 +57,6 @@ def test_services_give_the_same_training_batches(
     addresses: tuple[str, ...], count: int, start: int, few: bool
 ) -> None:
     _same(_train(addresses[:count], start, few), _train((), start, few))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("batch", [8, 300])
-def test_services_give_the_same_evaluation_batches_each_time(
-    addresses: tuple[str, ...], count: int, batch: int
-) -> None:
-    def made(services: tuple[str, ...]) -> tf.data.Dataset:
-        options = PipelineOptions(services=services)
-        return eval_dataset(_source(), global_batch_size=batch, options=options)
-
-    expected, dataset = list(made(()).as_numpy_iterator()), made(addresses[:count])
-
-    assert sum(weights.sum() for _, weights in expected) == 700
-    for _ in range(2):
-        _same(list(dataset.as_numpy_iterator()), expected)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import eval_dataset
 from orbit_runner.data.order.sharding import eval_steps
@@ -62,16 +61,3 @@ def test_record_batches_match_array_batches(
     got = _evaluate(eval_records, made(*sizes), batch, replicas, pipelines, **settings)
     expected = _evaluate(eval_dataset, _array(sum(sizes)), batch, replicas, pipelines, **settings)
     assert_equal_batches(got, expected)
-
-
-@pytest.mark.slow
-def test_asynchronous_evaluation_workers_cover_each_record_once(made):
-    source = made(30, 20)
-    rows = [
-        eval_records(source, global_batch_size=16, input_context=context)
-        for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
-    ]
-    assert [len(list(row)) for row in rows] == [2, 1, 1]
-    pairs = [pair for row in rows for pair in row.as_numpy_iterator()]
-    seen = np.concatenate([batch["label"][weight == 1] for batch, weight in pairs])
-    np.testing.assert_array_equal(np.sort(seen), np.arange(50))

@@ -11,8 +11,6 @@ import tensorflow as tf
 from orbit_runner.data.tfrecord import framing
 from orbit_runner.data.tfrecord.framing import index_file, index_files, masked_crc32c, scan
 from orbit_runner.data.tfrecord.source import load
-from orbit_runner.utils.cache import cache_directory
-from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.problems import raises
 from tests.support.tfrecords import SHAPE, SIZES, example, write_file, write_set
 
@@ -29,17 +27,14 @@ def _some(count: int, largest: int = 40) -> list[bytes]:
     return [_GENERATOR.bytes(_GENERATOR.integers(0, largest)) for _ in range(count)]
 
 
-@pytest.mark.sample(17)
-@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
-@pytest.mark.parametrize("largest", [1, 40, 50_000])
-def test_block_offsets_match_the_records_tensorflow_reads(tmp_path, count, largest):
-    records = _some(count if largest < 1000 else min(count, 200), largest)
+@pytest.mark.parametrize(("count", "largest"), [(0, 1), (1, 40), (130, 1), (130, 50_000)])
+def test_offsets_match_the_records_tensorflow_reads(tmp_path, count, largest):
+    records = _some(count, largest)
     path = write_file(tmp_path / "some", records)
     index = scan(path)
     assert index.records == len(records) == len(list(tf.data.TFRecordDataset(str(path))))
     lengths = np.cumsum([0, *(len(record) + 16 for record in records)])
-    expected = [*lengths[:-1:64], path.stat().st_size]
-    np.testing.assert_array_equal(index.offsets, expected)
+    np.testing.assert_array_equal(index.offsets, lengths)
     assert index.offsets.dtype == np.int64
 
 
@@ -94,9 +89,9 @@ def test_unreadable_file_is_reported_with_its_path(tmp_path):
 def scans(monkeypatch):
     scanned = []
 
-    def counted(path, *, per_record):
+    def counted(path):
         scanned.append(path.name)
-        return scan(path, per_record=per_record)
+        return scan(path)
 
     monkeypatch.setattr(framing, "scan", counted)
     return scanned
@@ -125,40 +120,6 @@ def test_cached_offsets_of_many_files_keep_none_of_them_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) < before + 20
     for one, other in zip(cached, scanned, strict=True):
         _same(one, other)
-
-
-def test_offsets_of_records_are_cached_beside_those_of_blocks(tmp_path, scans):
-    paths = [write_file(tmp_path / name, _some(size)) for name, size in (("a", 100), ("b", 0))]
-    blocks = [index_file(path) for path in paths]
-    for _ in range(2):
-        found = framing.record_offsets(paths)
-        assert [len(offsets) for offsets in found] == [101, 1]
-        for offsets, index in zip(found, blocks, strict=True):
-            # The offsets of the blocks are those of each 64th record, and the end.
-            np.testing.assert_array_equal(
-                np.append(offsets[:-1][:: framing.BLOCK_RECORDS], offsets[-1]), index.offsets
-            )
-    _same(index_file(paths[0]), blocks[0])
-    assert sorted(scans) == ["a", "a", "b", "b"]
-
-
-def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):
-    assert cache_directory("tfrecord") == tmp_path / "cache" / "orbit_runner" / "tfrecord"
-    monkeypatch.setenv("HOME", "/home/me")
-    for value in ("", "relative"):
-        monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert str(cache_directory("tfrecord")) == "/home/me/.cache/orbit_runner/tfrecord"
-
-
-@pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])
-def test_slow_counting_of_many_files_reports_progress(tmp_path, monkeypatch, patience, lines):
-    monkeypatch.setattr(framing, "_PATIENCE_SECONDS", patience)
-    paths = [write_file(tmp_path / str(size), _some(size)) for size in (3, 0, 70)]
-    told = []
-    with log_scope(PlainMessages(told.append)):
-        assert [index.records for index in index_files(paths)] == [3, 0, 70]
-    assert len(told) == lines
-    assert not lines or told[0] == "counting records: 1 of 3 files"
 
 
 def test_one_corrupt_file_among_many_is_reported(tmp_path):
@@ -190,14 +151,6 @@ def test_files_follow_the_order_of_input_path(tmp_path):
     assert source.size == 200
 
 
-def test_image_shape_is_that_of_the_first_image(tmp_path):
-    paths = write_set(tmp_path, [0, 1])
-    other = tmp_path / "other"
-    other.mkdir()
-    paths += write_set(other, [1], (9, 9, 1))
-    assert load(input_path=[str(path) for path in paths]).image_shape == SHAPE
-
-
 @pytest.mark.parametrize(
     ("settings", "field", "code"),
     [
@@ -218,27 +171,13 @@ def test_settings_that_match_no_records_are_rejected(tmp_path, settings, field, 
     "record",
     [
         b"no example",
-        b"",
         tf.train.Example().SerializeToString(),
         example(b"GIF89a", 1),
         example(b"", 1),
         example(b"\x89PNG\r\n\x1a\n\0", 1),
-        example(b"\xff\xd8\xff\xe0\0\x10", 1),
-        example(b"", 1).replace(b"image/encoded", b"image/decoded"),
-        example(b"", 1).replace(b"image/encoded", b"image/heights"),
     ],
     # The bytes of an example, from which pytest would derive an id, differ between processes.
-    ids=[
-        "no example",
-        "no bytes",
-        "no features",
-        "a GIF",
-        "an empty image",
-        "a mangled PNG",
-        "a mangled JPEG",
-        "no image",
-        "another feature",
-    ],
+    ids=["no example", "no features", "a GIF", "an empty image", "a mangled PNG"],
 )
 def test_records_without_a_supported_image_are_rejected(tmp_path, record):
     path = write_file(tmp_path / "some", [record])

@@ -131,19 +131,6 @@ def test_loop_iterations_draw_different_values(name: str) -> None:
     assert unkeyed_draws(whole.get_concrete_function()) == []
 
 
-def test_gradient_of_a_loop_uses_the_masks_of_its_iterations() -> None:
-    def draw() -> tuple[tf.Tensor, tf.Tensor]:
-        x = tf.ones([4, 32])
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = tf.map_fn(lambda row: tf.nn.dropout(row, 0.5), x)
-        return y, tape.gradient(y, x)
-
-    y, gradient = traced_step(draw)(3)
-    assert np.array_equal(y, gradient)
-    assert all_distinct(list(y.numpy()))
-
-
 @pytest.mark.parametrize("compiled", [None, False, True])
 def test_piece_draws_depend_on_the_piece_index(compiled: bool | None) -> None:
     draw = uniform_draw if compiled is None else tf.function(uniform_draw, jit_compile=compiled)
@@ -181,14 +168,6 @@ def test_calls_in_a_piece_are_numbered_from_its_start() -> None:
 
     assert np.array_equal(draw(0), draw(3))
     assert all_distinct(list(draw(0)))
-
-
-def test_piece_scope_outside_a_keyed_scope_has_no_effect() -> None:
-    def draw() -> tf.Tensor:
-        with keyed_piece_scope(0):
-            return uniform_draw()
-
-    assert not np.array_equal(draw(), draw())
 
 
 # Replicas
@@ -241,16 +220,6 @@ def test_draws_outside_the_scope_are_unchanged() -> None:
     with pytest.raises(KeyError), keyed_draws_scope(7, 5, 1), keyed_piece_scope(1):
         raise KeyError
     assert all(map(np.array_equal, before, unkeyed()))
-
-
-def test_outer_scope_continues_after_a_nested_one() -> None:
-    def draw() -> list[tf.Tensor]:
-        first = uniform_draw()
-        with pytest.raises(KeyError), keyed_draws_scope(8, 5, 1):
-            raise KeyError
-        return [first, uniform_draw()]
-
-    assert np.array_equal(drawn(draw), drawn(lambda: [uniform_draw(), uniform_draw()]))
 
 
 def test_scope_does_not_affect_other_threads() -> None:

@@ -109,15 +109,6 @@ def test_threads_come_from_config_then_environment_then_cores(
     assert described()["intra-op threads"] == str(len(os.sched_getaffinity(0)))
 
 
-def test_threads_count_only_cores_available_to_the_process() -> None:
-    core = str(min(os.sched_getaffinity(0)))
-    code = (
-        f"import os\nos.sched_setaffinity(0, {{{core}}})\n"
-        "print(describe_numerics(RuntimeConfig())['intra-op threads'])"
-    )
-    assert elsewhere(code) == ["1"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [None, "0", "1", "False", "TRUE", "perhaps"])
 def test_onednn_state_matches_tensorflow(
@@ -192,15 +183,11 @@ def test_data_and_unified_cache_sizes_are_listed(tmp_path: Path) -> None:
     ("variable", "settings", "name", "remedy"),
     [
         ("XLA_FLAGS", {}, "XLA_FLAGS", "XLA_FLAGS"),
-        ("TF_XLA_FLAGS", {}, "TF_XLA_FLAGS", "TF_XLA_FLAGS"),
         ("ONEDNN_MAX_CPU_ISA", {}, "oneDNN instruction cap", "ONEDNN_MAX_CPU_ISA"),
         ("DNNL_MAX_CPU_ISA", {}, "oneDNN instruction cap", "ONEDNN_MAX_CPU_ISA"),
         ("TF_DETERMINISTIC_OPS", {"deterministic": False}, None, None),
-        ("TF_CUDNN_DETERMINISTIC", {"deterministic": False}, None, None),
         ("NVIDIA_TF32_OVERRIDE", {"num_gpus": 1}, None, None),
-        ("TF_CUDNN_USE_AUTOTUNE", {"num_gpus": 1}, None, None),
         ("TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL", {}, None, None),
-        ("TF_SET_ONEDNN_FPMATH_MODE", {}, None, None),
     ],
 )
 def test_changed_environment_variable_is_reported_with_its_remedy(
@@ -220,14 +207,6 @@ def test_changed_environment_variable_is_reported_with_its_remedy(
 
 def test_variables_overridden_by_the_config_are_omitted() -> None:
     assert not {"TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "GPU"} & {*described()}
-
-
-def test_newer_name_of_the_instruction_cap_takes_precedence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX")
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    assert described()["oneDNN instruction cap"] == "AVX2"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +244,6 @@ def test_gpu_entry_lists_visible_count_and_models(
             "intra-op threads: 4 → 2 (set runtime.intra_op_threads=4)",
         ),
         ("oneDNN", "on", "off", "oneDNN: on → off (set TF_ENABLE_ONEDNN_OPTS=1)"),
-        ("oneDNN", "off", "on", "oneDNN: off → on (set TF_ENABLE_ONEDNN_OPTS=0)"),
         ("XLA", "on", "off", "XLA: on → off (set runtime.enable_xla=true)"),
         (
             "tensorflow",
@@ -273,28 +251,19 @@ def test_gpu_entry_lists_visible_count_and_models(
             "2.20.1",
             "tensorflow: 2.20.0 → 2.20.1 (install tensorflow==2.20.0)",
         ),
-        ("scipy", "1.16", "1.17", "scipy: 1.16 → 1.17 (install scipy==1.16)"),
         ("numpy", "not installed", "2", "numpy: not installed → 2"),
         ("python", "3.10", "3.11", "python: 3.10 → 3.11"),
-        ("caches", "L1 32K", "L1 48K", "caches: L1 32K → L1 48K"),
-        ("GPU", "A", "B", "GPU: A → B"),
         (
             "processor",
             "x86_64 avx avx512f fma",
             "x86_64 amx_int8 avx fma",
             "processor: no longer has avx512f; now has amx_int8",
         ),
-        ("processor", "x86_64 avx", "x86_64 avx fma", "processor: now has fma"),
     ],
 )
 def test_changes_suggest_how_to_undo_them(name: str, before: str, now: str, line: str) -> None:
     found = described()
     assert describe_changes({**found, name: before}, {**found, name: now}) == [line]
-
-
-def test_entries_missing_from_one_record_are_not_changes() -> None:
-    assert describe_changes({"numpy": "1", "old": "x"}, {"numpy": "1", "new": "y"}) == []
-    assert describe_changes({}, described()) == []
 
 
 def test_environment_of_a_record_gives_the_same_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,17 +11,12 @@ from typing import Any
 import pytest
 
 from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.fingerprint import (
-    can_affect_weights,
-    config_fingerprint,
-)
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.determinism import portable
 from orbit_runner.determinism.numerics_record import (
     describe_changes,
     describe_numerics,
-    environment_of,
 )
 from orbit_runner.determinism.portable import (
     VARIABLES,
@@ -107,11 +101,6 @@ def test_variables_are_set_before_tensorflow_is_imported(
     assert dict(required_variables(PORTABLE)) == VARIABLES
 
 
-def test_variables_override_those_of_other_settings(tmp_path: Path) -> None:
-    cached = PORTABLE.replace(xla_cache_dir=str(tmp_path))
-    assert dict(required_variables(cached)) == VARIABLES
-
-
 def test_tensorflow_imported_with_other_values_is_an_error(
     capable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,18 +141,6 @@ def test_record_is_the_same_on_every_processor_and_in_every_environment(
     ]
 
 
-def test_environment_of_a_portable_record_is_that_of_portable_numerics() -> None:
-    found = environment_of(describe_numerics(PORTABLE))
-    assert {name: found[name] or "" for name in VARIABLES} == VARIABLES
-
-
-def test_numerics_are_in_the_fingerprint_of_a_config() -> None:
-    config = resolve(Request(experiment="digits")).config
-    changed = config.replace(runtime=config.runtime.replace(numerics="portable"))
-    assert config_fingerprint(changed) != config_fingerprint(config)
-    assert can_affect_weights("runtime.numerics", config)
-
-
 # The other settings, the blamed field, and a part of the message.
 REFUSED = [
     ({"num_gpus": 1}, "numerics", "got 'portable' with num_gpus: 1, but only CPUs"),
@@ -186,26 +163,3 @@ def test_contradictions_are_reported(settings: dict[str, Any], field: str, said:
     problems = raised.value.problems
     assert [problem.path for problem in problems] == [f"runtime.{field}"]
     assert said in problems[0].message
-
-
-def test_threads_of_zero_and_one_are_the_same_numerics() -> None:
-    one, zero = (PORTABLE.replace(intra_op_threads=count) for count in (1, 0))
-    assert describe_numerics(one) == describe_numerics(zero)
-
-
-@pytest.mark.slow
-def test_run_from_python_names_the_variables_to_set(tmp_path: Path) -> None:
-    code = (
-        "import numpy as np, tensorflow, orbit_runner\n"
-        "orbit_runner.run('tests.support.keras_models:classifier',\n"
-        "    (np.zeros((8, 3), np.float32), np.zeros(8, np.int32)), model_dir='run',\n"
-        "    overrides={'runtime.numerics': 'portable'})\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "ConfigError" in done.stderr
-    assert "env TF_ENABLE_ONEDNN_OPTS=0 TENSORFLOW_USE_CUSTOM" in done.stderr
-    assert not (tmp_path / "run" / "checkpoints").exists()

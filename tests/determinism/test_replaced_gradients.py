@@ -102,12 +102,6 @@ def test_gradient_of_random_poolings_has_the_bits_of_tensorflow(seed: int) -> No
     _check_equal(*_random_case(seed))
 
 
-@pytest.mark.wide
-def test_gradient_of_200_random_poolings_has_the_bits_of_tensorflow() -> None:
-    for seed in range(100, 300):
-        _check_equal(*_random_case(seed))
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_explicit_paddings_have_the_bits_of_tensorflow(seed: int) -> None:
     """XLA has no kernel for them."""
@@ -243,15 +237,6 @@ def test_gradient_of_random_resizing_has_the_bits_of_tensorflow(seed: int) -> No
         return tf.raw_ops.ResizeNearestNeighbor(images=x, size=outputs, **corners)
 
     _check_equal(resize, x, _weights(rng, resize(x)))
-
-
-@pytest.mark.parametrize("factor", [2, (3, 1)])
-def test_gradient_of_upsampling_has_the_bits_of_tensorflow(factor: Any) -> None:
-    rng = np.random.default_rng(5)
-    upsample = tf_keras.layers.UpSampling2D(factor)
-    x = _values(rng, (2, 5, 4, 3), tf.float32)
-
-    _check_equal(upsample, x, _weights(rng, upsample(x)))
 
 
 def test_resizing_of_unknown_sizes_has_the_gradient_of_tensorflow() -> None:

@@ -29,22 +29,40 @@ def _of_two(name: str) -> Callable[[], Any]:
     return build
 
 
+# Layers without arguments, and those that merge two inputs, by the shape of an example.
+_PLAIN = {
+    (
+        "AveragePooling3D GlobalAveragePooling3D GlobalMaxPooling3D MaxPooling3D "
+        "UpSampling3D ZeroPadding3D"
+    ): _VOLUME,
+    (
+        "BatchNormalization Flatten GlobalAveragePooling2D GlobalMaxPooling2D RandomFlip "
+        "UpSampling2D ZeroPadding2D"
+    ): _IMAGE,
+    "ELU Identity LeakyReLU PReLU ReLU Softmax ThresholdedReLU UnitNormalization": _VECTOR,
+    (
+        "GlobalAveragePooling1D GlobalMaxPooling1D LayerNormalization UpSampling1D ZeroPadding1D"
+    ): _SEQUENCE,
+}
+_MERGING = {
+    "Add Average Concatenate Maximum Minimum Multiply Subtract": _VECTOR,
+    "AdditiveAttention Attention": _SEQUENCE,
+}
 # How each layer is built, and the shape of an example.
 LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
+    **{
+        name: (getattr(_L, name), shape)
+        for names, shape in _PLAIN.items()
+        for name in names.split()
+    },
+    **{name: (_of_two(name), shape) for names, shape in _MERGING.items() for name in names.split()},
     "Activation": (lambda: _L.Activation("gelu"), _VECTOR),
     "ActivityRegularization": (lambda: _L.ActivityRegularization(0.1, 0.1), _VECTOR),
-    "Add": (_of_two("Add"), _VECTOR),
-    "AdditiveAttention": (_of_two("AdditiveAttention"), _SEQUENCE),
     "AlphaDropout": (lambda: _L.AlphaDropout(0.5), _VECTOR),
-    "Attention": (_of_two("Attention"), _SEQUENCE),
-    "Average": (_of_two("Average"), _VECTOR),
     "AveragePooling1D": (lambda: _L.AveragePooling1D(3, 2, "same"), _SEQUENCE),
     "AveragePooling2D": (lambda: _L.AveragePooling2D(3, 2, "same"), _IMAGE),
-    "AveragePooling3D": (lambda: _L.AveragePooling3D(), _VOLUME),
-    "BatchNormalization": (lambda: _L.BatchNormalization(), _IMAGE),
     "Bidirectional": (lambda: _L.Bidirectional(_L.GRU(3)), _SEQUENCE),
     "CenterCrop": (lambda: _L.CenterCrop(4, 4), _IMAGE),
-    "Concatenate": (_of_two("Concatenate"), _VECTOR),
     "Conv1D": (lambda: _L.Conv1D(3, 3), _SEQUENCE),
     "Conv1DTranspose": (lambda: _L.Conv1DTranspose(3, 3), _SEQUENCE),
     "Conv2D": (lambda: _L.Conv2D(3, 3), _IMAGE),
@@ -62,49 +80,31 @@ LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
     "DepthwiseConv2D": (lambda: _L.DepthwiseConv2D(3), _IMAGE),
     "Dot": (lambda: lambda x: _L.Dot(1)([x, 2.0 * x]), _VECTOR),
     "Dropout": (lambda: _L.Dropout(0.5), _VECTOR),
-    "ELU": (lambda: _L.ELU(), _VECTOR),
     "EinsumDense": (lambda: _L.EinsumDense("bi,io->bo", 3), _VECTOR),
     "Embedding": (lambda: _ints(_L.Embedding(9, 3)), _VECTOR),
-    "Flatten": (lambda: _L.Flatten(), _IMAGE),
     "GRU": (lambda: _L.GRU(3), _SEQUENCE),
     "GaussianDropout": (lambda: _L.GaussianDropout(0.5), _VECTOR),
     "GaussianNoise": (lambda: _L.GaussianNoise(0.5), _VECTOR),
-    "GlobalAveragePooling1D": (lambda: _L.GlobalAveragePooling1D(), _SEQUENCE),
-    "GlobalAveragePooling2D": (lambda: _L.GlobalAveragePooling2D(), _IMAGE),
-    "GlobalAveragePooling3D": (lambda: _L.GlobalAveragePooling3D(), _VOLUME),
-    "GlobalMaxPooling1D": (lambda: _L.GlobalMaxPooling1D(), _SEQUENCE),
-    "GlobalMaxPooling2D": (lambda: _L.GlobalMaxPooling2D(), _IMAGE),
-    "GlobalMaxPooling3D": (lambda: _L.GlobalMaxPooling3D(), _VOLUME),
     "GroupNormalization": (lambda: _L.GroupNormalization(3), _IMAGE),
-    "Identity": (lambda: _L.Identity(), _VECTOR),
     "LSTM": (lambda: _L.LSTM(3), _SEQUENCE),
     "Lambda": (lambda: _L.Lambda(tf.math.cumsum), _VECTOR),
-    "LayerNormalization": (lambda: _L.LayerNormalization(), _SEQUENCE),
-    "LeakyReLU": (lambda: _L.LeakyReLU(), _VECTOR),
     "LocallyConnected1D": (lambda: _L.LocallyConnected1D(2, 3), _SEQUENCE),
     "LocallyConnected2D": (lambda: _L.LocallyConnected2D(2, 3), _IMAGE),
     "Masking": (lambda: tf_keras.Sequential([_L.Masking(), _L.LSTM(3)]), _SEQUENCE),
     "MaxPooling1D": (lambda: _L.MaxPooling1D(3, 2, "same"), _SEQUENCE),
     "MaxPooling2D": (lambda: _L.MaxPooling2D(3, 2, "same"), _IMAGE),
-    "MaxPooling3D": (lambda: _L.MaxPooling3D(), _VOLUME),
-    "Maximum": (_of_two("Maximum"), _VECTOR),
-    "Minimum": (_of_two("Minimum"), _VECTOR),
     "MultiHeadAttention": (lambda: _self_attention(_L.MultiHeadAttention(2, 3)), _SEQUENCE),
-    "Multiply": (_of_two("Multiply"), _VECTOR),
     "Normalization": (lambda: _L.Normalization(mean=1.0, variance=2.0), _VECTOR),
-    "PReLU": (lambda: _L.PReLU(), _VECTOR),
     "Permute": (lambda: _L.Permute([2, 1]), _SEQUENCE),
     "RNN": (lambda: _L.RNN(_L.LSTMCell(3)), _SEQUENCE),
     "RandomBrightness": (lambda: _L.RandomBrightness(0.5, [-9, 9]), _IMAGE),
     "RandomContrast": (lambda: _L.RandomContrast(0.5), _IMAGE),
     "RandomCrop": (lambda: _L.RandomCrop(4, 4), _IMAGE),
-    "RandomFlip": (lambda: _L.RandomFlip(), _IMAGE),
     "RandomHeight": (lambda: _L.RandomHeight(0.5), _IMAGE),
     "RandomRotation": (lambda: _L.RandomRotation(0.5), _IMAGE),
     "RandomTranslation": (lambda: _L.RandomTranslation(0.5, 0.5), _IMAGE),
     "RandomWidth": (lambda: _L.RandomWidth(0.5), _IMAGE),
     "RandomZoom": (lambda: _L.RandomZoom(0.5), _IMAGE),
-    "ReLU": (lambda: _L.ReLU(), _VECTOR),
     "RepeatVector": (lambda: _L.RepeatVector(2), _VECTOR),
     "Rescaling": (lambda: _L.Rescaling(0.5), _VECTOR),
     "Reshape": (lambda: _L.Reshape([3, 2]), _VECTOR),
@@ -112,21 +112,11 @@ LAYERS: dict[str, tuple[Callable[[], Any], list[int]]] = {
     "SeparableConv1D": (lambda: _L.SeparableConv1D(3, 3), _SEQUENCE),
     "SeparableConv2D": (lambda: _L.SeparableConv2D(3, 3), _IMAGE),
     "SimpleRNN": (lambda: _L.SimpleRNN(3), _SEQUENCE),
-    "Softmax": (lambda: _L.Softmax(), _VECTOR),
     "SpatialDropout1D": (lambda: _L.SpatialDropout1D(0.5), _SEQUENCE),
     "SpatialDropout2D": (lambda: _L.SpatialDropout2D(0.5), _IMAGE),
     "SpatialDropout3D": (lambda: _L.SpatialDropout3D(0.5), _VOLUME),
     "StackedRNNCells": (lambda: _L.RNN(_L.StackedRNNCells([_L.GRUCell(3)] * 1)), _SEQUENCE),
-    "Subtract": (_of_two("Subtract"), _VECTOR),
-    "ThresholdedReLU": (lambda: _L.ThresholdedReLU(), _VECTOR),
     "TimeDistributed": (lambda: _L.TimeDistributed(_L.Dense(3)), _SEQUENCE),
-    "UnitNormalization": (lambda: _L.UnitNormalization(), _VECTOR),
-    "UpSampling1D": (lambda: _L.UpSampling1D(), _SEQUENCE),
-    "UpSampling2D": (lambda: _L.UpSampling2D(), _IMAGE),
-    "UpSampling3D": (lambda: _L.UpSampling3D(), _VOLUME),
-    "ZeroPadding1D": (lambda: _L.ZeroPadding1D(), _SEQUENCE),
-    "ZeroPadding2D": (lambda: _L.ZeroPadding2D(), _IMAGE),
-    "ZeroPadding3D": (lambda: _L.ZeroPadding3D(), _VOLUME),
 }
 # Variants with other ops.
 VARIANTS: dict[str, tuple[Callable[[], Any], list[int]]] = {

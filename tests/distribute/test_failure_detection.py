@@ -1,6 +1,5 @@
 """TensorFlow errors caused by a lost worker are distinguished from other errors."""
 
-import logging
 import socket
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute import failure_detection, parameter_servers
+from orbit_runner.distribute import failure_detection
 from orbit_runner.distribute.cluster.addresses import Liveness
 from orbit_runner.distribute.cluster.description import Member, MemberLost
 from orbit_runner.distribute.failure_detection import failure_detection_scope
@@ -88,24 +87,3 @@ def test_failed_save_after_a_worker_loss_is_reported_as_loss(strategy: Any) -> N
 )
 def test_unrelated_errors_are_raised_unchanged(strategy: Any, error: Exception) -> None:
     assert _raised(strategy, error) is error
-
-
-@pytest.mark.parametrize(("file", "logged"), [("cluster_coordinator.py", False), ("a.py", True)])
-def test_tensorflow_does_not_log_each_failed_call_to_a_worker(
-    file: str, logged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    found, log = list[str](), tf.get_logger()
-    before = log.filters[:]
-    parameter_servers._drop_coordinator_log()
-    handler = logging.Handler()
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    log.addHandler(handler)
-    try:
-        code = compile("error('Worker %s failed', 'w')", f"/tensorflow/{file}", "exec")
-        exec(code, {"error": tf.compat.v1.logging.error})
-    finally:
-        log.removeHandler(handler)
-        log.filters[:] = before
-
-    assert found == (["Worker w failed"] if logged else [])

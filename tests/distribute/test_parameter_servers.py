@@ -109,13 +109,6 @@ def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
 
 
 @pytest.mark.slow
-def test_live_servers_are_not_reported_as_lost(watch: tuple[Watch, list[str]]) -> None:
-    time.sleep(1.2)
-    assert watch[0].failure_reason() == ""
-    assert not watch[1]
-
-
-@pytest.mark.slow
 def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
     watch: tuple[Watch, list[str]], stages: list[Stage]
 ) -> None:
@@ -204,13 +197,6 @@ def test_note_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     assert guest.exit_code() is None
     host.tell_servers(0)
     assert guest.exit_code() == 0
-
-
-def test_server_may_start_before_the_chief(tmp_path: Path) -> None:
-    guest = RunEnd(tmp_path / "run", Member("ps", 0))
-    assert guest.exit_code() is None
-    RunEnd(tmp_path / "run").begin()
-    assert guest.exit_code() is None
 
 
 def test_removed_run_directory_is_not_created_again(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Devices, strategies, precision, threads, seeds, and the environment."""
 
-import ctypes
 import json
 import os
 import random
@@ -24,7 +23,6 @@ from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tf_internals import disable_op_determinism, is_op_determinism_enabled
 from orbit_runner.train.build_state import build_state
 from orbit_runner.utils.log import PlainMessages, log_scope
-from tests.conftest import record_distributed_datasets
 from tests.support.digits import cnn_config
 from tests.support.problems import raises
 from tests.support.toy import make_strategy, toy_config, toy_task
@@ -80,12 +78,6 @@ def test_strategy_off_returns_the_current_strategy() -> None:
 )
 def test_all_reduce_algorithm_selects_the_cross_device_ops(name: str, kind: type) -> None:
     assert type(cross_device_ops(name)) is kind
-
-
-def test_mirrored_strategy_uses_the_configured_cross_device_ops() -> None:
-    runtime = RuntimeConfig(num_virtual_devices=2, all_reduce_alg="hierarchical_copy")
-    operation = build_strategy(runtime).extended._cross_device_ops
-    assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
 
 
 def test_mirrored_strategies_of_one_process_share_no_keys_of_all_reduces() -> None:
@@ -254,131 +246,3 @@ def test_gpus_that_are_not_used_are_named_once(
 
     assert said.count("note: ") == bool(text)
     assert said.strip().endswith(text)
-
-
-@pytest.mark.parametrize(("name", "expected"), [("mirrored2", True), ("one_device", False)])
-def test_fixture_of_all_tests_knows_what_is_distributed(
-    name: str, expected: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names: list[str] = []
-    record_distributed_datasets(monkeypatch, names)
-    make_strategy(name).experimental_distribute_dataset(tf.data.Dataset.range(4).batch(2))
-
-    assert bool(names) is expected
-
-
-# Virtual GPUs: parts of one GPU. Only the list of GPUs and the CUDA driver are stand-ins.
-
-# Adds two GPUs to those that TensorFlow lists. Everything else is TensorFlow's own.
-_TWO_GPUS = """
-import tensorflow as tf
-from orbit_runner.distribute import devices
-from orbit_runner.distribute.devices import DeviceError, select_devices
-from orbit_runner.tf_internals import eager_context
-
-tf.config.list_physical_devices()
-state = eager_context()
-gpus = [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in range(2)]
-state._physical_devices += gpus
-state._memory_growth_map |= dict.fromkeys(gpus)
-devices.gpu_memory = lambda: MEMORY
-
-def attempt(**settings):
-    try:
-        return select_devices(RuntimeConfig(**settings))
-    except DeviceError as error:
-        return str(error)
-"""
-
-
-@pytest.mark.slow
-def test_parts_of_a_gpu_share_its_memory_equally() -> None:
-    found = _elsewhere(
-        _TWO_GPUS.replace("MEMORY", str(80 * 2**30))
-        + """
-names = attempt(num_gpus=1, num_virtual_devices=3)
-options = state.config.gpu_options
-limits = [list(one.memory_limit_mb) for one in options.experimental.virtual_devices]
-visible = [gpu.name for gpu in tf.config.get_visible_devices("GPU")]
-tf.constant(0.0)  # Starts TensorFlow.
-later = [attempt(num_gpus=1, num_virtual_devices=count) for count in (2, 4)]
-print(json.dumps([names, limits, visible, later]))
-"""
-    )
-    names, limits, visible, (fewer, more) = found
-    assert names == ["GPU:0", "GPU:1", "GPU:2"]
-    assert limits == [[int(0.9 * 80 * 1024 / 3)] * 3]
-    assert visible == ["/physical_device:GPU:0"]
-    assert fewer == ["GPU:0", "GPU:1"]
-    assert more == (
-        "runtime.num_virtual_devices: got 4, but TensorFlow has already started with 3 in this "
-        "process; the number can be set only once per process"
-    )
-
-
-@pytest.mark.slow
-def test_gpu_whose_memory_is_unknown_cannot_be_divided() -> None:
-    divided, whole = _elsewhere(
-        _TWO_GPUS.replace("MEMORY", "None")
-        + "print(json.dumps([attempt(num_gpus=1, num_virtual_devices=2), attempt(num_gpus=1)]))",
-    )
-    assert divided.startswith("runtime.num_virtual_devices: got 2 with num_gpus: 1, but the size")
-    assert "the CUDA driver (libcuda.so.1) cannot be used\nallowed: 1; or set" in divided
-    assert whole == ["GPU:0"]
-
-
-class _Driver:
-    """Stands in for the CUDA driver of a GPU with 80 GiB."""
-
-    def __init__(self, code: int) -> None:
-        self.cuInit = lambda flags: code
-        self.cuDeviceGet = self._get
-        self.cuDeviceTotalMem_v2 = self._total
-
-    def _get(self, device: Any, ordinal: int) -> int:
-        assert ordinal == 0
-        device._obj.value = 7
-        return 0
-
-    def _total(self, total: Any, device: ctypes.c_int) -> int:
-        assert device.value == 7
-        total._obj.value = 80 * 2**30
-        return 0
-
-
-@pytest.mark.parametrize(("code", "expected"), [(0, 80 * 2**30), (100, None)])
-def test_gpu_memory_is_read_from_the_driver(
-    code: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: asked.append(name) or _Driver(code))
-    assert devices.gpu_memory() == expected
-    assert asked == ["libcuda.so.1"]
-
-
-def test_gpu_memory_is_unknown_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_CUDA_DRIVER", "libno-such-driver.so.1")
-    assert devices.gpu_memory() is None
-
-
-def test_virtual_gpus_are_reduced_on_one_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strategies, "select_devices", lambda runtime: ("CPU:0", "CPU:1"))
-    strategy = build_strategy(RuntimeConfig(num_gpus=1, num_virtual_devices=2))
-    assert strategy.num_replicas_in_sync == 2
-    assert type(strategy.extended._cross_device_ops) is tf.distribute.ReductionToOneDevice
-
-
-def test_peak_performance_of_virtual_gpus_is_that_of_their_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cards = [tf.config.PhysicalDevice(f"/physical_device:GPU:{n}", "GPU") for n in range(2)]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: cards)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: cards[:1])
-    monkeypatch.setattr(
-        tf.config.experimental, "get_device_details", lambda gpu: {"device_name": "NVIDIA H100"}
-    )
-    monkeypatch.setattr(devices, "local_devices", lambda strategy: ["GPU:0"])
-    one = devices.peak_flops_of_gpus(None, "float32")
-    monkeypatch.setattr(devices, "local_devices", lambda strategy: ["GPU:0", "GPU:1"])
-    assert one is not None
-    assert devices.peak_flops_of_gpus(None, "float32") == one

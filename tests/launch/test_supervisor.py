@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 
 import pytest
 
-from orbit_runner.launch.process import start_reader
 from tests.support.launches import SECONDS, Launch, alive, wait_for
 
 Start = Callable[..., Launch]
@@ -108,31 +106,6 @@ def test_exit_code_is_that_of_the_failure_behind_the_loss(start: Start) -> None:
     )
     assert launch.end() == 3
     assert len(launch.lives("worker 0")) == 1
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_crash_after_another_member_died_is_not_the_cause(
-    start: Start, number: signal.Signals
-) -> None:
-    launch = start(
-        {
-            "worker 0": ["notice('worker 1', 1, after=0.5)", "exit(0)"],
-            "worker 1": ["serve()", "exit(0)"],
-        }
-    )
-    os.kill(launch.pid("worker 1"), number)
-    assert launch.end() == 0
-    assert len(launch.lives("worker 0")) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", ["exit(143)", "exit(130)", "die(15)"])
-def test_other_members_get_time_to_exit_when_one_is_terminated(start: Start, ending: str) -> None:
-    launch = start({"worker 0": ["time.sleep(1); exit(143)"], "worker 1": [ending]})
-    assert launch.end() == (130 if "130" in ending else 143)
-    assert len(launch.lives("worker 0")) == 1
-    assert launch.notes[0].startswith("worker 1 ")
 
 
 @pytest.mark.sample(1)
@@ -274,16 +247,3 @@ def test_lines_of_several_processes_are_not_mixed(start: Start) -> None:
     assert len(lines) == 900
     assert {line.partition(" │ ")[0] for line in lines} == {f"worker {i}" for i in range(3)}
     assert all(line == f"{line[:8]} │ {line[:8]} " + "y" * 200 for line in lines)
-
-
-def test_endless_line_is_split() -> None:
-    child = subprocess.Popen(
-        ["head", "-c", "200000", "/dev/zero"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    shown: list[int] = []
-    assert child.stdout is not None
-    reader = start_reader(child.stdout, lambda text: shown.append(len(text)))
-    reader.join(SECONDS)
-    child.communicate()
-    assert sum(shown) == 200000
-    assert max(shown) == 65536

@@ -103,16 +103,3 @@ def test_experiments_with_equal_values_keep_their_own_config_classes(
         params = resolve(Request(experiment=f"official/{name}")).config.for_task
 
         assert type(params.trainer.optimizer_config.optimizer.get()) is classes[name]
-
-
-def test_resolving_an_experiment_does_not_affect_later_ones(registered: None) -> None:
-    resolve(Request(experiment="official/own_choice"))
-
-    with pytest.raises(ConfigError) as caught:
-        resolve(
-            Request(
-                experiment="official/my_line",
-                params_overrides=("trainer.optimizer_config.optimizer.type=half_sgd",),
-            )
-        )
-    assert caught.value.problems[0].message.startswith("unknown optimizer 'half_sgd'")

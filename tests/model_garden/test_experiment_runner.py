@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from official.core import task_factory, train_utils
 from official.core import train_lib as official_train_lib
-from official.utils.testing import mock_task  # noqa: F401 - registers the experiment `mock`
+from official.utils.testing import mock_task
 
 from orbit_runner import train_lib
 from orbit_runner.train.callbacks.base import Callback
 from tests.support.garden import mock_bias
 from tests.support.problems import raises
-from tests.support.toy import toy_config, toy_task
+from tests.support.toy import Notes, toy_config, toy_task
 
 SETTINGS = {
     "trainer": {
@@ -45,7 +46,7 @@ SETTINGS = {
 
 def parsed() -> Any:
     options = train_utils.ParseConfigOptions("mock", [], params_override=json.dumps(SETTINGS))
-    return train_utils.parse_configuration(options, print_return=False)
+    return train_utils.parse_configuration(options, lock_return=False, print_return=False)
 
 
 @pytest.mark.sample(1)
@@ -172,3 +173,37 @@ def test_driver_runs_here_with_only_one_import_changed(tmp_path: Path) -> None:
     assert float(reader.get_tensor(name)[0]) == pytest.approx(-1.0)
     assert (run / "params.yaml").exists()
     assert (run / "operative_config.train_and_eval.gin").exists()
+
+
+def _train(runner: Any, params: Any, model_dir: Path) -> float:
+    tf_keras.backend.clear_session()
+    task = task_factory.get_task(params.task)
+    model, _ = runner(None, task, "train", params, str(model_dir))
+    return mock_bias(model)
+
+
+def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    params = parsed()
+    params.task.init_checkpoint = str(tmp_path / "empty")
+    notes = Notes()
+    with notes.listening_scope():
+        found = _train(train_lib.run_experiment, params, tmp_path / "a")
+    assert found == _train(official_train_lib.run_experiment, params, tmp_path / "b")
+    assert any("there is no checkpoint in the directory" in note for note in notes.notes)
+    params.task.init_checkpoint = str(tmp_path / "missing")
+    with raises("no-checkpoint", "task.init_checkpoint"):
+        _train(train_lib.run_experiment, params, tmp_path / "c")
+
+
+@pytest.mark.slow
+def test_task_that_requires_an_init_checkpoint_is_rejected_without_one(tmp_path: Path) -> None:
+    class Strict(mock_task.MockTask):
+        def initialize(self, model: tf_keras.Model) -> None:
+            path = tf.train.latest_checkpoint(self.task_config.init_checkpoint)
+            tf.train.Checkpoint(model=model).read(path).assert_existing_objects_matched()
+
+    params = parsed()
+    params.task.init_checkpoint = str(tmp_path)
+    with raises("no-checkpoint", "task.init_checkpoint"):
+        train_lib.run_experiment(None, Strict(params.task), "train", params, str(tmp_path / "run"))

@@ -14,7 +14,6 @@ import tf_keras
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.determinism.numerics import configure_numerics
-from orbit_runner.model_garden import task_adapter
 from orbit_runner.model_garden.loading import from_model_garden
 from orbit_runner.model_garden.task_adapter import ReplayedDataset, repeatable_draws_scope
 from orbit_runner.tasks.adapter import adapt, build_task
@@ -141,23 +140,11 @@ def test_random_ops_with_control_dependencies_are_repeatable() -> None:
     assert draws() == draws()
 
 
-def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_adapter, "_QUIET_SECONDS", 0.2)
+def test_input_replay_is_reported() -> None:
     told: list[str] = []
-
-    def slow(value: tf.Tensor) -> tf.Tensor:
-        tf.py_function(lambda: __import__("time").sleep(0.1), [], [])
-        return value
-
-    data = tf.data.Dataset.range(9).map(slow)
+    data = tf.data.Dataset.range(9)
     with log_scope(PlainMessages(told.append)):
         assert int(next(iter(ReplayedDataset(data.skip(4), 5)))) == 5
-    assert len(told) == 2
-    assert "replaying the input of 5 steps" in told[0]
-    assert "trainer.replay_inputs" in told[0]
-    assert "done in" in told[1]
-
-    told.clear()
-    with log_scope(PlainMessages(told.append)):
-        next(iter(ReplayedDataset(tf.data.Dataset.range(9), 1)))
-    assert told == []
+    (text,) = told
+    assert text.startswith("replaying the input of 5 steps")
+    assert "trainer.replay_inputs" in text

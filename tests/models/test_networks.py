@@ -69,15 +69,6 @@ def test_logits_and_variables_are_float32_under_every_policy(kind: str, policy: 
     assert hidden == {policy.compute_dtype}
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("kind", _SMALL)
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_network_accepts_raw_pixels_of_each_dtype(kind: str, dtype: str) -> None:
-    model = _build(kind, input_dtype=dtype)
-    assert model.input.dtype == dtype
-    assert model(_pixels(kind, dtype)).shape == (8, _CLASSES)
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", _ALL)
 def test_two_builds_from_one_seed_have_equal_names_and_weights(kind: str) -> None:

@@ -43,8 +43,6 @@ EVALUATION = EvaluationData(
     rows=(("one", "eins"),),
     calibration=((4, 0.45, 0.5), (5, 0.98, 1.0)),
     facts=(("largest error", "3.5"),),
-    importance=(("size", 0.25, 0.01),),
-    importance_note="rise of the loss of 9 rows",
     others=(EvaluationData(step=300, title="price", confusion={(1, 0): 2}),),
 )
 

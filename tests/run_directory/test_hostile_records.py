@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orbit_runner.data.fingerprint import describe_files
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.config import read_setting, read_settings
-from orbit_runner.run_directory.data_record import DataRecord
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.run_directory.metric_records import (
     read_curves,
@@ -22,7 +18,6 @@ from orbit_runner.run_directory.metric_records import (
 )
 from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.utils.files import cut_records, read_lines, repair_records
-from orbit_runner.utils.log import PlainMessages, log_scope
 
 DEEP = '{"step": 1, "split": "train", "skipped": ' + "[" * 100_000 + "]" * 100_000 + "}"
 LINES = [
@@ -92,32 +87,3 @@ def test_value_that_contradicts_its_yaml_tag_leaves_a_config_unread(
     (tmp_path / "config.yaml").write_text(f"name: {value}\n")
     assert read_settings(tmp_path) == {}
     assert read_setting(tmp_path, "name") is None
-
-
-@pytest.mark.parametrize(
-    ("content", "seconds", "said"),
-    [
-        (b"12345", 0, ""),
-        (b"123", 0, "shrank from 5 to 3 bytes"),
-        (b"1234567", 0, "grew from 5 to 7 bytes"),
-        (b"12345", 9, "was modified"),
-        (None, 0, "cannot be read (No such file or directory)"),
-    ],
-)
-def test_file_that_changes_while_a_run_reads_it_is_named_once(
-    content: bytes | None, seconds: int, said: str, tmp_path: Path
-) -> None:
-    path, notes = tmp_path / "train-0", list[str]()
-    path.write_bytes(b"12345")
-    before = path.stat().st_mtime_ns
-    record = DataRecord(tmp_path / "run", {"train_data": describe_files([path])})
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-        os.utime(path, ns=(before, before + seconds * 10**9))
-    with log_scope(PlainMessages(notes.append)):
-        for step in (20, 40):
-            record.on_evaluate(SimpleNamespace(step=step), {})
-        record.on_train_end(SimpleNamespace(step=60))
-    expected = f"warning: {path}: {said} since the run started, noticed at step 20; train_data"
-    assert [note[: len(expected)] for note in notes] == [expected] * bool(said)

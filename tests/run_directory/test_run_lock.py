@@ -126,12 +126,9 @@ def test_suspended_process_still_holds_the_lock(holder: Holder, tmp_path: Path) 
     "text",
     [
         "",
-        "no JSON",
-        "[1]",
         "é",
-        '{"process": 1',
         '{"process": 1, "host": "another"}',
-        *(f'{{"process": {p}, "host": "{os.uname().nodename}"}}' for p in ('"x"', "null", 10**30)),
+        *(f'{{"process": {p}, "host": "{os.uname().nodename}"}}' for p in ("null", 10**30)),
     ],
 )
 def test_lock_works_whatever_the_lock_file_contains(text: str, tmp_path: Path) -> None:
@@ -143,12 +140,6 @@ def test_lock_works_whatever_the_lock_file_contains(text: str, tmp_path: Path) -
         second = attempt(tmp_path)
     assert second.returncode == 2, second.stderr
     assert "another process is training in" in second.stdout
-
-
-def test_longer_lock_file_content_is_fully_replaced(tmp_path: Path) -> None:
-    (tmp_path / ".lock").write_text("x" * 5000 + "\n" * 5000)
-    with RunLock(tmp_path):
-        assert record(tmp_path)["process"] == os.getpid()
 
 
 def test_previous_holder_is_not_mistaken_for_the_current_one(tmp_path: Path) -> None:
@@ -181,12 +172,6 @@ def test_released_lock_file_remains_and_is_marked_released(tmp_path: Path) -> No
         assert "released" not in record(tmp_path)
     assert record(tmp_path)["process"] == os.getpid()
     assert "released" in record(tmp_path)
-
-
-def test_error_inside_the_block_releases_the_lock(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="x"), RunLock(tmp_path):
-        raise ValueError("x")
-    assert attempt(tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("through_link", [False, True])
@@ -265,52 +250,19 @@ def test_child_that_outlives_a_killed_parent_does_not_keep_the_lock(tmp_path: Pa
     process.stdout.close()
 
 
-def test_inherited_file_descriptor_does_not_keep_the_lock(tmp_path: Path) -> None:
-    with RunLock(tmp_path):
-        # A child forked without Python's fork hooks has the same open file under another number.
-        copy = os.dup(run_lock._held[tmp_path.resolve()].file)
-    assert attempt(tmp_path).returncode == 0
-    os.close(copy)
-
-
-def test_lock_leaves_no_file_descriptor_open(holder: Holder, tmp_path: Path) -> None:
-    holder(tmp_path / "a")
-    before = os.listdir("/proc/self/fd")
-    with RunLock(tmp_path / "b"):
-        assert len(os.listdir("/proc/self/fd")) == len(before) + 2  # The file and its directory.
-    with pytest.raises(RunnerError, match="another process"):
-        RunLock(tmp_path / "a").acquire()
-    assert os.listdir("/proc/self/fd") == before
-
-
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
 def test_file_system_without_locks_gives_a_note(
-    number: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="orbit_runner")
 
     def flock(file: int, operation: int) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(run_lock.fcntl, "flock", flock)
     with RunLock(tmp_path):
-        said = f"{tmp_path} cannot be locked ({os.strerror(number)}): make sure that no other"
+        said = f"{tmp_path} cannot be locked ({os.strerror(errno.ENOLCK)}): make sure that no other"
         assert said in caplog.text
         assert record(tmp_path)["process"] == os.getpid()
-
-
-def test_unexpected_flock_failure_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def flock(file: int, operation: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(run_lock.fcntl, "flock", flock)
-    with raises("not-writable"):
-        RunLock(tmp_path).acquire()
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", ".lock"])

@@ -176,23 +176,6 @@ def test_damaged_file_leaves_its_part_of_the_summary_empty(
         assert (found.status, found.step, "accuracy" in found.best) == ("finished", 300, True)
 
 
-def test_half_a_line_at_the_end_does_not_hide_the_line_before(tmp_path: Path) -> None:
-    path = write_run(tmp_path / "a", outcome=None, accuracies={300: 0.8})
-    with (path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 400, "split": "train", "training_lo')
-    found = read_summary(path)
-    assert (found.step, found.metrics["training_loss"], found.metrics["accuracy"]) == (
-        300,
-        0.5,
-        0.8,
-    )
-
-
-def test_null_in_a_record_is_not_a_number(tmp_path: Path) -> None:
-    found = read_summary(write_run(tmp_path / "a", losses=[1.0, None]))
-    assert found.metrics["training_loss"] != found.metrics["training_loss"]
-
-
 def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b/c/d", tmp_path / "b/e"]
     for path in paths:

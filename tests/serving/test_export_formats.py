@@ -25,10 +25,10 @@ from orbit_runner.registry import TASKS
 from orbit_runner.serving.examples import training_features, validation_batches
 from orbit_runner.serving.export import export_all, write_labels
 from orbit_runner.serving.export_check import ExportCheck, Metric, require_close, tolerance_of
-from orbit_runner.serving.export_directory import ExportOptions, read_exports
+from orbit_runner.serving.export_directory import read_exports
 from orbit_runner.serving.formats import keras_file, litert, saved_model
 from orbit_runner.serving.formats.base import network_formats
-from orbit_runner.serving.loader import load_scope, require_method
+from orbit_runner.serving.loader import load_scope
 from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.label_checks import LossKind
@@ -42,7 +42,6 @@ from tests.support.toy import config_of, run
 LITERT = ("litert", "litert_float16", "litert_int8")
 TEST: Any = load_digits(split="test").arrays
 IMAGES, LABELS = TEST["image"], TEST["label"]
-_OPTIONS = ExportOptions(calibration_examples=100, check_examples=500)
 
 # Answers of each file, for all images.
 _LITERT_ALONE = """
@@ -88,12 +87,11 @@ class Trained:
 
     def export(self, to: Path, *formats: str, weights: str = PLAIN, **changes: Any) -> list[Any]:
         choice = choose_checkpoint(self.path, None, "", pytest.fail)
-        options = ExportOptions(**{**vars(_OPTIONS), **changes})
         with load_scope(self.config, self.task, choice, weights) as served:
             self.logits = served.model(IMAGES, training=False).numpy()
             self.fingerprint = weights_fingerprint(served.model)
             task = adapt(self.task)
-            return export_all(formats, served, task, self.config, self.path, to, options)
+            return export_all(formats, served, task, self.config, self.path, to, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -432,15 +430,6 @@ def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
         assert check["examples"] == 24
         assert check["metrics"]["accuracy"] == check["model_metrics"]["accuracy"]
         assert check["relative"] < 1e-4
-
-
-def test_task_of_model_garden_is_refused_with_its_own_exporter(tmp_path: Path) -> None:
-    task = SmallPhotoTask(photos(tmp_path).task)
-    with pytest.raises(RunnerError) as caught:
-        require_method(task, "serving")
-    first, *advice = str(caught.value).splitlines()
-    assert first == "SmallPhotoTask cannot be exported, because it does not define `serving`"
-    assert "export_saved_model reads the run directory, with --config_file=" in advice[0]
 
 
 @pytest.mark.slow

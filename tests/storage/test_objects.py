@@ -86,23 +86,6 @@ def test_unreachable_store_error_names_the_object_and_the_reason(
     assert raised.value.exit_code == 1
 
 
-def test_bug_in_a_package_is_not_an_error_of_the_store(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: object) -> None:
-        raise TypeError("unexpected keyword argument")
-
-    monkeypatch.setattr(store._fs, "pipe_file", fail)
-
-    with pytest.raises(TypeError):
-        store.write("x", b"1")
-
-
-def test_missing_bucket_is_reported_immediately(proxy: Proxy) -> None:
-    with raises("missing-file", "--model_dir"):
-        ObjectStore("s3://no-bucket/x", "--model_dir").list()
-
-
 def test_missing_credentials_are_reported_immediately(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

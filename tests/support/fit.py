@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -240,30 +239,19 @@ BFLOAT16 = Tolerance(1e-2, 2e-3)
 
 def assert_equal(found: Numbers, expected: Numbers, tolerance: Tolerance = FLOAT32) -> None:
     """Asserts that a run computed what `fit` computed: weights, and values by name."""
-    problems = differences(found, expected, tolerance)
-    assert not problems, "\n".join(problems)
-
-
-def differences(found: Numbers, expected: Numbers, tolerance: Tolerance = FLOAT32) -> list[str]:
-    """Returns a line for each value that differs."""
     problems = []
     for part in ("training", "evaluation"):
         ours, theirs = getattr(found, part), getattr(expected, part)
-        if missing := sorted({*theirs} - {*ours}):
-            problems.append(f"{part}: the run lacks {', '.join(missing)}; it has {sorted(ours)}")
-        if more := sorted({*ours} - {*theirs}):
-            problems.append(f"{part}: fit lacks {', '.join(more)}")
-        for name in sorted({*theirs} & {*ours}):
-            if not _is_close(ours[name], theirs[name], tolerance):
-                problems.append(f"{part} {name}: the run has {ours[name]}, fit {theirs[name]}")
-    shapes = [[weight.shape for weight in numbers.weights] for numbers in (found, expected)]
-    if shapes[0] != shapes[1]:
-        return [*problems, f"weights: the run has {shapes[0]}, fit {shapes[1]}"]
+        assert {*ours} == {*theirs}, part
+        for name, value in theirs.items():
+            if not _is_close(ours[name], value, tolerance):
+                problems.append(f"{part} {name}: the run has {ours[name]}, fit {value}")
     for index, (ours, theirs) in enumerate(zip(found.weights, expected.weights, strict=True)):
+        assert ours.shape == theirs.shape
         if not _is_close(ours, theirs, tolerance):
             off = np.max(np.abs(np.asarray(ours, float) - np.asarray(theirs, float)))
             problems.append(f"weight {index} {theirs.shape}: off by {off:.2g}")
-    return problems
+    assert not problems, "\n".join(problems)
 
 
 def _is_close(ours: Any, theirs: Any, tolerance: Tolerance) -> bool:
@@ -275,8 +263,3 @@ def _is_close(ours: Any, theirs: Any, tolerance: Tolerance) -> bool:
     return np.allclose(
         ours.astype(float), theirs.astype(float), tolerance.rtol, tolerance.atol, equal_nan=True
     )
-
-
-def quoted(value: Any) -> str:
-    """Returns a value as YAML on one line."""
-    return json.dumps(value)

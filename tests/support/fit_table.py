@@ -112,61 +112,27 @@ def arrays(cell: Cell, count: int, seed: int) -> Arrays:
     return Arrays(x, labels.make(rng, count), w)
 
 
-def _hidden(package: Any, cell: Cell) -> tuple[Any, Any]:
-    """Returns the input and a hidden layer of a model."""
-    of_steps = LABELS[cell.labels].of_steps
-    inputs = package.Input([TIMES, 4] if of_steps else [4])
-    x = package.layers.Masking()(inputs) if cell.has_mask else inputs
-    return inputs, package.layers.Dense(4, activation="tanh")(x)
-
-
 def _model(cell: Cell, package: Any) -> Any:
-    inputs, hidden = _hidden(package, cell)
     labels = LABELS[cell.labels]
-    return package.Model(
-        inputs, package.layers.Dense(labels.width, activation=labels.activation)(hidden)
-    )
-
-
-def _heads(cell: Cell, names: list[str], package: Any) -> Any:
-    """Returns a model with an output for each name; no output affects another one's gradient."""
-    labels = LABELS[cell.labels]
-    inputs, _ = _hidden(package, cell)
-    heads = {}
-    for name in names:
-        x = package.layers.Masking()(inputs) if cell.has_mask else inputs
-        hidden = package.layers.Dense(4, activation="tanh")(x)
-        dense = package.layers.Dense(labels.width, activation=labels.activation, name=name)
-        heads[name] = dense(hidden)
-    return package.Model(inputs, heads)
+    inputs = package.Input([TIMES, 4] if labels.of_steps else [4])
+    x = package.layers.Masking()(inputs) if cell.has_mask else inputs
+    hidden = package.layers.Dense(4, activation="tanh")(x)
+    out = package.layers.Dense(labels.width, activation=labels.activation)
+    return package.Model(inputs, out(hidden))
 
 
 def case_of(
     version: str,
     cell: Cell,
     compiled: Callable[[Any], Mapping[str, Any]],
-    *,
-    names: list[str] | None = None,
     validation: int = VALIDATION,
 ) -> Case:
-    """Returns a training of a column of the table, with an output for each of some names."""
-    model = (
-        functools.partial(_model, cell) if names is None else functools.partial(_heads, cell, names)
-    )
-    data, held_out = arrays(cell, ROWS, 1), arrays(cell, validation, 2)
-    if names is not None:
-        data, held_out = (
-            part._replace(y=dict.fromkeys(names, part.y)) for part in (data, held_out)
-        )
-    if names is not None and cell.weights == "steps" and version == "3":
-        # `fit` takes weights of steps by output only.
-        data, held_out = (
-            part._replace(w=dict.fromkeys(names, part.w)) for part in (data, held_out)
-        )
+    """Returns a training of a column of the table."""
     weights = {0: 0.5, 1: 2.0, 2: 1.0} if cell.weights == "classes" else None
     if weights and LABELS[cell.labels].width == 1:
         del weights[2]
-    return Case(version, model, data, compiled, held_out, weights)
+    data, held_out = arrays(cell, ROWS, 1), arrays(cell, validation, 2)
+    return Case(version, functools.partial(_model, cell), data, compiled, held_out, weights)
 
 
 def check(
@@ -231,7 +197,6 @@ class Item(NamedTuple):
 
 
 _PROBABILITIES = ("BinaryCrossentropy", "BinaryFocalCrossentropy")
-_ONE_HOT = ("CategoricalCrossentropy", "CategoricalFocalCrossentropy")
 
 
 def reason_of(item: Item, cell: Cell | None = None) -> str:
@@ -245,8 +210,6 @@ def reason_of(item: Item, cell: Cell | None = None) -> str:
     width = LABELS[cell.labels].width
     if item.name in _PROBABILITIES and y.max() > 1:
         return "the labels are no probabilities"
-    if item.name in _ONE_HOT and y.ndim == 1 and y.dtype.kind == "i":
-        return "the labels are class numbers, which another loss is for"
     if item.name == "SparseCategoricalCrossentropy" and "ignore_class" not in dict(item.arguments):
         steps = (TIMES,) if LABELS[cell.labels].of_steps else ()
         if width > 1 and y.shape[1:] == (*steps, width):

@@ -29,7 +29,7 @@ from orbit_runner.data.tables.columns import NUMBER
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.registration import Entry, Registry
 from orbit_runner.registry import TABLE_SOURCES, TASKS
-from orbit_runner.tasks.tabular.sources import load_dataset
+from orbit_runner.tasks.tabular.sources import load_datasets
 from tests.support import tfds
 from tests.support.array_records import write_array_file
 from tests.support.configs import config_of
@@ -260,19 +260,9 @@ def _write_text_files(folder: Path) -> Settings:
     return {"data_dir": folder, "files": f"{{{files}}}"}
 
 
-def _write_examples(folder: Path) -> Settings:
-    points, classes = points_and_classes()
-    records = [
-        example_of(x=point.tolist(), kind=[int(number)])
-        for point, number in zip(points, classes, strict=True)
-    ]
-    (folder / "rows.tfrecord").write_bytes(frame_records(records))
-    return {"input_path": folder / "rows.tfrecord"}
-
-
 def _pass_arrays(folder: Path) -> Settings:
     from orbit_runner.tasks.keras.passed_objects import register_data
-    from orbit_runner.tasks.keras.sources import arrays_of
+    from orbit_runner.tasks.keras.user_arrays import arrays_of
 
     return {"digest": register_data(arrays_of(points_and_classes(), "sample"))}
 
@@ -320,7 +310,6 @@ WRITERS: dict[str, Callable[[Path], Settings]] = {
     },
     "orbit_runner.tasks.keras.sources:NPZ": _write_npz_arrays,
     "orbit_runner.tasks.keras.sources:MEMORY": _pass_arrays,
-    "orbit_runner.tasks.keras.indexed_source:load_examples": _write_examples,
 }
 
 
@@ -377,9 +366,7 @@ TASK_SAMPLES: dict[str, TaskSample] = {
     ),
     "keras": TaskSample(
         {
-            "model.build": "''",
-            "model.layers": "[{Flatten: {}}, {BatchNormalization: {}}, {Dropout: {rate: 0.5}}, "
-            "{Dense: {units: 10}}]",
+            "model": f"{_HERE}:flat_network",
             "loss": "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}",
             "metrics": "[accuracy]",
         },
@@ -491,8 +478,6 @@ def _label_settings(member: Member, section: Settings) -> Settings:
     traits = member.source.traits
     if member.task.name == "image_classification":
         return {} if traits.knows_classes else {"model.num_classes": len(_CLASSES)}
-    if traits.has_fields:
-        return {"outputs": "kind"}
     if member.task.name == "text_classification":
         return {}
     if member.source.target not in (entry.target for entry in TABLE_SOURCES.registered()):
@@ -502,9 +487,9 @@ def _label_settings(member: Member, section: Settings) -> Settings:
     is_number = kinds[column] == NUMBER
     if member.task.name == "keras":
         numbers = [name for name, kind in kinds.items() if kind == NUMBER and name != column]
-        model = {} if numbers else {"model.layers": None, "model.build": f"{_HERE}:model_of_texts"}
+        model = {} if numbers else {"model": f"{_HERE}:model_of_texts"}
         # Its gradients are bounded, so that a run on raw columns does not diverge.
-        loss = {"loss": "mae", "model.layers": "[{Dense: {units: 1}}]"} if is_number else {}
+        loss = {"loss": "mae", "model": f"{_HERE}:line"} if is_number else {}
         inputs = numbers or [name for name in kinds if name != column]
         return {"outputs": column, "inputs": inputs, **model, **loss}
     target = {"column": column, "type": "regression" if is_number else "classification"}
@@ -515,7 +500,22 @@ def _column_kinds(section: Settings) -> Mapping[str, str]:
     """Returns the kinds of the columns of a table."""
     both = {f"both.{name}": value for name, value in section.items()}
     config = _resolve("tabular", {**TASK_SAMPLES["tabular"].settings, "targets": ["kind"], **both})
-    return load_dataset(config.task, "train_data").kinds
+    return load_datasets(config.task, "train_data")[0].kinds
+
+
+def flat_network() -> Any:
+    """Returns a classifier of numbers of any shape."""
+    from tf_keras import Sequential, layers
+
+    dropout = layers.Dropout(0.5)
+    return Sequential([layers.Flatten(), layers.BatchNormalization(), dropout, layers.Dense(10)])
+
+
+def line() -> Any:
+    """Returns a linear model."""
+    from tf_keras import Sequential, layers
+
+    return Sequential([layers.Dense(1)])
 
 
 def model_of_texts() -> Any:

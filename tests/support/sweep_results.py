@@ -12,7 +12,7 @@ RATE = "trainer.optimizer_config.learning_rate.constant.learning_rate"
 UNITS = "task.model.hidden_units"
 SPACE: Mapping[str, Any] = {
     RATE: {"log_uniform": [1e-4, 1e-1]},
-    UNITS: {"choice": [[64], [128, 64]]},
+    UNITS: [[64], [128, 64]],
 }
 
 

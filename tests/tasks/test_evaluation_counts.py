@@ -1,4 +1,4 @@
-"""An evaluation of images and tables passes each example once to metrics of the user."""
+"""Each example of an evaluation counts once; metrics on the host are those of the device."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.tasks.tabular import networks
+from orbit_runner.train.evaluator import value_of
 from tests.support.digits import digits_config
 from tests.support.evaluations import evaluate
 from tests.support.tables import make_rows, table_config, write_csv
+from tests.support.toy import make_strategy
 
 _ROWS = "['tests.support.keras_models:Rows']"
 
@@ -83,3 +86,31 @@ def _evaluate_with_number_of_rows(
 
     monkeypatch.setattr(networks, "mlp", with_loss)
     return plain, evaluate(config)[1]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], 0.0),
+        ([(1.0, 3.0), (0.1, 4.0)], 3.4 / 7.0),
+        ([(float("nan"), 0.0)], 0.0),
+        ([(float("nan"), 1.0)], float("nan")),
+        ([(3e38, 2.0)], float("inf")),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_mean_read_on_the_host_equals_its_tensor_result(
+    strategy: str, values: list[tuple[float, float]], expected: float
+) -> None:
+    place = make_strategy(strategy)
+    with place.scope():
+        mean = RunningMean("mean")
+        for pair in values:
+            place.run(mean.update_state, args=tuple(map(tf.constant, pair)))
+        found, weight = mean.read()
+        result, total = mean.result().numpy(), mean.weight().numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert found.tobytes() == result.tobytes() or (np.isnan(found) and np.isnan(result))
+    assert weight == total
+    assert value_of(mean).tobytes() == found.tobytes()

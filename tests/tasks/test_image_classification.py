@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.tasks.image_classification.sources import load_source
@@ -57,27 +56,6 @@ def test_weight_decay_is_half_the_sum_of_squared_kernels(rate: float) -> None:
     assert len(kernels) == 4
     expected = rate * sum(float((kernel.astype(np.float64) ** 2).sum()) / 2 for kernel in kernels)
     np.testing.assert_allclose(sum(float(loss) for loss in model.losses), expected, rtol=1e-5)
-
-
-def test_weight_decay_contributes_to_the_gradient() -> None:
-    changes = {"task__model__hidden_units": [], "task__train_data__global_batch_size": 2}
-    tf_keras.utils.set_random_seed(0)
-    task = _task(**changes, task__losses__l2_weight_decay=0.5)
-    model = task.build_model()
-    kernel, bias = (value.copy() for value in model.get_weights())
-    optimizer = tf_keras.optimizers.SGD(1.0)
-    images = np.zeros([2, 8, 8, 1], np.uint8)
-    batch = (tf.constant(images), tf.constant([1, 2]))
-    logs = task.train_step(batch, model=model, optimizer=optimizer, metrics=[])
-    plain = _task(**changes)
-    same = plain.build_model()
-    same.set_weights([kernel, bias])
-    other = plain.train_step(batch, model=same, optimizer=tf_keras.optimizers.SGD(1.0), metrics=[])
-    np.testing.assert_allclose(
-        float(logs["loss"] - other["loss"]), 0.25 * (kernel**2).sum(), rtol=1e-4
-    )
-    moved = same.get_weights()[0] - model.get_weights()[0]
-    np.testing.assert_allclose(moved, 0.5 * kernel, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -176,13 +154,6 @@ def test_training_inputs_reflect_every_setting() -> None:
     np.testing.assert_array_equal(later, expected(seed=0, start_step=9)[0])
 
 
-def test_number_of_examples_follows_the_split() -> None:
-    task, config = _task(), digits_config().task
-    assert task.num_examples(config.train_data) == 1438
-    assert task.num_examples(config.validation_data) == 359
-    assert task.num_examples(config.train_data.replace(split="all")) == 1797
-
-
 @pytest.mark.parametrize(("drop", "sizes"), [(False, [128, 128, 103]), (True, [128, 128])])
 def test_validation_batches_mark_padding_with_zero_weights(drop: bool, sizes: list[int]) -> None:
     config = digits_config(task__validation_data__drop_remainder=drop)
@@ -210,14 +181,3 @@ def test_tf_data_settings_reach_the_pipeline() -> None:
     assert options.autotune.ram_budget == 2**30
     algorithm = tf.data.experimental.AutotuneAlgorithm.MAX_PARALLELISM
     assert options.autotune.autotune_algorithm == algorithm
-
-
-def test_synthetic_images_determine_the_input_shape_of_the_model() -> None:
-    config = digits_config(
-        task__train_data__source="synthetic", task__train_data__synthetic__num_examples=10
-    )
-    source = load_source(config.task.train_data)
-    assert source.arrays["image"].shape == (10, 32, 32, 3)
-    assert source.arrays["label"].max() < 10
-    model = ImageClassificationTask(config.task).build_model()  # type: ignore[arg-type]
-    assert model.input_shape == (None, 32, 32, 3)

@@ -55,16 +55,6 @@ def test_latest_checkpoint_of_a_run_is_loaded(
     assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(expected)]
 
 
-@pytest.mark.slow
-def test_best_checkpoint_of_a_run_is_loaded(trained: tuple[tf_keras.Model, Path]) -> None:
-    (index,) = (trained[1] / "best").glob("*.index")
-    model, expected = _model(), _model()
-    tf.train.Checkpoint(model=expected).read(str(index.with_suffix(""))).expect_partial()
-
-    assert load_weights(model, str(index.parent)).source == str(index.with_suffix(""))
-    assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in weights(expected)]
-
-
 @pytest.mark.parametrize("place", ["3", "."])
 def test_exports_are_loaded_by_the_names_of_variables(
     trained: tuple[tf_keras.Model, Path], place: str, tmp_path: Path
@@ -110,23 +100,6 @@ def test_ignored_layers_keep_their_values(
     assert loaded.unused == []
 
 
-@pytest.mark.parametrize(
-    ("pattern", "expected"),
-    [
-        ("*/bias", ["first/bias:0", "inner/bias:0", "w/bias:0"]),
-        ("block/inner/kernel", ["inner/kernel:0"]),
-        ("inner/kernel", ["inner/kernel:0"]),  # its own name
-    ],
-)
-def test_pattern_may_select_single_variables(
-    trained: tuple[tf_keras.Model, Path], pattern: str, expected: list[str]
-) -> None:
-    model = _model()
-    loaded = load_weights(model, str(trained[1]), [pattern])
-
-    assert [one.name for one in model.variables if id(one) not in loaded.variables] == expected
-
-
 def test_values_that_the_model_does_not_have_are_named_in_one_line(
     trained: tuple[tf_keras.Model, Path],
 ) -> None:
@@ -160,13 +133,6 @@ def test_other_shapes_are_an_error_with_both_shapes_and_the_pattern(
         "to keep the initial values of these layers, set task.init_ignore: [w]",
     ]
     assert [a.tobytes() for a in weights(model)] == [b.tobytes() for b in before]
-
-
-def test_missing_variables_are_an_error(tmp_path: Path) -> None:
-    small = tf_keras.Sequential([tf_keras.Input([3]), tf_keras.layers.Dense(5, name="first")])
-    path = tf.train.Checkpoint(model=small).save(str(tmp_path / "ckpt"))
-    with raises("checkpoint-mismatch", "task.init_checkpoint"):
-        load_weights(_model(), path)
 
 
 def test_pattern_that_matches_no_variable_is_an_error(

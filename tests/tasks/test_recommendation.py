@@ -11,14 +11,12 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.recommendation import data
 from orbit_runner.tasks.recommendation.data import load_source
 from orbit_runner.tasks.recommendation.ranking import HitRatio, Ndcg, ranks_and_losses
 from orbit_runner.tasks.recommendation.task import RecommendationTask
 from tests.support.batches import without_autotuning
-from tests.support.choices import eval_users, train_pairs
 from tests.support.problems import pairs
 from tests.support.ratings import ratings_config, write_100k
 from tests.support.toy import records, run, weights
@@ -83,19 +81,6 @@ def test_ranks_and_losses_match_a_loop_over_users(block_pairs: int, levels: int 
     np.testing.assert_allclose(traced_losses, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -np.inf])
-def test_model_with_equal_scores_ranks_the_item_last(value: float) -> None:
-    table, items = np.full((1, 9), value, np.float32), tf.range(9)[tf.newaxis]
-    ahead, _ = ranks_and_losses(
-        _table_score(table),
-        tf.zeros([1], tf.int32),
-        items,
-        tf.ones([1, 9], tf.bool),
-        num_negatives=4,
-    )
-    assert ahead.numpy() == 8
-
-
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_hit_ratio_and_ndcg_match_their_formulas(k: int) -> None:
     ahead = np.array([0, 1, 2, 3, 9, 10, 50, 0], np.float32)
@@ -154,124 +139,6 @@ def test_evaluation_over_all_items_matches_brute_force(coarse: bool, batch: int)
     np.testing.assert_allclose(found["ndcg_at_5"], np.mean(gains), atol=1e-6)
     assert found["users"] == source.num_users
     assert 0.01 < found["hr_at_5"] < 0.5
-
-
-def test_sampling_enough_negatives_equals_evaluating_all_items() -> None:
-    everything = ratings_config(task__validation_data__num_eval_negatives=0)
-    model = _random_model(everything)
-    drawn = ratings_config(task__validation_data__num_eval_negatives=99)
-    one, other = _evaluated(everything, model), _evaluated(drawn, model)
-    assert one.keys() == other.keys()
-    np.testing.assert_allclose(list(one.values()), list(other.values()), rtol=1e-5)
-    fewer = _evaluated(ratings_config(), model)
-    assert fewer["hr_at_5"] > one["hr_at_5"]
-
-
-@pytest.mark.slow
-def test_regularization_is_part_of_training_and_validation_loss() -> None:
-    config = ratings_config(task__model__mf_regularization=0.5)
-    model, plain = _random_model(config), _random_model(ratings_config())
-    decay = sum(float(loss) for loss in model.losses)
-    assert decay > 1
-    found, without = _evaluated(config, model), _evaluated(config, plain)
-    np.testing.assert_allclose(found["loss"] - without["loss"], decay, rtol=1e-4)
-    task = _task(config)
-    batch = next(iter(without_autotuning(task.build_inputs(config.task.train_data))))
-    losses = []
-    for net in (model, plain):
-        sgd = tf_keras.optimizers.SGD(0.0)
-        losses.append(float(task.train_step(batch, model=net, optimizer=sgd, metrics=[])["loss"]))
-    np.testing.assert_allclose(losses[0] - losses[1], decay, rtol=1e-4)
-
-
-def test_cross_entropy_of_pairs_matches_numpy() -> None:
-    logits, labels = np.array([0.3, -2, 5, 0], np.float32), np.array([1, 1, 0, 0], np.float32)
-    chance = 1 / (1 + np.exp(-logits.astype(np.float64)))
-    expected = -np.log(np.where(labels == 1, chance, 1 - chance))
-    found = _task().example_losses(tf.constant(labels), tf.constant(logits))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def _first(dataset: tf.data.Dataset) -> Any:
-    return tf.nest.map_structure(
-        lambda tensor: tensor.numpy(), next(iter(without_autotuning(dataset)))
-    )
-
-
-def _same(one: Any, other: Any) -> bool:
-    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
-    return all(np.array_equal(left, right) for left, right in pairs)
-
-
-@pytest.mark.slow
-def test_training_inputs_reflect_every_setting() -> None:
-    source = load_source(ratings_config().task.train_data)
-    base = {"num_negatives": 4, "global_batch_size": 64, "seed": 0}
-    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
-        ({}, {}),
-        ({"seed": 3}, {"seed": 3}),
-        ({"num_negatives": 2}, {"num_negatives": 2}),
-        ({"global_batch_size": 32}, {"global_batch_size": 32}),
-        ({"shuffle_buffer_size": 1}, {"shuffle": False}),
-    ]
-    seen: list[Any] = []
-    for changes, options in cases:
-        config = ratings_config(**{f"task__train_data__{k}": v for k, v in changes.items()})
-        task, data = _task(config), config.task.train_data
-        got = _first(task.build_inputs(data, start_step=5))
-        assert _same(got, _first(train_pairs(source, **{**base, **options}, start_step=5)))
-        assert _same(got, task.batch_at(data)(tf.constant(5, tf.int64)))
-        assert not any(_same(got, other) for other in seen)
-        seen.append(got)
-
-
-@pytest.mark.slow
-def test_validation_inputs_reflect_every_setting() -> None:
-    source = load_source(ratings_config().task.validation_data)
-    base = {"num_negatives": 20, "global_batch_size": 16, "seed": 0}
-    for changes, options in (
-        ({}, {}),
-        ({"seed": 3}, {"seed": 3}),
-        ({"num_eval_negatives": 7}, {"num_negatives": 7}),
-        ({"num_eval_negatives": 0}, {"num_negatives": 0}),
-        ({"drop_remainder": True}, {"drop_remainder": True}),
-    ):  # type: tuple[dict[str, Any], dict[str, Any]]
-        config = ratings_config(**{f"task__validation_data__{k}": v for k, v in changes.items()})
-        dataset = _task(config).build_inputs(config.task.validation_data)
-        expected = eval_users(source, **{**base, **options})
-        assert dataset.cardinality() == expected.cardinality()
-        assert _same(_first(dataset), _first(expected))
-
-
-def test_num_examples_counts_training_pairs_and_validation_users() -> None:
-    task, config = _task(), ratings_config().task
-    source = load_source(config.train_data)
-    assert task.num_examples(config.train_data) == 5 * source.size
-    assert task.num_examples(config.validation_data) == source.num_users
-    assert source.size + source.num_users >= 2000
-
-
-def _refusal(**changes: Any) -> str:
-    with pytest.raises(ConfigError) as caught:
-        ratings_config(**changes)
-    return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"task__model__layers": []}, "expected an even number first"),
-        ({"task__model__kind": "both"}, "allowed: 'gmf', 'mlp', 'neumf'"),
-        ({"task__train_data__source": "movielense"}, "did you mean 'movielens'?"),
-        ({"task__train_data__augment": "crop"}, "there are no images to augment"),
-        ({"task__validation_data__split": "train"}, "the latest choice of each user is held out"),
-        ({"task__train_data__num_eval_negatives": 9}, "did you mean 'num_negatives'?"),
-        ({"task__top_k": 21}, "got 21, expected at most validation_data.num_eval_negatives, 20"),
-        ({"task__train_data__variant": "10m"}, "'100k', '1m', '20m'"),
-    ],
-)
-def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
-    assert expected in _refusal(**changes)
 
 
 def _problems(**changes: Any) -> dict[str, str]:
@@ -338,3 +205,16 @@ def test_training_learns_the_planted_user_preferences(tmp_path: Path) -> None:
     assert logs["hr_at_5"] > 0.5
     values = [record["hr_at_5"] for record in records(tmp_path, "validation")]
     assert len(values) == 3
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -np.inf])
+def test_model_with_equal_scores_ranks_the_item_last(value: float) -> None:
+    table, items = np.full((1, 9), value, np.float32), tf.range(9)[tf.newaxis]
+    ahead, _ = ranks_and_losses(
+        _table_score(table),
+        tf.zeros([1], tf.int32),
+        items,
+        tf.ones([1, 9], tf.bool),
+        num_negatives=4,
+    )
+    assert ahead.numpy() == 8

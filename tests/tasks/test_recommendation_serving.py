@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,7 +52,7 @@ def test_pairs_signature_scores_known_pairs_and_flags_unknown_ones(served: Any) 
     assert np.isnan(found["score"][3:]).all()
 
 
-@pytest.mark.parametrize("k", [1, 7, 100, 250])
+@pytest.mark.parametrize("k", [1, 250])
 def test_top_k_excludes_items_already_chosen(served: Any, k: int) -> None:
     _, model, serving, source = served
     numbers = [4, 0, 11]
@@ -74,23 +72,6 @@ def test_top_k_excludes_items_already_chosen(served: Any, k: int) -> None:
         assert np.isnan(found["score"][row, there:]).all()
     assert (found["item"][3].numpy() == -1).all()
     assert np.isnan(found["score"][3]).all()
-
-
-def test_top_k_accepts_an_empty_batch_of_users(served: Any) -> None:
-    found = served[2].signatures["top_k"](user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32))
-    assert found["item"].shape == (0, 3)
-
-
-def test_predictor_items_keep_the_order_of_ids_files_and_stdin(served: Any, tmp_path: Path) -> None:
-    predictor = served[0].predictor(served[2].signatures)
-    (tmp_path / "users.txt").write_text("30\n\n 40 \nabc\n")
-    lines = io.StringIO("50\n\n60\n")
-    found = predictor.items(["10", str(tmp_path / "users.txt"), "-", "-7"], lines)
-    assert [line.text for line in found] == ["10", "30", "40", "abc", "50", "60", "-7"]
-    assert [line.text for line in predictor.items([], ["8", "\n", "9"])] == ["8", "9"]
-    for bad in ("nobody", str(tmp_path)):
-        with raises("bad-item"):
-            list(predictor.items([bad], []))
 
 
 @pytest.mark.parametrize("top_k", [None, 3])
@@ -117,23 +98,12 @@ def test_predictions_list_the_best_items_or_an_error_for_each_user(
         assert answer.text.startswith(f"{answer.data['user']}: {listed[0]} (")
         json.dumps(answer.data)
     assert predictor.predict([]) == []
+    assert [line.text for line in predictor.items([], [" 8\n", "\n", "9"])] == ["8", "9"]
+    for bad in ("nobody", "."):
+        with raises("bad-item"):
+            list(predictor.items([bad], []))
 
 
-@pytest.mark.parametrize(
-    "text", ["1_0", "\u0661\u0665", "1.0", "0x1", "9" * 5000, "1e1", "\udcff1"]
-)
-def test_text_that_is_no_id_is_reported_in_its_place(
-    served: Any, text: str, tmp_path: Path
-) -> None:
-    task, _, serving, source = served
-    user = str(source.user_ids[2])
-    (tmp_path / "users.txt").write_bytes(
-        b"\xef\xbb\xbf%s\n%s\r\n%s\n"
-        % (user.encode(), text.encode("utf-8", "surrogateescape"), user.encode())
-    )
-    predictor = task.predictor(serving.signatures)
-    for items in ([str(tmp_path / "users.txt")], ["-"]):
-        lines = [f"{user}\n", f"{text}\n", f"{user}\n"]
-        answers = predictor.predict([*predictor.items(items, lines)])
-        assert ["error" in answer.data for answer in answers] == [False, True, False]
-        assert answers[0].data == answers[2].data
+def test_top_k_accepts_an_empty_batch_of_users(served: Any) -> None:
+    found = served[2].signatures["top_k"](user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32))
+    assert found["item"].shape == (0, 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.tasks import mistakes
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.mistakes import classification_examples
-from orbit_runner.tasks.translation.task import Translations, TranslationTask, pick_evenly
+from orbit_runner.tasks.translation.task import Translations, TranslationTask
 from tests.support.images import write_folder
 from tests.support.translations import sentences, translation_config, write_set
 
@@ -38,24 +37,6 @@ def _batches(logits: np.ndarray, labels: np.ndarray, *more: np.ndarray) -> list[
     pixels = np.pad(logits, ((0, 0), (0, 4 - _CLASSES))).reshape(-1, 2, 2, 1)
     tensors = [tf.constant(one) for one in (pixels, labels, *more)]
     return [tuple(one[n : n + 64] for one in tensors) for n in range(0, len(labels), 64)]
-
-
-def test_mistakes_name_the_file_or_the_record() -> None:
-    logits, labels = _logits(), np.arange(200) % _CLASSES
-
-    def captions(place: Callable[[int], Mapping[str, object]]) -> list[str]:
-        found = classification_examples(_model(), _batches(logits, labels), place=place)
-        return [caption.partition("\n")[2] for caption in found.captions]
-
-    plain = [
-        caption.partition("\n")[2].removeprefix("example ")
-        for caption in classification_examples(_model(), _batches(logits, labels)).captions
-    ]
-    files = captions(lambda n: {"file": f"/data/cats/{n}.png", "place": f"a.csv, row {n}"})
-    assert files == [f"cats/{n}.png, a.csv, row {n}" for n in plain]
-    records = captions(lambda n: {"file": "x-0.tfrecord", "record": n})
-    assert records == [f"x-0.tfrecord, record {n}" for n in plain]
-    assert captions(lambda n: {}) == [f"example {n}" for n in plain]
 
 
 @pytest.mark.parametrize("one_hot", [False, True])
@@ -104,22 +85,6 @@ def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(found.confusion.values()) == 70
     assert "the first 70 examples of 200" in found.note
     assert len(list(batches)) == 2  # The rest was not read.
-
-
-def test_task_without_examples_has_none() -> None:
-    assert adapt(_toy()).report_examples(None, []) is None
-
-
-def _toy() -> Any:
-    from tests.support.toy import toy_config, toy_task
-
-    return toy_task(toy_config())
-
-
-def test_sentences_are_spread_over_those_that_were_translated() -> None:
-    assert pick_evenly(range(100, 110), 3) == [101, 105, 108]
-    assert pick_evenly([4, 7], 10) == [4, 7]
-    assert pick_evenly([], 10) == []
 
 
 def test_translation_shows_sentences_of_the_last_evaluation(

@@ -102,17 +102,6 @@ def test_odd_cell_anywhere_in_the_files_is_an_error(
     assert f"b.{source}, row 391: column 'x': got '?'" in message
 
 
-@pytest.mark.parametrize("source", FORMATS)
-def test_codes_with_leading_zeros_are_categories_in_each_format(
-    source: str, tmp_path: Path
-) -> None:
-    codes = [f"{n % 40:02}" for n in range(ROWS)]
-    config = _config(_write(tmp_path / f"a.{source}", _columns(zip=codes)))
-    assert _problems(config) == {}
-    assert feature_kinds(config) == {"zip": "category"}
-    assert load_part(config, "train_data").column("zip").text(7) == "07"
-
-
 def test_leading_zero_after_the_first_block_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,21 +110,6 @@ def test_leading_zero_after_the_first_block_is_an_error(
     (message,) = _problems(_config(path)).values()
     assert f"{path}, row {ROWS}: column 'zip': got '007', which has a leading zero" in message
     assert _problems(_config(path, features__numeric="[zip]")) == {}
-
-
-def test_column_that_begins_with_missing_values_is_judged_by_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 1000)
-    path = _write(tmp_path / "a.csv", _columns(x=[""] * 300 + [1.5] * 100, z=[""] * 399 + ["u"]))
-    assert feature_kinds(_config(path)) == {"x": "number", "z": "category"}
-
-
-def test_keys_of_late_rows_are_columns(tmp_path: Path) -> None:
-    rows = [{"x": n, "y": n % 2} | ({"late": 1.5} if n > 1200 else {}) for n in range(1300)]
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert feature_kinds(_config(path)) == {"x": "number", "late": "number"}
 
 
 def test_dates_as_texts_are_refused_and_typed_times_left_out(tmp_path: Path) -> None:
@@ -163,53 +137,20 @@ def test_the_same_table_has_the_same_features_in_each_format(tmp_path: Path) -> 
             a=[n / 4 for n in range(ROWS)],
             b=[n % 2 == 0 for n in range(ROWS)],
             c=["u", "v", "w", None] * (ROWS // 4),
+            d=[datetime.date(2024, 1, 1 + n % 28) for n in range(ROWS)],
         )
     )
     csv.write_csv(table, tmp_path / "t.csv")
     parquet.write_table(table, tmp_path / "t.parquet")
     rows = table.to_pylist()
-    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row, default=str) + "\n" for row in rows))
     parts = [load_part(_config(tmp_path / f"t.{one}"), "train_data") for one in FORMATS]
-    for name, kind in {"a": "number", "b": "category", "c": "category"}.items():
+    for name, kind in {"a": "number", "b": "category", "c": "category", "d": "date"}.items():
         columns = [part.column(name) for part in parts]
         assert {column.kind for column in columns} == {kind}
         for column in columns[1:]:
             np.testing.assert_array_equal(column.values, columns[0].values)
             assert column.vocabulary == columns[0].vocabulary
-
-
-def test_each_type_of_parquet_is_a_feature_or_named(tmp_path: Path) -> None:
-    texts = ["u", "v"] * (ROWS // 2)
-    numbers = list(range(ROWS))
-    arrays = {
-        "view": pyarrow.array(texts, pyarrow.string_view()),
-        "large": pyarrow.array(texts, pyarrow.large_string()),
-        "coded": pyarrow.array(texts).dictionary_encode(),
-        "half": pyarrow.array([float(n) for n in numbers], pyarrow.float16()),
-        "huge": pyarrow.array([2**64 - 1 - n for n in numbers], pyarrow.uint64()),
-        "decimal": pyarrow.array([Decimal(n) for n in numbers]),
-        "flag": pyarrow.array([n % 2 == 0 for n in numbers]),
-        "pair": pyarrow.array([[n, n] for n in numbers]),
-        "record": pyarrow.array([{"n": n} for n in numbers]),
-        "bytes": pyarrow.array([b"x"] * ROWS),
-        "y": pyarrow.array(["no", "yes"] * (ROWS // 2)),
-    }
-    parquet.write_table(pyarrow.table(arrays), tmp_path / "a.parquet")
-    config = _config(tmp_path / "a.parquet")
-
-    assert _problems(config) == {}
-    kinds = feature_kinds(config)
-    assert [name for name, kind in kinds.items() if kind == "number"] == ["half", "huge", "decimal"]
-    assert {n for n, kind in kinds.items() if kind == "category"} == {
-        "view",
-        "large",
-        "coded",
-        "flag",
-    }
-    (line,) = left_out(config)
-    for name in ("pair (list<", "record (struct<", "bytes (binary)"):
-        assert name in line
-    assert load_part(config, "train_data").column("huge").values[0] == np.float32(2**64)
 
 
 def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:
@@ -225,16 +166,11 @@ def test_columns_that_are_not_used_are_listed(tmp_path: Path) -> None:
         "columns that are not used: z (only in b.csv)",
     ]
     assert task_data(config).summary().left_out == left_out(config)
-    facts = task_data(config).contents()
-    assert facts["train_data"][:2] == [("rows", "600"), ("x", "feature, number, 0 missing")]
-    assert ("y", "target, category, 2 different texts, 0 missing") in facts["validation_data"]
-    assert [text for name, text in facts["train_data"] if name == "not used"] == left_out(config)
 
 
 @pytest.mark.parametrize(
     ("columns", "settings", "path", "message"),
     [
-        ({"y": ["1", "1.0", "0", "0"] * 100}, {}, "targets[0].column", "are the same number"),
         ({"y": [*range(399), "x"]}, {"targets": "[{column: y, type: regression}]"},
          "targets[0].column", "got 'x', expected a number"),
         ({"w": [1] * 399 + ["x"]}, {"weight_column": "w"}, "weight_column", "got 'x', expected"),
@@ -248,13 +184,6 @@ def test_odd_targets_and_weights_are_errors(
     found = _problems(_config(_write(tmp_path / "a.csv", table), **settings))
     assert list(found) == [path]
     assert message in found[path]
-
-
-def test_files_with_other_types_are_refused(tmp_path: Path) -> None:
-    parquet.write_table(pyarrow.table({"x": [1.0], "y": ["a"]}), tmp_path / "a.parquet")
-    parquet.write_table(pyarrow.table({"x": ["1"], "y": ["a"]}), tmp_path / "b.parquet")
-    (message,) = _problems(_config(tmp_path / "*.parquet", "parquet")).values()
-    assert "a.parquet: column 'x' is a number, and in b.parquet a category" in message
 
 
 def test_quotation_mark_without_an_end_is_an_error(tmp_path: Path) -> None:
@@ -271,3 +200,26 @@ def test_spaces_do_not_decide_on_the_kind(tmp_path: Path) -> None:
     assert _problems(config) == {}
     assert feature_kinds(config) == {"x": "number", "zip": "category", "c": "category"}
     assert load_part(config, "train_data").column("x").is_missing().sum() == 9
+
+
+def test_each_type_of_parquet_is_a_feature_or_named(tmp_path: Path) -> None:
+    texts, numbers = ["u", "v"] * (ROWS // 2), [*range(ROWS)]
+    categories = {
+        "view": pyarrow.array(texts, pyarrow.string_view()),
+        "large": pyarrow.array(texts, pyarrow.large_string()),
+        "coded": pyarrow.array(texts).dictionary_encode(),
+    }
+    kinds = {
+        "half": pyarrow.array([float(n) for n in numbers], pyarrow.float16()),
+        "huge": pyarrow.array([2**64 - 1 - n for n in numbers], pyarrow.uint64()),
+        "decimal": pyarrow.array([Decimal(n) for n in numbers]),
+    }
+    others = {"record": pyarrow.array([{"n": n} for n in numbers]), "bytes": [b"x"] * ROWS}
+    table = pyarrow.table(_columns(**categories, **kinds, **others))
+    parquet.write_table(table, tmp_path / "a.parquet")
+    config = _config(tmp_path / "a.parquet")
+
+    assert _problems(config) == {}
+    expected = dict.fromkeys(kinds, "number") | dict.fromkeys(categories, "category")
+    assert feature_kinds(config) == expected
+    assert all(name in left_out(config)[0] for name in ("record (struct<", "bytes (binary)"))

@@ -10,27 +10,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data import disk_cache
 from orbit_runner.data.tables.columns import Column
 from orbit_runner.tasks.base import WeightedLabels
-from orbit_runner.tasks.tabular import preprocessing
 from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
 from orbit_runner.tasks.tabular.preprocessing import (
     PREPROCESSING_FILE,
     NumberFit,
     Preprocessing,
-    decode_fit,
     fit,
-    fit_or_load,
 )
 from orbit_runner.tasks.tabular.sources import load_part
 from orbit_runner.tasks.tabular.task import TabularTask
 from tests.support.batches import without_autotuning
 from tests.support.problems import pairs, raises
 from tests.support.tables import WRITERS, make_rows, table_config, write_csv
-from tests.support.toy import config_of, run, run_and_resume
+from tests.support.toy import config_of, run
 
 TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
 SECTIONS = ("train_data", "validation_data")
@@ -44,29 +39,6 @@ def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
     part = load_part(config.task, section)  # type: ignore[arg-type]
     assert part.rows is not None
     return [make_rows()[row] for row in part.rows]
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"task__targets": ["y", "y"]}, "'y' is listed twice"),
-        ({"task__targets": ["age"]}, "'age' is also a feature"),
-        ({"task__targets": [{"type": "regression"}]}, "is not set"),
-        ({"task__targets": [{"column": "y", "type": "class"}]}, "'classification', 'regression'"),
-        ({"task__model__name": "forest"}, "allowed: mlp, wide_deep"),
-        ({"task__train_data__source": "cvs"}, "did you mean 'csv'?"),
-        ({"task__train_data__split": "trian"}, "unknown part 'trian'; did you mean 'train'?"),
-        ({"task__split__fractions": {"a": 0.7, "b": 0.4}}, "a sum of 1.1, expected at most 1"),
-        ({"task__split__fractions": {"train": "x"}}, "got 'x', expected numbers above 0"),
-        ({"task__features__exclude": ["size"]}, "features.exclude"),
-        ({"task__train_data__delimiter": "ab"}, "got 'ab', expected one character"),
-        ({"task__train_data__source": "arrays"}, "is not set; for example, my_package.data:load"),
-    ],
-)  # fmt: skip
-def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        table_config("a.csv", **changes)
-    assert expected in str(caught.value)
 
 
 def _problems(path: Path, **changes: Any) -> dict[str, str]:
@@ -192,26 +164,6 @@ def test_preprocessing_of_a_run_is_read_whatever_the_file_contains_now(
         _ = _task(config, tmp_path / "run").fitted
 
 
-def test_fit_that_took_long_is_cached_until_a_file_changes(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    config = table_config(path, task__targets=TWO)
-    task: Any = config.task
-    entries = tmp_path / "cache" / "orbit_runner" / "tables"
-    fit_or_load(task)
-    assert not entries.exists()  # It was fast.
-
-    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", 0.0)
-    fitted = fit_or_load(task)
-    assert decode_fit(fitted, task) == fit(task)
-    monkeypatch.setattr(preprocessing, "fit", lambda config: pytest.fail("fitted again"))
-    assert decode_fit(fit_or_load(task), task) == decode_fit(fitted, task)
-    write_csv(path, make_rows(50))
-    with pytest.raises(pytest.fail.Exception, match="fitted again"):
-        fit_or_load(task)
-
-
 def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
     layer = NormalizeColumns([NumberFit(10, 2), NumberFit(1, 4, True)])
     found = layer(tf.constant([[12, np.nan], [np.nan, 9.0]]))
@@ -309,23 +261,6 @@ def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_
     # The order of rows is part of what a version promises.
     assert features["numeric"][:2, 0].tolist() == [40.8380012512207, 71.33999633789062]
     assert targets["y"].dtype == np.int32
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "wide_deep"])
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_stopped_and_resumed_run_gets_the_same_weights(
-    path: Path, tmp_path: Path, strategy: str, model: str
-) -> None:
-    changes: dict[str, Any] = {
-        "task__model__name": model, "task__targets": TWO, "task__weight_column": "w",
-        "task__model__max_one_hot": 2,
-    }  # fmt: skip
-    resumed = run_and_resume(table_config(path, **changes), tmp_path, strategy)
-    assert resumed.resumed_logs["validation_loss"] == resumed.logs["validation_loss"]
-    assert {"y_accuracy", "price_mae", "price_rmse"} <= set(resumed.logs)
-    assets = [tmp_path / name / "assets" / PREPROCESSING_FILE for name in ("whole", "parts")]
-    assert assets[0].read_bytes() == assets[1].read_bytes()
 
 
 @pytest.mark.slow

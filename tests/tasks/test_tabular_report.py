@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,62 +107,3 @@ def test_no_batches_are_no_examples(shared_path: Path) -> None:
     task, model = _task(shared_path, ["y"])
 
     assert task.report_examples(model, []) is None
-    assert task.column_importance(model, [], seed=1, seconds=10) is None
-
-
-def _importance(task: TabularTask, model: Any, seconds: float = 60, seed: int = 1) -> Any:
-    importance = task.column_importance(model, _batches(task), seed=seed, seconds=seconds)
-    assert importance is not None
-    return importance
-
-
-def test_importance_depends_on_the_seed_alone(shared_path: Path) -> None:
-    task, model = _task(shared_path, ["y"])
-
-    first, second, other = (_importance(task, model, seed=seed) for seed in (1, 1, 2))
-
-    assert first == second
-    assert first.columns != other.columns
-    assert first.loss == other.loss
-
-
-def test_the_values_of_a_column_are_permuted(
-    shared_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(report_examples, "_REPEATS", 1)
-    task, model = _task(shared_path, ["y"])
-    arrays = task.arrays(task.task_config.validation_data).arrays
-    features = {name: array.copy() for name, array in arrays["features"].items()}
-    entropy = (1, zlib.crc32(b"age"), 0)
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
-    order = generator.permutation(len(features["numeric"]))
-    features["numeric"][:, 1] = features["numeric"][order, 1]
-
-    importance = _importance(task, model)
-
-    losses = [
-        float(tf.reduce_mean(task.example_losses(arrays["targets"], model(given))))
-        for given in (features, arrays["features"])
-    ]
-    rises = {name: rise for name, rise, _ in importance.columns}
-    assert rises["age"] == pytest.approx(losses[0] - losses[1], rel=1e-3)
-    assert importance.repeats == 1
-
-
-def test_without_time_columns_are_not_measured(shared_path: Path) -> None:
-    importance = _importance(*_task(shared_path, ["y"]), seconds=-1)
-
-    assert (importance.columns, importance.unmeasured, importance.repeats) == ([], 3, 0)
-
-
-def test_only_the_values_of_the_column_are_permuted(shared_path: Path) -> None:
-    features = {"numeric": ["size", "age"], "text": [{"column": "color", "max_length": 2}]}
-    task, _ = _task(shared_path, ["y"], task__features=features)
-
-    places = dict(report_examples._column_places(task.fitted))
-
-    assert places == {
-        "size": ("numeric", slice(0, 1)),
-        "age": ("numeric", slice(1, 2)),
-        "color": ("tokens", slice(0, 2)),
-    }

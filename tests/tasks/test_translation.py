@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import to_yaml
 from orbit_runner.data.text.source import EOS
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.translation.serving import translate
@@ -56,10 +52,9 @@ def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
     assert record["training_loss"] > 2
     kept = Vocabulary.load(tmp_path / "run" / "assets" / "vocabulary.model")
     assert kept.size == 40
-    signature = json.loads((tmp_path / "run" / "bleu.json").read_text())["signature"]
+    (signature,) = (note for note in told.notes if note.startswith("BLEU signature: "))
     assert "case:lc" in signature
     assert "tok:13a" in signature
-    assert told.notes.count(f"BLEU signature: {signature}") == 1
 
 
 @pytest.mark.slow
@@ -166,54 +161,3 @@ def test_validation_contains_each_pair_once_with_one_end_token(tmp_path: Path) -
         assert (features["targets"].numpy() == labels["targets"].numpy()).all()
         rows = features["inputs"].numpy()
         assert (np.count_nonzero(rows == EOS, axis=1) == 1).all()
-
-
-@pytest.mark.slow
-def test_synthetic_source_runs_without_files(tmp_path: Path) -> None:
-    config = translation_config(
-        "nowhere",
-        **{
-            f"task__{section}__{name}": value
-            for section in ("train_data", "validation_data")
-            for name, value in {"source": "synthetic", "synthetic__num_examples": 12}.items()
-        },
-    )
-    assert list(config.data.problems()) == []
-    model, logs = run(config, tmp_path / "run")
-    assert logs["validation_examples"] == 12
-    assert "bleu" not in logs
-    assert model.embedding_lookup.embeddings.shape == [40, 16]
-    assert not (tmp_path / "run" / "assets").exists()
-
-
-@pytest.mark.slow
-def test_xla_compiles_one_program_for_batches_of_one_shape(
-    tmp_path: Path, cli: Callable[..., subprocess.CompletedProcess[str]]
-) -> None:
-    changes: dict[str, Any] = {
-        f"task__{section}__{name}": value
-        for section in ("train_data", "validation_data")
-        for name, value in {"source": "synthetic", "synthetic__num_examples": 150}.items()
-    }
-    config = translation_config(
-        "nowhere",
-        task__train_data__static_batch=True,
-        runtime__enable_xla=True,
-        runtime__xla_cache_dir=str(tmp_path / "programs"),
-        **changes,
-    )
-    steps = int(_task(config).steps_per_epoch(config.task.train_data))  # type: ignore[arg-type]
-    assert steps > 10
-    trainer = config.trainer.replace(
-        train_steps=steps, validation_interval=steps, checkpoint_interval=steps
-    )
-    (tmp_path / "a.yaml").write_text(to_yaml(config.replace(trainer=trainer)))
-
-    # TensorFlow reads the directory of programs only once in a process.
-    done = cli("run", "--experiment=a.yaml", "--model_dir=run")
-
-    assert done.returncode == 0, done.stderr
-    assert records(tmp_path / "run", "validation")
-    # One program, none for the evaluation, and the empty program that is compiled first so that
-    # TensorFlow's notice is not printed.
-    assert len([*(tmp_path / "programs").rglob("*.pb")]) == 1 + 1

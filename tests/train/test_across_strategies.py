@@ -96,20 +96,6 @@ def test_replicas_have_identical_moving_averages(strategy: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("strategy", ["mirrored2", "mirrored4"])
-@pytest.mark.parametrize("interval", [1, 3])
-def test_weights_do_not_depend_on_the_checkpoint_interval(
-    strategy: str, interval: int, tmp_path: Path
-) -> None:
-    config = _resnet(trainer__train_steps=6)
-    seldom, _ = run(config, tmp_path / "a", "train", strategy)
-    often = config.replace(trainer=config.trainer.replace(checkpoint_interval=interval))
-    other, _ = run(often, tmp_path / "b", "train", strategy)
-    assert weights_fingerprint(other) == weights_fingerprint(seldom)
-
-
-@pytest.mark.slow
 def test_batch_norm_moving_average_is_the_mean_over_replicas(tmp_path: Path) -> None:
     """Batch norm's averages after one step, computed from the two halves of the batch."""
     config = _resnet(trainer__train_steps=1, task__model__dropout_rate=0.0)

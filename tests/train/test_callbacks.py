@@ -182,20 +182,6 @@ def test_callback_added_on_resume_starts_with_its_initial_state(tmp_path: Path) 
     assert added.left == 98
 
 
-def test_rollback_restores_the_callback_state_of_the_checkpoint(tmp_path: Path) -> None:
-    recorder = Recorder()
-    config = toy_config(
-        task__nan_from=12,
-        trainer__recovery_max_trials=2,
-        trainer__steps_per_loop=4,
-        trainer__summary_interval=4,
-        trainer__validation_interval=20,
-    )
-    run(config, tmp_path, callbacks=[recorder])
-    # Step 12 runs twice, because training returns to step 10; its first calls are discarded.
-    assert [step for name, step, *_ in recorder.calls if name == "log"] == [4, 8, 12, 16, 20]
-
-
 def test_separate_evaluation_does_not_restore_callback_states(tmp_path: Path) -> None:
     run(toy_config(), tmp_path, callbacks=[StopAfter(100)])
     beside, record = StopAfter(7), tmp_path / "checkpoints" / "ckpt-20.json"

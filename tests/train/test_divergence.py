@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from tests.support.keras_models import classes, keras_config
-from tests.support.toy import Notes, run, toy_config
+from tests.support.toy import Notes, run
 
 HERE = "tests.train.test_divergence"
 
@@ -95,7 +95,3 @@ def test_such_an_evaluation_is_neither_the_best_nor_an_improvement(tmp_path: Pat
     assert any("stopped early at step 20" in text for text in notes.notes)
     evaluated = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [e["validation_loss"] for e in evaluated if e["split"] == "validation"] == [None, None]
-
-
-def test_a_constant_of_minus_infinity_is_no_mistake(tmp_path: Path) -> None:
-    run(toy_config(task__mask=True, trainer__train_steps=1), tmp_path)

@@ -12,17 +12,14 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.errors import SettingError
-from orbit_runner.registry import TASKS
 from orbit_runner.train.error_messages import (
     TRAIN_DATA,
     VALIDATION_DATA,
     error_message_scope,
-    model_error_scope,
 )
 from tests.support.digits import digits_config
-from tests.support.keras_models import keras_config
 from tests.support.problems import raises
-from tests.support.toy import ToyTask, make_strategy, run, session_of, toy_config
+from tests.support.toy import ToyTask, run, toy_config
 from tests.support.translations import translation_config
 
 _TRAIN, _EVAL = "task.train_data.global_batch_size", "task.validation_data.global_batch_size"
@@ -74,10 +71,8 @@ def test_batches_by_tokens_name_their_setting(tmp_path: Path) -> None:
 )
 def test_full_gpu_is_recognized_although_the_error_is_internal(message: str) -> None:
     config = toy_config(runtime__num_gpus=1)
-    for scope, path in ((error_message_scope(config), _TRAIN), (model_error_scope(), "task.model")):
-        with pytest.raises(SettingError) as caught, scope:
-            raise tf.errors.InternalError(None, None, message)
-        assert caught.value.path == path
+    with raises("out-of-memory", _TRAIN), error_message_scope(config):
+        raise tf.errors.InternalError(None, None, message)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +84,9 @@ def test_full_gpu_is_recognized_although_the_error_is_internal(message: str) -> 
     ],
 )
 def test_other_errors_are_raised(error: Exception) -> None:
-    for scope in (error_message_scope(toy_config()), model_error_scope()):
-        with pytest.raises(type(error)) as caught, scope:
-            raise error
-        assert caught.value is error
+    with pytest.raises(type(error)) as caught, error_message_scope(toy_config()):
+        raise error
+    assert caught.value is error
 
 
 def test_xla_reports_how_much_it_could_not_allocate() -> None:
@@ -143,15 +137,6 @@ def test_inspect_tells_whether_a_batch_fits(tmp_path: Path) -> None:
     assert failed.returncode == 2
     assert "got 4096: out of memory: " in failed.stderr
     assert inspect(256).returncode == 0
-
-
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_model_that_does_not_fit_into_memory_is_named(strategy: str, tmp_path: Path) -> None:
-    config = keras_config(task__model__arguments__units=2_000_000_000)
-    task = TASKS.get(config.task.name).load()(config.task)
-
-    with raises("out-of-memory", "task.model"):
-        session_of(config, tmp_path, make_strategy(strategy), task=task)
 
 
 def test_op_that_xla_cannot_compile_names_its_setting() -> None:

@@ -14,7 +14,6 @@ from tests.support.toy import (
     Notes,
     ToyTask,
     make_strategy,
-    records,
     run,
     session_of,
     toy_config,
@@ -159,20 +158,6 @@ def test_dropout_is_the_same_after_a_resume(
     run(half, tmp_path / "parts", "train", strategy)
     parts, _ = run(config, tmp_path / "parts", "train", strategy)
     assert weights_fingerprint(parts) == weights_fingerprint(whole)
-
-
-@pytest.mark.slow
-def test_each_step_is_recorded_once_after_a_resume(tmp_path: Path) -> None:
-    """A killed run has records of steps after its last checkpoint."""
-    config = digits_config(trainer__train_steps=60, trainer__checkpoint_interval=20)
-    run(config, tmp_path)
-    for suffix in ("index", "json", "data-00000-of-00001"):
-        (tmp_path / "checkpoints" / f"ckpt-60.{suffix}").unlink()
-    notes = Notes()
-    run(config, tmp_path, notes=notes)
-    assert notes.started_at == [40]
-    assert [record["step"] for record in records(tmp_path, "train")] == [15, 30, 45, 60]
-    assert [record["step"] for record in records(tmp_path, "validation")] == [30, 60]
 
 
 def test_each_step_and_replica_draws_different_random_numbers(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from orbit_runner.config.schema.trainer import FineTuning, Unfreeze
 from orbit_runner.inspection.experiment import inspect_experiment
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineTask, line
-from tests.support.problems import raises
 from tests.support.toy import Notes, make_strategy, run, session_of
 from tests.support.tuned import TunedTask, tuned_config
 
@@ -254,22 +253,6 @@ def test_run_reports_frozen_layers_and_inspect_shows_the_same_table(tmp_path: Pa
     run(config.replace(trainer=config.trainer.replace(train_steps=4)), tmp_path / "b", notes=again)
     (table,) = (note for note in again.notes if note.startswith("fine-tuning:"))
     assert all(line.endswith(f"{tmp_path}/b/checkpoints/ckpt-2") for line in table.splitlines()[2:])
-
-
-@pytest.mark.slow
-def test_run_without_fine_tuning_prints_no_table(tmp_path: Path) -> None:
-    notes = Notes()
-    config = tuned_config(trainer__train_steps=2)
-    run(config, tmp_path, notes=notes)
-
-    assert not any("fine-tuning" in note for note in notes.notes)
-    assert inspect_experiment(config).fine_tuning == []
-
-
-def test_wrong_pattern_is_reported_before_the_first_step(tmp_path: Path) -> None:
-    with raises("unknown-name", "trainer.fine_tuning.freeze"):
-        run(tuned_config("{freeze: [nrm]}"), tmp_path)
-    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_fine_tuning_changes_the_fingerprint_of_a_config() -> None:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.train import trainer
-from orbit_runner.utils.flops import Throughput, format_si, peak_flops, peak_of, step_flops
+from orbit_runner.utils.flops import Throughput, peak_flops, peak_of, step_flops
 from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import run
 
@@ -44,23 +44,6 @@ def test_flops_of_an_operation_match_the_count_by_hand(
     function: Callable[..., Any], shapes: list[Any], flops: int
 ) -> None:
     assert _count(function, *shapes) == flops
-
-
-@pytest.mark.parametrize(
-    "kind", [lambda a, b: tf.nn.conv2d(a, b, 2, "SAME"), lambda a, b: tf.matmul(a[0, 0], b[0, 0])]
-)
-def test_gradient_of_a_product_costs_the_same_flops_per_operand(kind: Callable[..., Any]) -> None:
-    def both(a: tf.Tensor, b: tf.Tensor) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch([a, b])
-            value = tf.reduce_sum(kind(a, b))
-        return tape.gradient(value, [a, b])
-
-    shapes: list[list[int | None]] = [[2, 8, 8, 3], [5, 5, 3, 6]]
-    forward = _count(kind, *shapes)
-    assert forward
-    # The gradient of the sum does not need the product, so it is never computed.
-    assert _count(both, *shapes) in (2 * forward, 3 * forward)
 
 
 def test_flops_of_a_product_of_unknown_size_are_unknown() -> None:
@@ -138,10 +121,3 @@ def test_peak_flops_depend_on_device_and_dtype() -> None:
 def test_logs_contain_tflops_and_utilization() -> None:
     assert Throughput(2 * 10**12, peak=10e12).logs(3.0) == {"tflops_per_second": 6.0, "mfu": 0.6}
     assert Throughput(2 * 10**12).logs(3.0) == {"tflops_per_second": 6.0}
-
-
-@pytest.mark.parametrize(
-    ("number", "text"), [(999, "999 "), (1234, "1.23 k"), (5e9, "5 G"), (2.5e15, "2.5 P")]
-)
-def test_large_numbers_are_shortened_with_unit_prefixes(number: float, text: str) -> None:
-    assert format_si(number) == text

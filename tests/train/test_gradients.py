@@ -10,7 +10,7 @@ import tf_keras
 
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.train.gradients import GradientRecorder, split_step
-from tests.support.toy import make_strategy, state_of, toy_config, toy_task
+from tests.support.toy import make_strategy, toy_config, toy_task
 
 BATCH = 16
 
@@ -102,14 +102,6 @@ def test_gradient_tap_acts_as_the_optimizer_but_applies_nothing() -> None:
     assert len(tap.recorded) == 1
     np.testing.assert_array_equal(variable.numpy(), [1.0, 2.0])
     assert not isinstance(GradientRecorder(inner), tf_keras.mixed_precision.LossScaleOptimizer)
-
-
-def test_optimizer_has_a_loss_scale_only_with_float16() -> None:
-    strategy = make_strategy("one_device")
-    plain = state_of(toy_config(), strategy).optimizer
-    scaled = state_of(toy_config(runtime__mixed_precision_dtype="float16"), strategy).optimizer
-    assert not isinstance(plain, tf_keras.mixed_precision.LossScaleOptimizer)
-    assert isinstance(scaled, tf_keras.mixed_precision.LossScaleOptimizer)
 
 
 @pytest.mark.sample(1)

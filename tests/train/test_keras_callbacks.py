@@ -462,27 +462,6 @@ def test_callbacks_do_the_same_as_in_fit(package: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("package", PACKAGES)
-def test_scheduler_and_plateau_set_the_learning_rate(package: Any, tmp_path: Path) -> None:
-    history = package.callbacks.History()
-    given = [
-        package.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5),
-        scripted(package, [3.0, 2.0, 2.0, 1.0]),
-        package.callbacks.ReduceLROnPlateau("val_script", 0.5, patience=1, mode="min"),
-        history,
-    ]
-    result = train(package, tmp_path, given, epochs=4)
-    name = "learning_rate" if package is keras else "lr"
-    # Halved at each begin; and at the end of the third epoch, after its value was read.
-    np.testing.assert_allclose(history.history[name], [0.25, 0.125, 0.0625, 0.015625])
-    lines = (tmp_path / "metrics.jsonl").read_text("utf-8").splitlines()
-    rates = [r["learning_rate"] for r in map(json.loads, lines) if r["split"] == "train"]
-    assert rates[::STEPS] == rates[2::STEPS] == [0.25, 0.125, 0.0625, 0.015625]
-    plain = train(package, tmp_path / "plain", [], epochs=4)
-    assert plain.weights != result.weights
-
-
 _VALLEY = [5.0, 3.0, 4.0, 2.5, 4.0, 5.0]
 
 
@@ -498,20 +477,6 @@ def test_names_of_metrics_of_keras_say_which_values_are_better(monitor: str, mod
     early = keras.callbacks.EarlyStopping(monitor)
     assert keras_kinds._decide(early)
     assert bool(early.monitor_op(np.float32(1), np.float32(0))) == (mode == "max")
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("package", PACKAGES)
-@pytest.mark.parametrize(("monitor", "mode"), [("loss", "min"), ("val_accuracy", "max")])
-def test_early_stopping_monitors_training_and_validation(
-    package: Any, monitor: str, mode: str, tmp_path: Path
-) -> None:
-    """The metric always changes in the wrong direction, which `auto` must know."""
-    early = package.callbacks.EarlyStopping(monitor, min_delta=100.0, patience=2)
-    result = train(package, tmp_path, early)
-    assert result.step == 3 * STEPS
-    compared = early.monitor_op(np.float32(1), np.float32(0))
-    assert bool(compared) == (mode == "max")
 
 
 @pytest.mark.sample(1)

@@ -34,10 +34,6 @@ def test_loop_over_several_records_ends_at_the_last_one(step: int, length: int) 
     assert LoopLength(steps_per_loop, plan, lambda: (0, 0.0), records=1000)(step) == length
 
 
-def test_loop_shorter_than_the_record_interval_keeps_its_length() -> None:
-    assert LoopLength(3, _plan(), lambda: (0, 0.0), records=1000)(0) == 3
-
-
 def _lengths(seconds_a_step: list[float]) -> list[int]:
     last = 0, 0.0
     length, step, lengths = LoopLength("auto", _LONG, lambda: last), 0, []
@@ -54,11 +50,6 @@ def test_automatic_loops_grow_until_one_takes_a_second() -> None:
 
 def test_automatic_loops_shrink_when_steps_are_slow() -> None:
     assert _lengths([0.01, 0.01, 0.01, 0.25, 0.25, 5.0, 5.0]) == [1, 8, 64, 100, 4, 4, 1]
-
-
-def test_loop_repeated_at_the_same_step_keeps_its_length() -> None:
-    length = LoopLength("auto", _LONG, lambda: (1, 1e-4))
-    assert [length(0), length(0), length(1), length(1)] == [1, 1, 8, 8]
 
 
 @pytest.mark.parametrize(

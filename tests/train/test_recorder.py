@@ -10,7 +10,6 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.run_directory.metric_records import SYSTEM
 from orbit_runner.train.trainer import Trainer
 from tests.support.digits import cnn_config, digits_config
-from tests.support.problems import raises
 from tests.support.toy import records, run
 
 _TIMES = ("time", "steps_per_second", "tflops_per_second")
@@ -109,11 +108,3 @@ def test_record_shared_by_two_loops_is_the_mean_over_both(tmp_path: Path) -> Non
     assert _numbers(whole) == _numbers(cut)
     lines = (cut / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [20, 40, 60]
-
-
-@pytest.mark.slow
-def test_loss_above_its_bound_is_reported_at_its_record(tmp_path: Path) -> None:
-    config = _config(trainer__loss_upper_bound=2.0, trainer__train_steps=60)
-    with raises("diverged"):
-        run(config, tmp_path, "train")
-    assert [one["step"] for one in records(tmp_path, "train")][:1] == [20]

@@ -16,14 +16,13 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.adapter import adapt
-from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.train.inputs import resident_batches as module
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.train.inputs.resident_batches import resident_batches
 from tests.support.digits import cnn_config, digits_config
 from tests.support.problems import raises
 from tests.support.ratings import ratings_config
-from tests.support.toy import make_strategy, run, toy_config
+from tests.support.toy import make_strategy, run
 
 _SECTIONS = ("train_data", "validation_data")
 # The first has more steps in a loop than one call makes batches for, 16, and an epoch's end in the
@@ -197,13 +196,6 @@ def test_programs_that_make_their_batches_give_the_weights_of_other_programs(
     assert weights["CPU:0"] == weights[""]
 
 
-def test_task_without_resident_data_uses_a_pipeline(tmp_path: Path) -> None:
-    config = toy_config()
-    assert _chosen(config) is None
-    with raises("not-supported", "task.train_data.on_device"):
-        _chosen(toy_config(**_where(True)))
-
-
 @pytest.mark.parametrize("asked", [{}, _where(True)])
 def test_batch_size_not_divisible_by_the_replicas_is_rejected(asked: dict[str, Any]) -> None:
     config = digits_config(task__train_data__global_batch_size=63, **asked)
@@ -211,30 +203,6 @@ def test_batch_size_not_divisible_by_the_replicas_is_rejected(asked: dict[str, A
     strategy = make_strategy("mirrored2")
     with raises("not-divisible", "task.train_data.global_batch_size"):
         distribute(strategy, adapt(_task(config)), config.task.train_data, config.runtime)
-
-
-def test_order_of_examples_changes_after_a_recovery(tmp_path: Path) -> None:
-    config = digits_config(trainer__train_steps=20)
-    data = config.task.train_data
-    first, second = (
-        _task(config).chunks(resolve_data_config(data, config.runtime, recoveries))
-        for recoveries in (0, 1)
-    )
-    labels = [chunks(tf.constant(0, tf.int64), 3, 0)[1].numpy() for chunks in (first, second)]
-    assert (labels[0] != labels[1]).any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
-def test_steps_compiled_by_xla_match_plain_steps(strategy: str, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"trainer__train_steps": 40, "runtime__enable_xla": True}
-    plain, logs = run(digits_config(trainer__train_steps=40), tmp_path / "a", strategy=strategy)
-    compiled, other = run(digits_config(**changes), tmp_path / "b", strategy=strategy)
-    for a, b in zip(plain.get_weights(), compiled.get_weights(), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
-    assert other["validation_loss"] == pytest.approx(logs["validation_loss"], rel=1e-3)
-    again, _ = run(digits_config(**changes), tmp_path / "c", strategy=strategy)
-    assert weights_fingerprint(again) == weights_fingerprint(compiled)
 
 
 @pytest.mark.slow
@@ -246,21 +214,6 @@ def test_xla_compiles_whole_steps_on_a_pipeline_too(tmp_path: Path) -> None:
         model, _ = run(config, tmp_path / name, strategy="one_device")
         weights[name] = weights_fingerprint(model)
     assert weights["b"] == weights["a"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("on_device", [True, False])
-def test_error_names_an_op_that_xla_does_not_support(
-    on_device: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def losses(task: Any, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
-        digits = tf.strings.length(tf.strings.as_string(labels))
-        return tf.reduce_sum(model_outputs, -1) * tf.cast(digits, tf.float32)
-
-    monkeypatch.setattr(ImageClassificationTask, "example_losses", losses)
-    config = digits_config(runtime__enable_xla=True, **_where(on_device))
-    with raises("not-supported", "runtime.enable_xla"):
-        run(config, tmp_path, "train")
 
 
 made: list[int] = []

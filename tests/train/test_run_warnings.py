@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.train.run_warnings import better_values, run_warnings
 from tests.support.tables import make_rows, table_config, write_csv
 from tests.support.toy import toy_config
-from tests.support.translations import translation_config
 
 
 @pytest.mark.slow
@@ -94,34 +92,3 @@ def test_direction_that_prefers_the_worst_evaluation_is_named() -> None:
         trainer__best_checkpoint_eval_metric="accuracy",
     )
     assert run_warnings(right, None) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "advice"),
-    [
-        ({}, "task.train_data.static_batch to true"),
-        (
-            {"task__train_data__batch_tokens": 0, "task__train_data__global_batch_size": 8},
-            "task.train_data.static_batch to true",
-        ),
-        ({"task__train_data__static_batch": True}, ""),
-        ({"runtime__enable_xla": False}, ""),
-        (
-            {"runtime__enable_xla": False, "runtime__distribution_strategy": "tpu"},
-            "task.train_data.static_batch to true",
-        ),
-    ],
-)
-def test_many_shapes_of_batches_are_said_if_xla_compiles_each(
-    changes: dict[str, Any], advice: str
-) -> None:
-    config = translation_config("nowhere", **{"runtime__enable_xla": True, **changes})
-
-    found = run_warnings(config, None)
-
-    assert len(found) == bool(advice)
-    assert all(text.startswith("XLA compiles") and text.endswith(advice) for text in found)
-
-
-def test_batches_of_other_tasks_have_one_shape() -> None:
-    assert run_warnings(toy_config(runtime__enable_xla=True), None) == []

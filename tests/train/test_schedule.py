@@ -62,11 +62,6 @@ def test_epochs_of_a_small_dataset_count_as_more_steps(
     assert plan.steps_per_epoch == size
 
 
-def test_training_steps_are_kept_if_the_dataset_size_is_unknown() -> None:
-    plan = make_plan(TrainerConfig(train_steps=12), 0.0)
-    assert (plan.train_steps, plan.steps_per_epoch) == (12, 0.0)
-
-
 @pytest.mark.parametrize("field", ["train_epochs", "validation_epochs"])
 def test_epochs_are_rejected_if_the_dataset_size_is_unknown(field: str) -> None:
     with raises("not-set", f"trainer.{field}"):
@@ -121,13 +116,3 @@ def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(
     )
 
     assert make_plan(trainer, 0.0).checkpoint_interval == interval
-
-
-def test_last_step_is_always_recorded_evaluated_and_saved() -> None:
-    plan = _plan(train_steps=101)
-    assert plan.is_record(101)
-    assert plan.should_evaluate(101)
-    assert plan.should_save(101)
-    assert not plan.is_record(99)
-    assert not plan.should_evaluate(99)
-    assert not plan.should_save(99)

@@ -149,15 +149,6 @@ def test_start_whose_time_is_over_at_once_still_trains_one_loop() -> None:
         requests.next_loop_length(5, 12, pytest.fail)
 
 
-def test_loop_ends_after_a_piece_when_the_time_is_over() -> None:
-    clock = Clock()
-    limits = TimeLimits(60.0, clock=clock)
-    requests = _requests(chief=True, others=[0, 0], limits=limits)
-    assert requests.next_piece_length(5) == 5
-    clock.now += 60.0
-    assert requests.next_piece_length(5) == 0
-
-
 @pytest.mark.parametrize("chief", [True, False])
 def test_checkpoint_is_saved_when_the_clock_of_the_chief_says_so(chief: bool) -> None:
     clock, saved = Clock(), list[float]()
@@ -236,14 +227,6 @@ def test_second_interrupt_leaves_at_once_even_within_five_seconds() -> None:
     guard = SignalGuard(on_terminate=True, clock=clock)
     with pytest.raises(KeyboardInterrupt):
         _send(guard, clock, [(signal.SIGTERM, 0.0), (signal.SIGINT, 0.0)])
-
-
-def test_handlers_from_before_are_restored() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    guard = SignalGuard(on_terminate=True)
-    with guard.installed_scope():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) == before
 
 
 class Terminate(Callback):

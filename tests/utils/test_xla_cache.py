@@ -15,10 +15,6 @@ from orbit_runner.distribute.tf_environment import required_variables
 from orbit_runner.errors import SettingError
 
 
-def test_xla_cache_is_off_by_default() -> None:
-    assert "TF_XLA_FLAGS" not in dict(required_variables(RuntimeConfig()))
-
-
 def test_other_xla_flags_are_preserved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug --tf_xla_persistent_cache_x=1")
     flags = dict(required_variables(RuntimeConfig(xla_cache_dir=str(tmp_path))))[

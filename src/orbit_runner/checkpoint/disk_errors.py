@@ -1,10 +1,9 @@
-"""Turns errors of the disk into one message, and checks that there is room before a save."""
+"""Turns errors of the disk into one message."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,27 +60,6 @@ def _remedy(problem: str) -> str:
     if any(words in problem for words in _FULL.values()):
         return f"free up disk space and {again}"
     return f"make sure that the disk can be written, and {again}" if problem else again
-
-
-def require_disk_space(directory: Path, needed: int) -> None:
-    """Raises OSError if the disk of a directory has less room than a checkpoint needs, in bytes.
-
-    The directory need not exist yet. Quotas are not known before a write fails.
-    """
-    existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-    filesystem = os.statvfs(existing)
-    # Some network file systems do not report their size.
-    free = filesystem.f_frsize * (filesystem.f_bfree if os.geteuid() == 0 else filesystem.f_bavail)
-    if filesystem.f_blocks and free < needed:
-        raise OSError(
-            errno.ENOSPC,
-            f"{_FULL[errno.ENOSPC]}: the next checkpoint needs {_format_bytes(needed)}, "
-            f"{_format_bytes(free)} are free",
-        )
-
-
-def _format_bytes(count: int) -> str:
-    return f"{count / 1e3:,.0f} kB" if count < 1e6 else f"{count / 1e6:,.1f} MB"
 
 
 @contextlib.contextmanager

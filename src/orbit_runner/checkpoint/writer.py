@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from orbit_runner import exit_codes
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.disk_errors import describe_failed_write, require_disk_space
+from orbit_runner.checkpoint.disk_errors import describe_failed_write
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import describe_non_finite
 from orbit_runner.checkpoint.record import CheckpointRecord
@@ -64,7 +64,6 @@ class CheckpointWriter:
         self._listeners = listeners
         self._device = io_device(checkpoint)
         self._failure: Exception | None = None
-        self._size: int | None = None  # of the last checkpoint, in bytes
 
     def write(self, record: CheckpointRecord) -> None:
         """Saves one checkpoint. All workers must call it at the same step.
@@ -107,7 +106,6 @@ class CheckpointWriter:
             experimental_write_callbacks=[finish],
         )
         with self._save_error_scope(), _quiet_scope():
-            require_disk_space(self._folder.path, self._expected_size())
             path = str(self._folder.begin_write(record.step))
             # Of a path that is not a tensor, TensorFlow creates the directory, maybe later and in
             # a thread, and so a run directory that was removed in the meantime.
@@ -115,16 +113,6 @@ class CheckpointWriter:
                 tensor = tf.constant(path)
             self._checkpoint.write(tensor, options)
         self.raise_failure()
-
-    def _expected_size(self) -> int:
-        """Returns the bytes of the next checkpoint, at least those of its variables."""
-        if self._size is None:
-            descendants = tf.train.TrackableView(self._checkpoint).descendants()
-            variables = [
-                descendant for descendant in descendants if isinstance(descendant, tf.Variable)
-            ]
-            self._size = sum((v.shape.num_elements() or 0) * v.dtype.size for v in variables)
-        return self._size
 
     def _commit(self, written: Path, record: CheckpointRecord) -> None:
         content = CheckpointContent(written).summary()
@@ -137,7 +125,6 @@ class CheckpointWriter:
                 step=record.step,
             )
         whole = dataclasses.replace(record, weights=content.weights, state=content.state)
-        self._size = sum(path.stat().st_size for path in written.parent.iterdir())
         self._folder.commit(written, whole)
         self._append_to_trail(whole)
         for listener in self._listeners:

@@ -102,16 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     as_json = "--json" in arguments and not _has_launcher()
     try:
-        _check_encoding(arguments)
         with log_scope(PlainMessages()):
             return _dispatch(arguments)
     except RunnerError as error:
         return _print_error(error, as_json)
-    except FileNotFoundError:
-        if _has_current_directory():
-            raise
-        message = "the current directory was removed\nchange to another one: cd DIR"
-        return _print_error(RunnerError(message, code="missing-file"), as_json)
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
@@ -125,14 +119,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps({"errors": interrupted.as_dicts()}))
         _print_continuation(error)
         return getattr(error, "exit_code", 130)
-
-
-def _has_current_directory() -> bool:
-    try:
-        os.getcwd()
-    except OSError:
-        return False
-    return True
 
 
 def _has_launcher() -> bool:
@@ -161,20 +147,6 @@ def _print_error(error: RunnerError, as_json: bool = False) -> int:
 def _print_continuation(error: BaseException) -> None:
     if text := getattr(error, "continuation", ""):
         print(text, file=sys.stderr)
-
-
-def _check_encoding(arguments: list[str]) -> None:
-    from orbit_runner.errors import RunnerError
-
-    for argument in arguments:
-        # Python keeps bytes that it cannot decode as surrogates, which TensorFlow does not accept.
-        if argument.startswith("--") and any("\udc80" <= c <= "\udcff" for c in argument):
-            shown = argument.encode("utf-8", "backslashreplace").decode()
-            encoding = sys.getfilesystemencoding()
-            raise RunnerError(
-                f"{shown}: is not valid {encoding}; rename it, or use a UTF-8 locale",
-                code="bad-syntax",
-            )
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -263,10 +235,7 @@ def _add_current_directory() -> None:
 
     It comes last, so that its modules do not replace installed ones.
     """
-    try:
-        here = os.getcwd()
-    except OSError:  # It was removed.
-        return
+    here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
     SETTINGS_OF_FLAG,
     add_config_flags,
@@ -41,7 +41,7 @@ def main(flags: argparse.Namespace) -> int:
     settings = [setting for name in flags.setting for setting in _find_settings(name, known)]
     use_utf8()
     texts = ("\n".join(_setting_lines(setting, known, resolved)) for setting in settings)
-    emit(flags, [_as_dict(setting, resolved) for setting in settings], ["\n\n".join(texts)])
+    print("\n\n".join(texts))
     return 0
 
 
@@ -52,7 +52,6 @@ def _add_flags(parser: Parser) -> None:
         metavar="setting",
         help="setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
     )
-    parser.add_argument("--json", action="store_true", help="print the descriptions as JSON")
     add_config_flags(parser)
 
 
@@ -127,23 +126,6 @@ def _format_default(value: object) -> str:
     if isinstance(value, (tuple, Mapping)):
         return json.dumps(list(value) if isinstance(value, tuple) else dict(value))
     return format_value(value)
-
-
-def _as_dict(setting: Setting, resolved: ResolvedConfig | None) -> dict[str, object]:
-    described: dict[str, object] = {
-        "path": setting.path,
-        "help": setting.help,
-        "type": setting.type,
-        "default": setting.default,
-        "allowed": setting.allowed,
-        "note": setting.remark,
-        "only_with": {path: list(names) for path, names in setting.choices.items()},
-    }
-    values = {} if resolved is None else flat_settings(resolved.config)
-    if resolved is not None and setting.path in values:
-        described["value"] = values[setting.path]
-        described["origin"] = str(resolved.origins.get(setting.path, DEFAULT))
-    return described
 
 
 COMMAND = Command("help", _DESCRIPTION, _add_flags, ["train_steps --experiment=digits"], main)

@@ -102,12 +102,6 @@ class RunComparison:
         wanted = [key for key in wanted if not key[1].startswith((SYSTEM, UPDATE_RATIO))]
         return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in NON_METRICS))
 
-    def main_curve_keys(self) -> list[tuple[str, str]]:
-        """Returns the curves to draw where there is little room."""
-        keys = self.curve_keys()
-        evaluated = [key for key in keys if key[0] == "validation"][:3]
-        return evaluated + [key for key in keys if key == ("train", "training_loss")]
-
     def curve(self, key: tuple[str, str]) -> dict[str, Mapping[int, float]]:
         """Returns the values of a metric by name of the run and step."""
         return {run.name: run.curves[key] for run in self.runs if key in run.curves}

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from orbit_runner.config.parsing import value_checks
+from orbit_runner.config.schema import base
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.weights import ALWAYS, NEVER, Weights
@@ -99,4 +99,4 @@ def default_of(config: ExperimentConfig, path: str) -> object:
         section = getattr(section, parent)
     field = section.__dataclass_fields__[name]
     has_none = dataclasses.MISSING is field.default is field.default_factory
-    return ... if has_none else plain_value(value_checks.default_of(field))
+    return ... if has_none else plain_value(base.default_of(field))

@@ -13,13 +13,11 @@ from orbit_runner.config.parsing.conversion import (
     item_class,
     options_of,
 )
-from orbit_runner.config.parsing.value_checks import default_of
-from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.schema.base import Config, OneOf, default_of
 from orbit_runner.config.serialize import plain_value
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Metadata
-    from orbit_runner.registration import Registry
 
 Choices = Mapping[str, tuple[str, ...]]
 
@@ -86,56 +84,75 @@ def _merge_choices(first: Choices, second: Choices) -> Choices:
     }
 
 
-def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
-    """Yields the settings below a section, one for each class that declares a setting."""
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A setting or a section of a config, as its class declares it.
+
+    Attributes:
+        owner: The section that contains it.
+        field: Its declaration.
+        hint: Its type.
+        path: Its dotted path.
+        section: The section, or its defaults if it is null; None for a setting.
+        item: The class of its items, if it is a list of sections.
+    """
+
+    owner: Config
+    field: dataclasses.Field[object]
+    hint: object
+    path: str
+    section: Config | None
+    item: type[Config] | None
+
+
+def nodes(config: Config, path: str) -> Iterator[Node]:
+    """Yields what a section at a dotted path contains, without what is below that."""
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
-        below = f"{path}.{field.name}" if path else field.name
         hint = hints[field.name]
         value = getattr(config, field.name)
-        item = item_class(hint)
-        section = value if isinstance(value, Config) else default_section(hint)
-        yield _describe(field, type(config), hint, below, choices, is_section=section is not None)
-        registry = field.metadata.get("variants")
-        if registry is not None and not getattr(value, "name", None):
+        section = value if isinstance(value, Config) else _default_section(hint)
+        below = f"{path}.{field.name}" if path else field.name
+        yield Node(config, field, hint, below, section, item_class(hint))
+
+
+def _default_section(hint: object) -> Config | None:
+    """Returns the section that a type contains, with its defaults, or None."""
+    cls = next((option for option in options_of(hint) if is_config(option)), None)
+    return None if cls is None else cls()
+
+
+def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
+    """Yields the settings below a section, one for each class that declares a setting."""
+    for node in nodes(config, path):
+        yield _describe(node, choices)
+        registry = node.field.metadata.get("variants")
+        if registry is not None and not getattr(node.section, "name", None):
             for entry in registry.entries():
-                chosen = entry.load_config()(name=entry.name)
-                named = {**choices, f"{below}.name": (entry.name,)}
-                yield from _walk(chosen, below, named)
-        elif section is not None:
-            yield from _walk(section, below, choices)
-        elif item is not None:
-            yield from _walk(item(), f"{below}[]", choices)
+                named = {**choices, f"{node.path}.name": (entry.name,)}
+                yield from _walk(entry.load_config()(name=entry.name), node.path, named)
+        elif node.section is not None:
+            yield from _walk(node.section, node.path, choices)
+        elif node.item is not None:
+            yield from _walk(node.item(), f"{node.path}[]", choices)
 
 
-def _describe(
-    field: dataclasses.Field[object],
-    owner: type[Config],
-    hint: object,
-    path: str,
-    choices: Choices,
-    *,
-    is_section: bool,
-) -> Setting:
-    meta = field.metadata
+def _describe(node: Node, choices: Choices) -> Setting:
+    meta = node.field.metadata
+    is_section = node.section is not None
     return Setting(
-        path=path,
+        path=node.path,
         help=str(meta.get("help", "")),
-        type="a section" if is_section else describe_type(hint),
-        default=None if is_section else plain_value(default_of(field)),
-        allowed=_describe_allowed(owner, field.name, hint, meta),
-        remark=remark(meta, path),
+        type="a section" if is_section else describe_type(node.hint),
+        default=None if is_section else plain_value(default_of(node.field)),
+        allowed=_describe_allowed(type(node.owner), node.field.name, meta),
+        remark=remark(meta, node.path),
         choices=choices,
         is_section=is_section,
     )
 
 
-def registry_names(registry: Registry) -> tuple[str, ...]:
-    """Returns the names of all entries of a registry."""
-    return tuple(entry.name for entry in registry.entries())
-
-
-def _describe_allowed(owner: type[Config], name: str, hint: object, meta: Metadata) -> str:
+def _describe_allowed(owner: type[Config], name: str, meta: Metadata) -> str:
     if issubclass(owner, OneOf) and name == "type":
         return ", ".join(owner.choices())
     if meta.get("variants") is not None:
@@ -164,9 +181,3 @@ def remark(meta: Metadata, path: str) -> str:
         return f"only the default is accepted: {meta['unsupported']}"
     alternative = meta.get("exclusive_with")
     return f"alternative to {path.rpartition('.')[0]}.{alternative}" if alternative else ""
-
-
-def default_section(hint: object) -> Config | None:
-    """Returns the section that a type contains, with its defaults, or None."""
-    cls = next((option for option in options_of(hint) if is_config(option)), None)
-    return None if cls is None else cls()

@@ -117,11 +117,11 @@ class ConfigError(RunnerError):
         return "\n".join([title, *_format_lines(self.problems, shown)])
 
 
-def note_text(notes: Sequence[Problem], *, shown: int = _MAX_SHOWN) -> str:
-    """Returns a note that lists settings without effect, at most `shown` of them."""
+def note_text(notes: Sequence[Problem]) -> str:
+    """Returns a note that lists settings without effect."""
     count = len(notes)
     title = "1 setting has no effect" if count == 1 else f"{count} settings have no effect"
-    return "\n".join([f"note: {title}; --strict makes this an error", *_format_lines(notes, shown)])
+    return "\n".join([f"note: {title}", *_format_lines(notes, _MAX_SHOWN)])
 
 
 def _format_lines(problems: Sequence[Problem], shown: int) -> list[str]:

@@ -41,7 +41,7 @@ from orbit_runner.config.parsing.tree import (
 )
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat_settings
-from orbit_runner.registry import PROVIDERS, TASKS
+from orbit_runner.registry import TASKS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.paths import path_problems
 
@@ -65,8 +65,6 @@ class Request:
     # (flag, dotted path, YAML text), or (`--params_override` or `--gin_param`, "", text)
     flags: tuple[tuple[str, str, str], ...] = ()
     imports: tuple[str, ...] = ()  # Modules to import first.
-    # Whether settings without effect are errors in Model Garden's experiments, too.
-    strict: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +74,6 @@ class ResolvedConfig:
     config: ExperimentConfig
     origins: dict[str, Origin]  # By dotted path, for values that were set.
     notes: tuple[Problem, ...] = ()  # Settings without effect in a Model Garden experiment.
-    # Notes about settings that a change of a class discards.
-    discarded: tuple[str, ...] = ()
     experiment_layer: int = 0  # The layer of the experiment's own file.
 
     def origin(self, path: str) -> Origin | None:
@@ -135,13 +131,12 @@ def resolve(request: Request) -> ResolvedConfig:
     for index, text in enumerate(config.gin_bindings):
         if text in layers.statements:
             builder.origins[f"gin_bindings[{index}]"] = layers.statements[text]
-    if request.strict or not base.official:
+    if not base.official:
         builder.problems += builder.notes
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
-    discarded = tuple(builder.discarded)
-    return ResolvedConfig(config, builder.origins, notes, discarded, layers.experiment_layer)
+    return ResolvedConfig(config, builder.origins, notes, layers.experiment_layer)
 
 
 def load_config(
@@ -283,7 +278,7 @@ class _Layers:
             def read() -> None:
                 nonlocal found
                 # Only this step imports TensorFlow, because code creates Model Garden's configs.
-                base, tree = _model_garden().make(name, root)
+                base, tree = _model_garden().registered_experiment(name, root)
                 merge(tree, root)
                 found = base, tree
 
@@ -333,7 +328,8 @@ class _Layers:
 
 
 def _model_garden() -> Any:
-    return PROVIDERS.get(OFFICIAL.rstrip("/")).load()
+    # By name, because its layer is above this one.
+    return importlib.import_module("orbit_runner.model_garden.loading")
 
 
 def _find_file(name: str) -> Path:
@@ -341,7 +337,7 @@ def _find_file(name: str) -> Path:
     try:
         return find_experiment(name)
     except ConfigError:
-        if name not in _model_garden().names():
+        if name not in _model_garden().catalogue.experiments():
             raise
         message = (
             f"unknown experiment {name!r}; for Model Garden's, use --experiment={OFFICIAL}{name}"

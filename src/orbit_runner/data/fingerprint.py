@@ -95,23 +95,6 @@ def describe_files(
         ) from None
 
 
-def describe_file_change(row: DataFile) -> str:
-    """Returns how a file has changed since it was described, by size and time; "" if it has not.
-
-    For an entry of several files, compares only the time of the newest one.
-    """
-    if not row.path:
-        return ""
-    try:
-        status = os.stat(row.path)
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    if row.files == 1 and status.st_size != row.bytes:
-        verb = "shrank" if status.st_size < row.bytes else "grew"
-        return f"{verb} from {row.bytes:,} to {status.st_size:,} bytes"
-    return "" if status.st_mtime_ns == row.mtime_ns else "was modified"
-
-
 def describe_directories(directories: Mapping[str, Sequence[str]]) -> list[DataFile]:
     """Returns one entry per directory, with a digest of the names and sizes of its files.
 

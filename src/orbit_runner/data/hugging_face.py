@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,13 +19,9 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
-from orbit_runner.data.images.dataset import (
-    EncodedImages,
-    Headers,
-    ImageUse,
-    joined_fields,
-)
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
+from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
+from orbit_runner.data.images.headers import image_shape
+from orbit_runner.data.images.survey import ImageSurvey
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column, TablePart
@@ -321,18 +316,6 @@ class HuggingFaceImages(EncodedImages):
     def known_classes(self) -> int:
         """Returns the number of classes."""
         return self.num_classes
-
-    def headers(self) -> Headers:
-        """Returns how the headers of the images are read."""
-        digest = hashlib.sha256(self.rows.tobytes()).hexdigest()
-        return Headers(self.files, ["survey", digest], self._headers())
-
-    def _headers(self) -> Iterator[tuple[str, ImageHeader | None]]:
-        for number in range(self.size):
-            header = None
-            with contextlib.suppress(ValueError):  # The pipeline will report it.
-                header = read_header(self.read([number])[0])
-            yield self.example_name(number), header
 
     def select(self, rows: np.ndarray) -> HuggingFaceImages:
         """Returns some of the images, as if there were no others."""

@@ -174,7 +174,7 @@ def _install_replacements() -> None:
     for name, replacement in _REPLACEMENTS.items():
         registered = gradients_by_op.get(name, {})
         if "type" not in registered:
-            raise MissingInternal("tensorflow", f"gradient of {name} to replace")
+            raise MissingInternal(f"gradient of {name} to replace")
         registered["type"] = _patch_gradient(name, registered["type"], replacement)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -12,11 +10,6 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import SettingError, format_count
 from orbit_runner.utils.flops import peak_of
 from orbit_runner.utils.log import note
-
-# The part of a GPU's memory that virtual GPUs share; the rest is for CUDA and its libraries.
-_SHARED_MEMORY = 0.9
-_MIB = 2**20
-_CUDA_DRIVER = "libcuda.so.1"
 
 
 class DeviceError(SettingError):
@@ -45,12 +38,9 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     if runtime.traits.uses_one_device:
         wanted = min(wanted, 1)
     tf.config.set_visible_devices(gpus[:wanted], "GPU")
-    if runtime.divides_gpu:
-        return _divide_device(gpus[0], runtime.num_virtual_devices, _parts_of_gpu)
     if wanted:
         return tuple(f"GPU:{index}" for index in range(wanted))
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    return _divide_device(cpu, runtime.num_virtual_devices, _parts_of_cpu)
+    return _divide_cpu(runtime.num_virtual_devices)
 
 
 def note_unused_gpus(runtime: RuntimeConfig) -> None:
@@ -75,15 +65,13 @@ def _describe(gpus: list[object]) -> str:
     return format_count(len(gpus), "GPU") if gpus else "no GPU"
 
 
-def _divide_device(
-    device: tf.config.PhysicalDevice,
-    count: int,
-    make_parts: Callable[[int], list[tf.config.LogicalDeviceConfiguration]],
-) -> tuple[str, ...]:
-    current = len(tf.config.get_logical_device_configuration(device) or [None])
+def _divide_cpu(count: int) -> tuple[str, ...]:
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    current = len(tf.config.get_logical_device_configuration(cpu) or [None])
     if count > current:
         try:
-            tf.config.set_logical_device_configuration(device, make_parts(count))
+            parts = [tf.config.LogicalDeviceConfiguration()] * count
+            tf.config.set_logical_device_configuration(cpu, parts)
         except RuntimeError:
             raise DeviceError(
                 f"got {count}, but TensorFlow has already started with {current} in "
@@ -91,42 +79,7 @@ def _divide_device(
                 field="num_virtual_devices",
                 code="too-late",
             ) from None
-    return tuple(f"{device.device_type}:{index}" for index in range(count))
-
-
-def _parts_of_cpu(count: int) -> list[tf.config.LogicalDeviceConfiguration]:
-    return [tf.config.LogicalDeviceConfiguration()] * count
-
-
-def _parts_of_gpu(count: int) -> list[tf.config.LogicalDeviceConfiguration]:
-    """Returns equal parts of a GPU. TensorFlow requires a limit in MiB for each of them."""
-    total = gpu_memory()
-    if total is None:
-        raise DeviceError(
-            f"got {count} with num_gpus: 1, but the size of the GPU's memory, which they share, "
-            f"is unknown, because the CUDA driver ({_CUDA_DRIVER}) cannot be used\n"
-            "allowed: 1; or set runtime.num_gpus to 0, for virtual devices on the CPU",
-            field="num_virtual_devices",
-            code="not-supported",
-        )
-    limit = int(total * _SHARED_MEMORY) // count // _MIB
-    return [tf.config.LogicalDeviceConfiguration(memory_limit=limit)] * count
-
-
-def gpu_memory() -> int | None:
-    """Returns the bytes of memory of the first visible GPU, or None if CUDA's driver is missing."""
-    device = ctypes.c_int()
-    total = ctypes.c_size_t()
-    try:
-        driver = ctypes.CDLL(_CUDA_DRIVER)
-        failed = (
-            driver.cuInit(0)
-            or driver.cuDeviceGet(ctypes.byref(device), 0)
-            or driver.cuDeviceTotalMem_v2(ctypes.byref(total), device)
-        )
-    except (OSError, AttributeError):  # There is no such library, or no such function.
-        return None
-    return None if failed else total.value
+    return tuple(f"CPU:{index}" for index in range(count))
 
 
 def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
@@ -144,7 +97,6 @@ def peak_flops_of_gpus(strategy: tf.distribute.Strategy, dtype: str) -> float | 
     `dtype` is the type of the values that are multiplied. None on a CPU, and if the peak of the
     GPUs is not known.
     """
-    # Virtual GPUs share one of these.
     visible = tf.config.get_visible_devices("GPU")
     used = [name for name in local_devices(strategy) if "GPU" in name.upper()]
     details = [tf.config.experimental.get_device_details(gpu) for gpu in visible[: len(used)]]

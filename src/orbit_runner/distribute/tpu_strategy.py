@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
@@ -13,11 +14,37 @@ import tensorflow as tf
 from orbit_runner.config.schema.partitioning import shape_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.devices import DeviceError
-from orbit_runner.distribute.tpu_address import ALLOWED, LOCAL, find_tpu, tpu_problems
 from orbit_runner.errors import SettingError, first_line, format_count
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
+
+
+_LOCAL = "local"
+_ALLOWED = "allowed: local, the name of a TPU, or its addresses, such as grpc://10.0.0.2:8470"
+# Where TensorFlow looks for a TPU if none is named, in the same order.
+_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
+
+
+def find_tpu(
+    runtime: RuntimeConfig, environ: Mapping[str, str], devices: Path = Path("/dev")
+) -> str:
+    """Returns the TPU to use: `local`, a name, or addresses.
+
+    If `runtime.tpu` is empty, the environment variables of Google Cloud determine it, or else the
+    device files of this machine, which are in `devices`. Raises `DeviceError` if no TPU is found.
+    """
+    names = (runtime.tpu, *(environ.get(variable) for variable in _VARIABLES))
+    name = next((name.strip() for name in names if name and name.strip()), "")
+    # TPU drivers expose a chip as /dev/accel0, and from v5e on as /dev/vfio/0.
+    if name or any(devices.glob("accel[0-9]*")) or any(devices.glob("vfio/[0-9]*")):
+        return name or _LOCAL
+    raise DeviceError(
+        f"is not set, {' and '.join(_VARIABLES)} are not set either, and this machine has no TPU\n"
+        f"{_ALLOWED}",
+        field="tpu",
+        code="not-set",
+    )
 
 
 def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
@@ -26,9 +53,6 @@ def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
     `runtime` must contain the effective partition dims; each replica has `runtime.parts` devices.
     Raises `DeviceError` if the TPU is not found, or its devices cannot be divided by the parts.
     """
-    for problem in tpu_problems(runtime, os.environ):
-        field = problem.path.removeprefix("runtime.")
-        raise DeviceError(problem.message, field=field, code=problem.code)
     name = find_tpu(runtime, os.environ)
     topology = _initialize_tpu(resolver := _build_resolver(name), name)
     # The assignment is always passed. It equals the default if a replica is one device, but v5p
@@ -58,10 +82,10 @@ def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
 def _build_resolver(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
-        if name != LOCAL:
+        if name != _LOCAL:
             resolver.cluster_spec()  # Looks up the address in Google Cloud.
     except Exception as error:  # Google Cloud's client packages raise their own classes.
-        reason = f"cannot look up {name!r}: {first_line(error)}\n{ALLOWED}"
+        reason = f"cannot look up {name!r}: {first_line(error)}\n{_ALLOWED}"
         raise DeviceError(reason, field="tpu") from error
     return resolver
 
@@ -70,11 +94,11 @@ def _initialize_tpu(
     resolver: tf.distribute.cluster_resolver.TPUClusterResolver, name: str
 ) -> tf.tpu.experimental.Topology:
     try:
-        if name != LOCAL:
+        if name != _LOCAL:
             tf.config.experimental_connect_to_cluster(resolver)
         return tf.tpu.experimental.initialize_tpu_system(resolver)
     except tf.errors.NotFoundError as error:
-        machine = "this machine" if name == LOCAL else "the machine at that address"
+        machine = "this machine" if name == _LOCAL else "the machine at that address"
         raise DeviceError(f"got {name!r}, but {machine} has no TPU", field="tpu") from error
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         reason = f"got {name!r}, but the TPU cannot be initialized: {first_line(error)}"

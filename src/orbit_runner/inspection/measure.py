@@ -9,14 +9,14 @@ import contextlib
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import DataError
-from orbit_runner.inspection.scale import Scale, ScaleRequest, network_seconds
+from orbit_runner.inspection.scale import Scale, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import batch_bytes
@@ -26,6 +26,7 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.variables import variable_bytes
 
 if TYPE_CHECKING:
     import tf_keras
@@ -101,12 +102,6 @@ def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None)
     )
 
 
-def variable_bytes(variables: Iterable[tf.Variable]) -> int:
-    """Returns the bytes of variables, each counted once."""
-    distinct = {id(variable): variable for variable in variables}.values()
-    return sum(variable.shape.num_elements() * variable.dtype.size for variable in distinct)
-
-
 def step_peak(state: TrainState, batch: Tensors, step: StepGraph) -> tuple[int | None, str]:
     """Runs a step several times. Returns the peak of its memory in bytes, and the device.
 
@@ -178,15 +173,21 @@ def scale_of(
 ) -> Scale:
     """Returns the figures of a cluster; `plan` may be why it is unknown."""
     known = None if isinstance(plan, str) else plan
-    data = getattr(config.for_task.task, "train_data", None)
-    examples = adapter.examples_per_step(data) or None if known else None
+    train_data = getattr(config.for_task.task, "train_data", None)
+    examples = adapter.examples_per_step(train_data) or None if known else None
     steps = known.steps_per_epoch or None if known else None
-    file_bytes, reading = _training_files(config)
-    read = None
-    if reading == "memory":
-        read = 0.0
-    elif reading and file_bytes is not None and steps:
-        read = file_bytes / steps / (request.workers if reading == "own" else 1)
+    data = localize(config).data
+    files, reading = None, ""
+    with contextlib.suppress(DataError):  # Reported before a run starts.
+        files, reading = data.files(), data.file_reading()
+    size = None if files is None else sum(file.bytes for file in files.get("train_data", ()))
+    read = 0.0 if reading == "memory" else None
+    if reading in ("own", "all") and size is not None and steps:
+        read = size / steps / (request.workers if reading == "own" else 1)
+    checkpoint = state.checkpoint()  # The view holds a weak reference.
+    saved = tf.train.TrackableView(checkpoint).descendants()
+    averages = state.ema.averages if state.ema is not None else ()
+    variables = [item for item in saved if isinstance(item, tf.Variable)]
     return Scale(
         request=request,
         replicas=request.replicas,
@@ -195,35 +196,13 @@ def scale_of(
         examples_per_replica=examples and examples / request.replicas,
         steps_per_epoch=steps,
         gradient_bytes=gradient_bytes,
-        ring_seconds=network_seconds(request, gradient_bytes),
-        file_bytes=file_bytes,
+        ring_seconds=request.ring_seconds(gradient_bytes),
+        file_bytes=size,
         file_reading=reading,
         file_bytes_per_step=read,
-        checkpoint_bytes=_checkpoint_bytes(state),
+        checkpoint_bytes=variable_bytes([*variables, *state.optimizer_variables(), *averages]),
         checkpoint_interval=known.checkpoint_interval if known else 0,
     )
-
-
-def _training_files(config: ExperimentConfig) -> tuple[int | None, str]:
-    """Returns the bytes of the files of the training data, and how a worker reads them."""
-    data = localize(config).data
-    try:
-        files = data.files()
-        return (
-            None if files is None else sum(file.bytes for file in files.get("train_data", ())),
-            data.file_reading(),
-        )
-    except DataError:  # Reported before a run starts.
-        return None, ""
-
-
-def _checkpoint_bytes(state: TrainState) -> int:
-    """Returns the bytes of the variables in a checkpoint."""
-    checkpoint = state.checkpoint()  # The view holds a weak reference.
-    saved = tf.train.TrackableView(checkpoint).descendants()
-    averages = state.ema.averages if state.ema is not None else ()
-    variables = [item for item in saved if isinstance(item, tf.Variable)]
-    return variable_bytes([*variables, *state.optimizer_variables(), *averages])
 
 
 @dataclasses.dataclass(frozen=True)

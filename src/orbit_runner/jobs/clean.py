@@ -93,9 +93,10 @@ def _find_items(run: Path, rules: Rules) -> tuple[Item, ...]:
 
 def _folders(run: Path, rules: Rules) -> Iterator[tuple[CheckpointFolder, list[int], str]]:
     """Yields directories of checkpoints, each with the steps to keep, and what it contains."""
-    newest = CheckpointFolder(checkpoints_of(run).path, run=run)
-    if rules.keep_last is not None and _is_directory(newest):
-        yield newest, _newest_steps(newest, rules.keep_last), "checkpoint"
+    if rules.keep_last is not None:
+        newest = CheckpointFolder(checkpoints_of(run).path, run=run)
+        if _is_directory(newest):
+            yield newest, _newest_steps(newest, rules.keep_last), "checkpoint"
     subdirectory = str(read_setting(run, "trainer.best_checkpoint_export_subdir") or "best")
     best = CheckpointFolder(run / subdirectory, name=BEST)
     if rules.keep_best is not None and _is_directory(best):

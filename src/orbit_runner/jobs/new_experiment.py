@@ -13,8 +13,9 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.data.images.files import SUFFIXES as IMAGE_SUFFIXES
-from orbit_runner.data.images.files import FileSource, image_headers
+from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.files import load as load_images
+from orbit_runner.data.images.survey import add_survey
 from orbit_runner.data.source_cache import source_cache_scope
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TEXT
 from orbit_runner.errors import DataError, RunnerError, format_list
@@ -351,13 +352,12 @@ def _draft_of_images(path: Path) -> _Draft:
 
 def _image_size(source: FileSource) -> tuple[list[int] | None, str]:
     """Returns the size to resize images to, None if they keep theirs, and the sizes in words."""
-    step = max(1, len(source.paths) // _MOST_HEADERS)
-    headers = [header for _, header in image_headers(source.paths[::step]) if header is not None]
-    if not headers:
+    step = max(1, source.size // _MOST_HEADERS)
+    survey = add_survey(source.select(np.arange(0, source.size, step))).survey
+    if survey is None or not survey.sizes:
         raise DataError(f"{source.paths[0]}: is not a JPEG or PNG file", code="damaged-file")
-    heights = [header.height for header in headers]
-    widths = [header.width for header in headers]
-    channels = 1 if all(header.channels == 1 for header in headers) else 3
+    heights, widths = zip(*survey.sizes, strict=True)
+    channels = 1 if survey.channels == 1 else 3
     smallest = f"{min(heights)}×{min(widths)}"
     largest = f"{max(heights)}×{max(widths)}"
     if smallest == largest and max(*heights, *widths) <= _LARGEST_IMAGE:

@@ -32,7 +32,6 @@ from orbit_runner.determinism.portable import set_portable_variables
 from orbit_runner.distribute.cluster.addresses import port_problem
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
-from orbit_runner.distribute.tpu_address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
 from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
@@ -65,7 +64,6 @@ def check_before_start(
     if replicas:  # None: known only from the devices; 0: too few, reported below
         problems += resolved.locate(batch_problems(config, replicas, mode))
     problems += resolved.locate(run_problems(config, mode))
-    problems += resolved.locate(tpu_problems(config.runtime, environ))
     with setting_error_scope(resolved):
         local = localize(config)
     problems += resolved.locate(local.preflight(mode))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import tf_keras
 
     from orbit_runner.reporting.progress.history import History
-    from orbit_runner.reporting.progress.lines import JsonProgress, PlainProgress, QuietProgress
+    from orbit_runner.reporting.progress.lines import PlainProgress, QuietProgress
     from orbit_runner.reporting.progress.live import LiveProgress
     from orbit_runner.reporting.results import Results
     from orbit_runner.reporting.run_record import RunRecord
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
     # What `make_progress` returns.
-    Progress: TypeAlias = PlainProgress | QuietProgress | JsonProgress | LiveProgress
+    Progress: TypeAlias = PlainProgress | QuietProgress | LiveProgress
 
 # After these, a run can go on: `--stop_at_step`, divergence, and signals.
 CONTINUED_CODES = (0, exit_codes.DIVERGED, *map(exit_codes.after_signal, (1, 2, 15)))

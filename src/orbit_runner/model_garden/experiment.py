@@ -70,11 +70,6 @@ class OfficialData(UndeclaredData):
                     )
         yield from _checkpoint_problems(self.config.init_checkpoint)
 
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns (height, width, channels) of a section's images, or None if they are unknown."""
-        size = getattr(self.config.model, "input_size", None)
-        return tuple(size) if size and len(size) == 3 else None
-
 
 def _checkpoint_problems(path: object) -> Iterator[Problem]:
     if not isinstance(path, str) or not path or not is_local(path):

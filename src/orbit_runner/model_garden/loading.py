@@ -1,6 +1,6 @@
 """Loads experiments of Model Garden, and reports failed imports in one line.
 
-The rest of the runner uses `Experiments` and `from_model_garden`.
+The rest of the runner uses `registered_experiment` and `from_model_garden`.
 """
 
 from __future__ import annotations
@@ -159,13 +159,6 @@ def registered_experiment(name: str, user_settings: Section) -> tuple[Experiment
 
         params = load_experiment(name)
     return build_like(params, name), explicit_settings(params, name)
-
-
-class Experiments:
-    """The experiments that Model Garden registers, as a provider for `registry.PROVIDERS`."""
-
-    names = staticmethod(catalogue.experiments)
-    make = staticmethod(registered_experiment)
 
 
 def from_model_garden(params: hyperparams.Config) -> ExperimentConfig:

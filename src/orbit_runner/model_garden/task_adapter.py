@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import random
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -173,10 +171,6 @@ def _is_argument(item: tf.Operation | tf.Tensor) -> bool:
     return getattr(getattr(item, "op", item), "type", None) == "Placeholder"
 
 
-# Shorter waits are not reported.
-_QUIET_SECONDS = 2.0
-
-
 class ReplayedDataset:
     """A dataset whose iterators first make the batches of the steps before the run was resumed.
 
@@ -198,23 +192,10 @@ class ReplayedDataset:
         return self._dataset.element_spec
 
     def __iter__(self) -> Iterator[Tensors]:
+        note(
+            f"replaying the input of {self._steps} steps, so that the same batches follow "
+            "(trainer.replay_inputs)"
+        )
         iterator = iter(self._dataset)
-        with _progress_scope(f"replaying the input of {self._steps} steps"):
-            next(iterator)
+        next(iterator)
         return iterator
-
-
-@contextlib.contextmanager
-def _progress_scope(what: str) -> Iterator[None]:
-    start = time.monotonic()
-    text = f"{what}, so that the same batches follow (trainer.replay_inputs)"
-    timer = threading.Timer(_QUIET_SECONDS, note, [text])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-    seconds = time.monotonic() - start
-    if seconds > _QUIET_SECONDS:
-        note(f"{what}: done in {seconds:.0f} s")

@@ -4,65 +4,59 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 
-from orbit_runner.reporting.document import Table
-from orbit_runner.reporting.html import table_html
+from orbit_runner.reporting.document import Html, Part, Shaded, Table
 
 Counts = Mapping[tuple[int, int], int]
 _MOST_IN_TABLE = 20
 _MOST_IN_MAP = 100
 _MOST_CONFUSIONS = 20
 _SHADES = 8
-_LONG = 3  # characters of a name, after which the names of columns are written upwards
 
 
-def confusion_matrix(counts: Counts, names: Sequence[str]) -> str:
-    """Returns the matrix of counts by (label, prediction); "" if there are none."""
+def confusion_matrix(counts: Counts, names: Sequence[str]) -> list[Part]:
+    """Returns the matrix of counts by (label, prediction); empty if there are none."""
     if not counts:
-        return ""
+        return []
     classes = max(len(names), 1 + max(max(pair) for pair in counts))
     if classes <= _MOST_IN_TABLE:
-        return _matrix(counts, [_title(number, names) for number in range(classes)])
-    drawn = _heat_map(counts, classes) if classes <= _MOST_IN_MAP else ""
-    return drawn + _confusions(counts, names)
+        return [_matrix(counts, [_title(number, names) for number in range(classes)])]
+    drawn = [Html(_heat_map(counts, classes))] if classes <= _MOST_IN_MAP else []
+    return [*drawn, _confusions(counts, names)]
 
 
 def _title(number: int, names: Sequence[str]) -> str:
     return names[number] if number < len(names) else str(number)
 
 
-def _matrix(counts: Counts, titles: Sequence[str]) -> str:
-    upright = " class=up" if max(map(len, titles)) > _LONG else ""
-    heads = "".join(f"<th{upright}><span>{escape(title)}</span></th>" for title in titles)
+def _matrix(counts: Counts, titles: Sequence[str]) -> Table:
+    numbers = range(len(titles))
     totals = _totals(counts)
-    rows = "".join(
-        f"<tr><th scope=row>{escape(title)}</th>"
-        + "".join(
-            _cell(counts.get((label, other), 0), totals.get(label, 0), is_correct=label == other)
-            for other in range(len(titles))
-        )
-        + f"<td class=sum>{_share(counts.get((label, label), 0), totals.get(label, 0))}</td></tr>"
-        for label, title in enumerate(titles)
-    )
     chosen = _totals({(predicted, label): count for (label, predicted), count in counts.items()})
-    precisions = "".join(
-        f"<td class=sum>{_share(counts.get((other, other), 0), chosen.get(other, 0))}</td>"
-        for other in range(len(titles))
-    )
-    return (
-        '<div class="table"><table class=confusion><thead><tr>'
-        "<th>label&nbsp;↓ prediction&nbsp;→</th>"
-        f"{heads}<th>recall</th></tr></thead><tbody>{rows}"
-        f"<tr><th scope=row>precision</th>{precisions}<td></td></tr></tbody></table></div>"
+    right = [counts.get((number, number), 0) for number in numbers]
+    rows = [
+        (
+            title,
+            *(_cell(counts.get((label, other), 0), totals, label, other) for other in numbers),
+            _share(right[label], totals.get(label, 0)),
+        )
+        for label, title in enumerate(titles)
+    ]
+    precisions = (_share(right[other], chosen.get(other, 0)) for other in numbers)
+    return Table(
+        [*rows, ("precision", *precisions, "")],
+        ("label ↓ prediction →", *titles, "recall"),
+        right=range(1, len(titles) + 2),
+        is_matrix=True,
     )
 
 
-def _cell(count: int, total: int, *, is_correct: bool) -> str:
+def _cell(count: int, totals: Mapping[int, int], label: int, other: int) -> str:
     if not count:
-        return "<td></td>"
-    kind = "" if is_correct else " class=wrong"
-    return f'<td{kind} style="--share:{_shade(count / total):.2f}">{count:,}</td>'
+        return ""
+    # The square root keeps rare confusions visible.
+    opacity = 0.08 + 0.5 * math.sqrt(count / totals[label])
+    return Shaded(f"{count:,}", opacity, is_right=label == other)
 
 
 def _share(count: int, total: int) -> str:
@@ -70,11 +64,6 @@ def _share(count: int, total: int) -> str:
     if not total:
         return "-"
     return "100%" if count == total else f"{min(count / total, 0.999):.1%}"
-
-
-def _shade(share: float) -> float:
-    """Returns the opacity of a cell. The square root keeps rare confusions visible."""
-    return 0.08 + 0.5 * math.sqrt(share)
 
 
 def _heat_map(counts: Counts, classes: int) -> str:
@@ -102,7 +91,7 @@ def _paths(counts: Counts) -> Iterator[str]:
         yield f'<path class="cell{kind}" fill-opacity="{share}" d="{"".join(squares)}"/>'
 
 
-def _confusions(counts: Counts, names: Sequence[str]) -> str:
+def _confusions(counts: Counts, names: Sequence[str]) -> Table:
     totals = _totals(counts)
     wrong = [(count, pair) for pair, count in counts.items() if pair[0] != pair[1]]
     wrong.sort(key=lambda count_and_pair: (-count_and_pair[0], count_and_pair[1]))
@@ -110,8 +99,7 @@ def _confusions(counts: Counts, names: Sequence[str]) -> str:
         (_title(label, names), _title(other, names), f"{count:,}", _share(count, totals[label]))
         for count, (label, other) in wrong[:_MOST_CONFUSIONS]
     ]
-    head = ("label", "prediction", "examples", "of the label")
-    return table_html(Table(rows, head, right=(-2, -1)))
+    return Table(rows, ("label", "prediction", "examples", "of the label"), right=(-2, -1))
 
 
 def _totals(counts: Counts) -> dict[int, int]:

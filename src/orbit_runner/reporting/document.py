@@ -18,6 +18,19 @@ class Best(str):
     """A cell of a table with the best value of its row."""
 
 
+class Shaded(str):
+    """A cell of a matrix, whose background shows how large it is, and whether it is right."""
+
+    opacity: float
+    is_right: bool
+
+    def __new__(cls, text: str, opacity: float, *, is_right: bool) -> Shaded:
+        """Returns the text of the cell with its background."""
+        cell = super().__new__(cls, text)
+        cell.opacity, cell.is_right = opacity, is_right
+        return cell
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table of texts.
@@ -28,9 +41,10 @@ class Table:
         right: The columns that are aligned to the right; negative numbers count from the last one.
         fits: Whether a terminal cuts long texts, so that the rows fit in its width.
         sentences: Whether the last column has sentences, which are broken into lines.
-        keys: Whether the columns after the first are series of charts; they show how these are
+        keys: Whether the columns after the first are series of charts; a page shows how these are
             drawn, and a terminal shows columns that do not fit one below the other. A row with a
             single text is a heading of the rows below it.
+        is_matrix: Whether a page shows a matrix with small cells.
     """
 
     rows: Sequence[Sequence[str]]
@@ -39,6 +53,7 @@ class Table:
     fits: bool = False
     sentences: bool = False
     keys: bool = False
+    is_matrix: bool = False
 
     @property
     def columns(self) -> int:
@@ -53,7 +68,7 @@ class Series:
     Attributes:
         name: The name in the legend.
         points: Values by step or another number, in ascending order; NaN where there is none.
-        color: The index of the color, or of the letter on a terminal.
+        color: The index of the color.
         band: The lowest and highest value by step, drawn as an area behind the line.
         quiet: Whether the line is thin and gray, without dots and without a legend. A single point
             is a dot, with the name as its title.
@@ -70,7 +85,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """Values by step. Those of a loss have a logarithmic axis if they span a wide range.
+    """Values by step, which only a page shows. Those of a loss may have a logarithmic axis.
 
     Attributes:
         title: The name of the values.
@@ -78,7 +93,7 @@ class Chart:
         x_label: The title of the horizontal axis.
         may_be_log: Whether the axis may be logarithmic whatever the title is.
         marks: Steps at which a page has a vertical line, with their meaning.
-        places: Names of the steps 0, 1, …; a chart with such names is only drawn in a page.
+        places: Names of the steps 0, 1, ….
         is_x_log: Whether the horizontal axis is logarithmic.
     """
 
@@ -128,7 +143,8 @@ class Section:
     Attributes:
         title: The title; "" for none. A page begins it with a capital letter.
         parts: The contents. A section in a section is a part of a page with a smaller title.
-        is_folded: Whether a page shows the contents only after a click on the title.
+        is_folded: Whether a page shows the contents only after a click on the title, and a terminal
+            leaves them out.
     """
 
     title: str

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orbit_runner.reporting.confusion_matrix import Counts, confusion_matrix
-from orbit_runner.reporting.document import Chart, Html, Part, Pictures, Section, Series, Table
+from orbit_runner.reporting.document import Chart, Part, Pictures, Section, Series, Table
 from orbit_runner.reporting.html import explanation
 from orbit_runner.reporting.report_data import EvaluationData
 
 _MOST_CLASSES = 200
-_MOST_IN_TERMINAL = 12
-_SHOWN_ROWS = 5  # in a terminal
-_FIRST_ROWS = 10  # in a page, which folds the others
+_FIRST_ROWS = 10  # The others are folded in a page, and not in a terminal.
 _PICTURE_LEGEND = "label → prediction and its probability"
 Calibration = Sequence[tuple[int, float, float]]
 
@@ -28,57 +26,13 @@ def evaluation_parts(evaluation: EvaluationData | None) -> list[Part]:
         explanation(f"{step}: {evaluation.note}" if evaluation.note else step),
         *_target_parts(evaluation),
         *(Section(other.title, [*_target_parts(other)]) for other in evaluation.others),
-        Section("Permutation importance", importance_parts(evaluation)),
     ]
-
-
-def evaluation_sections(evaluation: EvaluationData) -> Iterator[Section]:
-    """Yields what a terminal shows of an evaluation: the tables, and the first of the rows."""
-    for target in (evaluation, *evaluation.others):
-        start = f"{target.title}: " if target in evaluation.others else ""
-        yield Section(f"{start}confusion matrix", [confusion_table(target)])
-        report = class_report(target.confusion, target.classes)
-        yield Section(f"{start}classes", [report])
-        calibration = calibration_parts(target.calibration)
-        yield Section(
-            f"{start}calibration", [part for part in calibration if not isinstance(part, Chart)]
-        )
-        yield Section(f"{start}errors", [Table(target.facts)])
-        rows = Table(target.rows[:_SHOWN_ROWS], target.head, fits=True)
-        yield Section(f"{start}worst rows", [rows])
-    yield Section("permutation importance", importance_parts(evaluation))
-
-
-def confusion_table(evaluation: EvaluationData) -> Table:
-    """Returns the confusion matrix as a table; empty for many classes."""
-    counts = evaluation.confusion
-    count = 1 + max((max(pair) for pair in counts), default=-1)
-    names = [*evaluation.classes, *map(str, range(len(evaluation.classes), count))]
-    if not counts or len(names) > _MOST_IN_TERMINAL:
-        return Table([])
-    numbers = range(len(names))
-    rows = [
-        (names[label], *(f"{counts.get((label, other), 0):,}" for other in numbers))
-        for label in numbers
-    ]
-    return Table(rows, ("label ↓ prediction →", *names), right=range(1, 1 + len(names)))
-
-
-def importance_parts(evaluation: EvaluationData) -> list[Part]:
-    """Returns how much the loss depends on each column; empty if it is not known."""
-    if not evaluation.importance:
-        return []
-    rows = [
-        (name, f"{mean:.4f}", f"{deviation:.4f}") for name, mean, deviation in evaluation.importance
-    ]
-    head = ("column", "rise of the loss", "standard deviation")
-    return [explanation(evaluation.importance_note), Table(rows, head, right=(1, 2))]
 
 
 def _target_parts(evaluation: EvaluationData) -> Iterator[Part]:
     """Yields what is known of the predictions of one target."""
     matrix = confusion_matrix(evaluation.confusion, evaluation.classes)
-    yield Section("Confusion matrix", [Html(matrix)])
+    yield Section("Confusion matrix", matrix)
     yield Section("Errors", [Table(evaluation.facts)])
     title = "Worst mistakes" if matrix else "Largest errors" if evaluation.facts else ""
     title = "Largest losses" if "loss" in evaluation.head else title

@@ -69,6 +69,13 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
         yield _scale_section(inspection.scale)
 
 
+_READING = {
+    "memory": "each worker reads them once, at the start",
+    "own": "a worker reads those of its own examples",
+    "all": "a worker reads all records in each epoch, and decodes only its own",
+}
+
+
 def _scale_section(scale: Scale) -> Section:
     request = scale.request
     workers = format_count(request.workers, "worker")
@@ -79,8 +86,11 @@ def _scale_section(scale: Scale) -> Section:
         f"{time_text(LATENCY_SECONDS)} for a message to arrive"
     )
     ring = f"2(n-1) · latency + 2(n-1)/n · gradients / bandwidth, n = {scale.replicas:,} replicas"
-    interval = scale.checkpoint_interval
-    often = f"every {interval:,} steps" if interval else "at the end"
+    often = (
+        f"every {scale.checkpoint_interval:,} steps" if scale.checkpoint_interval else "at the end"
+    )
+    read = f"{bytes_text(scale.file_bytes_per_step)} a step"
+    files = bytes_text(scale.file_bytes) if scale.file_reading == "memory" else read
     rows: list[tuple[str, ...]] = [
         (
             "examples of a step",
@@ -91,26 +101,12 @@ def _scale_section(scale: Scale) -> Section:
         ("steps of an epoch", number_or_dash(scale.steps_per_epoch), ""),
         ("gradients", bytes_text(scale.gradient_bytes), "each replica sends them in each step"),
         ("ring all-reduce", time_text(scale.ring_seconds), ring),
-        *_file_rows(scale),
+        ("files", files, _READING.get(scale.file_reading, "")),
         ("checkpoint", bytes_text(scale.checkpoint_bytes), f"written by worker 0 {often}"),
     ]
-    table = Table(rows, right=[1], sentences=True)
+    known = [row for row in rows if row[0] != "files" or scale.file_bytes]
+    table = Table(known, right=[1], sentences=True)
     return Section(f"rehearsal: {workers} × {gpus}", [Text(assumed), Section("", [table])])
-
-
-def _file_rows(scale: Scale) -> Iterator[tuple[str, ...]]:
-    if not scale.file_bytes or scale.file_bytes_per_step is None:
-        return
-    value = f"{bytes_text(scale.file_bytes_per_step)} a step"
-    text = f"a worker reads the files of its own examples, of {bytes_text(scale.file_bytes)}"
-    if scale.file_reading == "memory":
-        value, text = bytes_text(scale.file_bytes), "each worker reads them once, at the start"
-    elif scale.file_reading == "all":
-        text = (
-            "a worker reads all TFRecord files in each epoch, and decodes only its own examples: "
-            f"{bytes_text(scale.file_bytes)}"
-        )
-    yield "files", value, text
 
 
 def replayed_section(step: ReplayedStep, name: str, most: int | None) -> Section:

@@ -26,12 +26,11 @@ from orbit_runner.reporting.document import Picture
 from orbit_runner.reporting.report_data import EvaluationData, InputData, ModelData
 from orbit_runner.step.batches import batch_summary, pictures, sentences
 from orbit_runner.step.layers import LayerCalls, layer_rows
-from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tf_internals import all_layers, clear_losses, is_keras_layer, own_other_weights
 from orbit_runner.train.evaluator import metrics_of
 from orbit_runner.train.inputs.distribute import own_batches
 from orbit_runner.train.run import Run
-from orbit_runner.utils.log import phase
 
 if TYPE_CHECKING:
     import tf_keras
@@ -46,7 +45,6 @@ _MOST_FACTS = 200  # of a section
 _MOST_NAMES = 100_000  # characters of the names of all classes
 # What `runner evaluate` adds to an evaluation takes at most as long, in seconds.
 _DETAIL_SECONDS = 10.0
-_IMPORTANCE_SECONDS = 20.0
 _PART_ROWS = 64  # of a part of a validation batch
 
 
@@ -125,40 +123,12 @@ def collect_evaluation(run: Run | CheckpointEvaluation, seconds: float) -> Evalu
 def collect_details(evaluation: CheckpointEvaluation) -> EvaluationData | None:
     """Returns what is known of an evaluation of a checkpoint, without pictures.
 
-    For tables, this includes how much the loss depends on each column. None if the task shows
-    nothing. Takes less than a minute.
+    None if the task shows nothing. Takes less than a minute.
     """
     details = collect_evaluation(evaluation, _DETAIL_SECONDS)
     if details is None or details.problem:
         return None
-    phase("permutation importance", minor=True)
-    ema = evaluation.state.ema
-    averaged = contextlib.nullcontext() if ema is None else ema.applied_scope()
-    batches = validation_parts(evaluation, _DETAIL_SECONDS)
-    with averaged, unchanged_scope(evaluation.model), contextlib.closing(batches):
-        importance = evaluation.adapter.column_importance(
-            evaluation.model,
-            batches,
-            seed=evaluation.config.runtime.seed or 0,
-            seconds=_IMPORTANCE_SECONDS,
-        )
-    details = dataclasses.replace(details, pictures=())
-    if importance is None:
-        return details
-    return dataclasses.replace(
-        details, importance=importance.columns, importance_note=_importance_note(importance)
-    )
-
-
-def _importance_note(importance: ColumnImportance) -> str:
-    times = "once" if importance.repeats == 1 else f"{importance.repeats} times"
-    note = (
-        f"rise of the loss of {importance.rows:,} rows, {importance.loss:.4f}, if the values of a "
-        f"column are permuted, {times} for each column"
-    )
-    if importance.unmeasured:
-        note += f"; there was no time for {importance.unmeasured:,} columns"
-    return note
+    return dataclasses.replace(details, pictures=())
 
 
 def _to_evaluation_data(step: int, examples: ReportExamples) -> EvaluationData:

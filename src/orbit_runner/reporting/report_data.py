@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -59,8 +58,6 @@ class EvaluationData:
     calibration: Sequence[tuple[int, float, float]] = ()  # as in `ReportExamples`
     facts: Sequence[tuple[str, str]] = ()
     others: Sequence[EvaluationData] = ()
-    importance: Sequence[tuple[str, float, float]] = ()  # as in `ColumnImportance`
-    importance_note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,10 +125,6 @@ def parse_evaluation(values: JsonObject) -> EvaluationData:
         "pictures": _pictures(values),
         "confusion": {(label, other): count for label, other, count in values["confusion"]},
         "others": tuple(map(parse_evaluation, values["others"])),
-        "importance": tuple(
-            (name, *(math.nan if number is None else number for number in numbers))
-            for name, *numbers in values["importance"]
-        ),
     }
     return EvaluationData(**{**_tuples(values), **parsed})
 

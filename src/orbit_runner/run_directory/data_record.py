@@ -20,18 +20,15 @@ from orbit_runner.data.fingerprint import (
     DataFile,
     Fingerprint,
     compare,
-    describe_file_change,
     describe_files,
 )
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import parse_json, read_file, write_atomically
-from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.config.schema.base import Config
-    from orbit_runner.train.callbacks.base import Logs, RunView
     from orbit_runner.utils.types import JsonObject
 
 NAME = "data.json"
@@ -61,7 +58,6 @@ class DataRecord(Callback):
         self.difference = DataDifference()
         self.earlier = list[dict[str, Any]]()
         self._written = False
-        self._reported = set[str]()
         try:
             before, self.earlier = read_record(model_dir)
         except FileNotFoundError:
@@ -115,25 +111,6 @@ class DataRecord(Callback):
         values = {"format": _FORMAT, "sections": sections, "changes": changes}
         write_atomically(self._path, json.dumps(values, indent=1) + "\n")
         self._written = True
-
-    def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Reports files that have changed since the run started."""
-        self._report_changes(run.step)
-
-    def on_train_end(self, run: RunView) -> None:
-        """Reports files that have changed since the run started."""
-        self._report_changes(run.step)
-
-    def _report_changes(self, step: int) -> None:
-        rows = [(section, row) for section, rows in self._now.items() for row in rows]
-        for section, row in rows:
-            change = "" if row.path in self._reported else describe_file_change(row)
-            if change:
-                self._reported.add(row.path)
-                note(
-                    f"warning: {row.path}: {change} since the run started, noticed at step {step}; "
-                    f"{section} may have read both versions"
-                )
 
 
 def read_record(model_dir: Path) -> tuple[Fingerprint, list[JsonObject]]:

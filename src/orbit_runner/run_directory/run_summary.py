@@ -33,7 +33,6 @@ from orbit_runner.run_directory.metric_records import (
     metric_values,
     read_curves,
     read_last_records,
-    read_partial_records,
 )
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
@@ -58,9 +57,7 @@ STATUSES = (
 _RECENT_SECONDS = 3600.0
 _RECORD = re.compile(r"run(\.\w+)?\.json")
 # They may have many files, but no runs.
-_DIRECTORIES_OF_A_RUN = frozenset(
-    {CHECKPOINTS, "train", "validation", "report_data", "ema_checkpoints", "assets"}
-)
+_DIRECTORIES_OF_A_RUN = frozenset({CHECKPOINTS, "train", "validation", "report_data", "assets"})
 # Values of records that do not measure the quality of a model.
 NON_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
 
@@ -321,8 +318,6 @@ class RunData:
     curves: Curves
     history: RunHistory
     ancestry: Ancestry = dataclasses.field(default_factory=dict)
-    # Training records that average over fewer steps than others: their number by step.
-    partial_records: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     @property
     def seconds(self) -> float | None:
@@ -408,5 +403,4 @@ def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:
         curves=read_curves(RunDirectory(path).metrics, most_points),
         history=read_history(path),
         ancestry=ancestry(path),
-        partial_records=read_partial_records(RunDirectory(path).metrics),
     )

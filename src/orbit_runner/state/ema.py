@@ -16,7 +16,7 @@ import tf_keras
 
 from orbit_runner.config.schema.optimizers import Ema
 from orbit_runner.distribute.process_group import is_asynchronous
-from orbit_runner.tf_internals import Trackable, require_slot_hook, track
+from orbit_runner.tf_internals import Trackable, track
 from orbit_runner.utils.variables import variable_name
 
 if TYPE_CHECKING:
@@ -154,7 +154,6 @@ class AveragingOptimizer(Trackable):
     """
 
     def __init__(self, optimizer: Optimizer, average: WeightAverage | None) -> None:
-        require_slot_hook()
         track(self, optimizer, INNER_OPTIMIZER)
         pairs = average.pairs() if average is not None else ()
         self._averages = {id(weight): averaged for weight, averaged in pairs}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from orbit_runner.config.errors import ConfigError, Origin, Problem
+from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import inline_yaml
@@ -103,9 +103,9 @@ def check_space(file: SweepFile, base: ResolvedConfig, imports: tuple[str, ...] 
     runs = file.search.trials * len(seeds_of(file, base.config))
     if runs > _MAX_RUNS:
         message = f"{file.search.trials} trials are {runs:,} runs, allowed: at most {_MAX_RUNS:,}"
-        problems.append(Problem("seeds", message, Origin(file.place("seeds")), code="conflict"))
+        problems.append(Problem("seeds", message, file.origin("seeds"), code="conflict"))
     if not base.config.trainer.has_length:
-        origin = Origin(file.place("overrides"))
+        origin = file.origin("overrides")
         problems.append(
             Problem("trainer.train_steps", "is 0; set it in overrides", origin, code="not-set")
         )
@@ -139,10 +139,10 @@ def request_of(
 ) -> Request:
     """Returns the experiment with its overrides and the settings of a trial."""
     overrides = [
-        (file.place(f"overrides.{path}"), path, inline_yaml(value))
-        for path, value in _leaves(file.overrides)
+        (str(file.origin(f"overrides.{path}")), path, inline_yaml(value))
+        for path, value in flat_values(file.overrides)
     ]
-    varied = [(file.place(path), path, inline_yaml(value)) for path, value in settings.items()]
+    varied = [(str(file.origin(path)), path, inline_yaml(v)) for path, v in settings.items()]
     return Request(
         experiment=file.experiment,
         config_files=file.config_files,
@@ -151,10 +151,11 @@ def request_of(
     )
 
 
-def _leaves(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+def flat_values(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Yields (dotted path, value) of nested sections."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{above}{name}.")
+            yield from flat_values(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
 
@@ -165,7 +166,7 @@ def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Proble
     if halving is None:
         return
     path = "search.halving.rungs"
-    origin = Origin(file.label, file.lines.get(path))
+    origin = file.origin(path)
     if not trainer.train_steps:
         message = "requires trainer.train_steps, and trainer.validation_interval in steps"
         yield Problem("search.halving", message, origin, "not-set")
@@ -184,8 +185,7 @@ def _rung_problems(file: SweepFile, config: ExperimentConfig) -> Iterator[Proble
             f"expected multiples of trainer.validation_interval, {interval}"
         )
         yield Problem(path, message, origin, "not-divisible")
-    for dimension in file.space:
-        if dimension.path in ("trainer.train_steps", "trainer.validation_interval"):
-            place = Origin(file.label, file.lines.get(dimension.path))
+    for setting in ("trainer.train_steps", "trainer.validation_interval"):
+        if setting in file.space:
             message = "cannot vary with search.halving, which compares trials at the same steps"
-            yield Problem(f"space.{dimension.path}", message, place, "conflict")
+            yield Problem(f"space.{setting}", message, file.origin(setting), "conflict")

@@ -76,7 +76,7 @@ def _check_first_trial(
     task = TrialTask(0, sweep.seeds[0], 1)
     arguments = trial_arguments(sweep, task, settings, run, imports)
     # A run checks the metric of its best checkpoint when it is built. The weights are the same.
-    arguments += (f"--{_METRIC}={sweep.file.metric}", f"--{_SUBDIRECTORY}=best")
+    arguments += (f"--{_METRIC}={sweep.file.objective.metric}", f"--{_SUBDIRECTORY}=best")
     command = TrialCommand(arguments=arguments, environ={**os.environ}, cores=(), log=log)
     for _ in range(_MAX_ATTEMPTS):
         shutil.rmtree(run, ignore_errors=True)
@@ -111,6 +111,6 @@ def _message(sweep: Sweep, log: Path) -> str:
     lines = last_lines(log, most=12)
     if any(_METRIC in line for line in lines):
         about = [line for line in lines if line.startswith("    ")]
-        place = sweep.file.place("objective.metric")
+        place = sweep.file.origin("objective.metric")
         return "\n".join([f"objective.metric — {place}", *(line[2:] for line in about)])
     return "\n".join(["the first trial cannot be built:", *(f"  {line}" for line in lines)])

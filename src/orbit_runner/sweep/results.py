@@ -97,7 +97,7 @@ class SweepResults:
     experiment: str
     metric: str
     mode: str
-    space: Mapping[str, object]
+    space: Mapping[str, Any]
     search: Mapping[str, object]
     seeds: Sequence[int]
     train_steps: int

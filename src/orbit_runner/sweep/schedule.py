@@ -76,7 +76,7 @@ class Schedule:
         self._grid = grid_settings(sweep.file.space) if search.type == "grid" else []
         self._learner: OptunaSearch | None = None
         if search.learns:
-            self._learner = OptunaSearch(sweep.file.space, search.seed, sweep.file.mode)
+            self._learner = OptunaSearch(sweep.file.space, search.seed, sweep.file.objective.mode)
         self._reported_batches = 0
 
     def progress(self, states: States) -> SweepProgress:
@@ -131,9 +131,9 @@ class Schedule:
         values = self._sweep.file.values
         return SweepResults(
             experiment=sweep.name,
-            metric=sweep.file.metric,
-            mode=sweep.file.mode,
-            value=sweep.file.value,
+            metric=sweep.file.objective.metric,
+            mode=sweep.file.objective.mode,
+            value=sweep.file.objective.value,
             space=values["space"],
             search={**(values.get("search") or {}), "trials": sweep.trials},
             seeds=[*sweep.seeds],
@@ -162,7 +162,7 @@ class _Bracket:
             if self.tasks:
                 return
             objectives = {number: self._objective(number, rung) for number in ranked}
-            survivors = select_best(objectives, halving.keep, self._sweep.file.mode)
+            survivors = select_best(objectives, halving.keep, self._sweep.file.objective.mode)
             self.stopped |= {number: rung for number in ranked if number not in survivors}
             ranked = survivors
         self._add_tasks(ranked, None)
@@ -203,7 +203,7 @@ class _Bracket:
             objective=None if objective is None else objective[1],
             weights=state.weights.get(step, "") if ended else "",
             objective_step=None
-            if objective is None or sweep.file.value == "last"
+            if objective is None or sweep.file.objective.value == "last"
             else objective[0],
         )
 
@@ -246,10 +246,10 @@ class _Bracket:
 
     def _seed_objective(self, state: RunState, step: int) -> tuple[int, float] | None:
         """Returns the objective of a run that trained to a step, with the step of the value."""
-        file = self._sweep.file
-        if file.value == "best":
-            return state.best_objective(step, file.metric, file.mode)
-        value = state.objective(step, file.metric)
+        objective = self._sweep.file.objective
+        if objective.value == "best":
+            return state.best_objective(step, objective.metric, objective.mode)
+        value = state.objective(step, objective.metric)
         return None if value is None else (step, value)
 
     def _state(self, number: int, seed: int) -> RunState:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.errors import RunnerError
@@ -46,7 +47,7 @@ class Choice:
         return [*self.values]
 
     def grid(self) -> list[object] | None:
-        """Returns the values that a grid search uses; None if it needs their number."""
+        """Returns the values that a grid search uses; None if there are too many."""
         return [*self.values]
 
 
@@ -57,7 +58,6 @@ class Uniform:
     low: float
     high: float
     log: bool = False  # whether its logarithm is uniform
-    count: int | None = None  # how many values a grid search uses
 
     def quantile(self, fraction: float) -> float:
         """Returns the number for a fraction from 0 to 1."""
@@ -74,24 +74,17 @@ class Uniform:
         """Returns both ends."""
         return [self.low, self.high]
 
-    def grid(self) -> list[float] | None:
-        """Returns the values that a grid search uses, evenly spaced; None without `count`."""
-        if self.count is None:
-            return None
-        if self.count == 1:
-            return [self.quantile(0.5)]
-        return [self.quantile(index / (self.count - 1)) for index in range(self.count)]
+    def grid(self) -> None:
+        """Returns None: a grid search needs a list of values."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Integers:
-    """An integer from `low` to `high`, in steps."""
+    """An integer from `low` to `high`."""
 
     low: int
     high: int
-    step: int = 1
     log: bool = False
-    count: int | None = None
 
     def quantile(self, fraction: float) -> int:
         """Returns the number for a fraction from 0 to 1."""
@@ -99,76 +92,31 @@ class Integers:
             # 0.5 is added on both sides, so that the ends are as likely as the others.
             low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
             return min(max(round(math.exp(low + (high - low) * fraction)), self.low), self.high)
-        count = (self.high - self.low) // self.step + 1
-        return self.low + min(int(fraction * count), count - 1) * self.step
+        count = self.high - self.low + 1
+        return self.low + min(int(fraction * count), count - 1)
 
     def samples(self) -> list[int]:
         """Returns the first and the last value."""
-        return [self.low, self.quantile(1.0)]
+        return [self.low, self.high]
 
     def grid(self) -> list[int] | None:
-        """Returns the values that a grid search uses."""
-        if self.count is None:
-            return None if self.log else [*range(self.low, self.high + 1, self.step)]
-        points = [index / max(self.count - 1, 1) for index in range(self.count)]
-        return [*dict.fromkeys(self.quantile(point) for point in points)]
+        """Returns the values that a grid search uses; None on a logarithmic scale."""
+        return None if self.log else [*range(self.low, self.high + 1)]
 
 
 Values = Choice | Uniform | Integers
 
 
-@dataclasses.dataclass(frozen=True)
-class Dimension:
-    """A setting of the space.
-
-    Attributes:
-        path: The dotted path of the setting.
-        values: Its values.
-        when: Values of settings before it in the space, by dotted path. The setting is set only if
-            each of them has one of these values.
-    """
-
-    path: str
-    values: Values
-    when: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
-
-    def is_active(self, settings: Mapping[str, object]) -> bool:
-        """Returns whether the setting is set, given those that it depends on."""
-        return all(
-            path in settings and settings[path] in allowed for path, allowed in self.when.items()
-        )
-
-
-Space = tuple[Dimension, ...]
-
-
-def make_sample(space: Space, path: str, value: object) -> dict[str, object]:
-    """Returns settings in which a setting has a value, and all others their first value."""
-    forced: dict[str, object] = {path: value}
-    by_path = {dimension.path: dimension for dimension in space}
-    open_paths = [path]
-    while open_paths:
-        for parent, allowed in by_path[open_paths.pop()].when.items():
-            if parent not in forced:
-                forced[parent] = allowed[0]
-                open_paths.append(parent)
-    settings: dict[str, object] = {}
-    for dimension in space:
-        if dimension.is_active(settings):
-            settings[dimension.path] = forced.get(dimension.path, dimension.values.samples()[0])
-    return settings
+Space = Mapping[str, Values]  # by dotted path
 
 
 def samples(space: Space) -> list[dict[str, object]]:
     """Returns settings in which each value of a choice and both ends of each range occur."""
-    all_samples = [
-        make_sample(space, dimension.path, v)
-        for dimension in space
-        for v in dimension.values.samples()
+    first = {path: values.samples()[0] for path, values in space.items()}
+    changed = [
+        {**first, path: value} for path, values in space.items() for value in values.samples()[1:]
     ]
-    return [
-        sample for index, sample in enumerate(all_samples) if sample not in all_samples[:index]
-    ] or [{}]
+    return [first, *changed]
 
 
 MAX_GRID = 100_000
@@ -186,40 +134,17 @@ def draw(seed: int, number: int, path: str) -> float:
 
 def random_settings(space: Space, seed: int, number: int) -> dict[str, object]:
     """Returns the settings of a trial of a random search."""
-    settings: dict[str, object] = {}
-    for dimension in space:
-        if dimension.is_active(settings):
-            settings[dimension.path] = dimension.values.quantile(draw(seed, number, dimension.path))
-    return settings
+    return {path: values.quantile(draw(seed, number, path)) for path, values in space.items()}
 
 
 def grid_settings(space: Space) -> list[dict[str, object]]:
     """Returns the settings of all trials of a grid search; the last setting varies fastest.
 
-    Stops after `MAX_GRID` trials. Each range must have a number of values.
+    Stops after `MAX_GRID` trials.
     """
-    all_settings: list[dict[str, object]] = []
-    _extend(space, {}, all_settings.append, lambda: len(all_settings) >= MAX_GRID)
-    return all_settings
-
-
-def _extend(
-    rest: Space,
-    settings: dict[str, object],
-    add: Callable[[dict[str, object]], None],
-    is_full: Callable[[], bool],
-) -> None:
-    if is_full():
-        return
-    if not rest:
-        add(settings)
-        return
-    first, others = rest[0], rest[1:]
-    if not first.is_active(settings):
-        _extend(others, settings, add, is_full)
-        return
-    for value in first.values.grid() or ():
-        _extend(others, {**settings, first.path: value}, add, is_full)
+    grids = [values.grid() or () for values in space.values()]
+    combinations = itertools.islice(itertools.product(*grids), MAX_GRID)
+    return [dict(zip(space, values, strict=True)) for values in combinations]
 
 
 def select_best(objectives: Mapping[int, float | None], fraction: float, mode: str) -> list[int]:
@@ -299,10 +224,7 @@ class OptunaSearch:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask()
-            settings: dict[str, object] = {}
-            for dimension in self._space:
-                if dimension.is_active(settings):
-                    settings[dimension.path] = _suggest(trial, dimension.path, dimension.values)
+            settings = {path: _suggest(trial, path, v) for path, v in self._space.items()}
         self._trials.append(trial)
         self.settings.append(settings)
         return settings
@@ -326,8 +248,5 @@ def _suggest(trial: Any, path: str, values: Values) -> object:
         # By number: optuna compares and stores only scalars.
         return values.values[trial.suggest_categorical(path, [*range(len(values.values))])]
     if isinstance(values, Integers):
-        step = {} if values.log else {"step": values.step}
-        return int(
-            trial.suggest_int(path, values.low, values.quantile(1.0), log=values.log, **step)
-        )
+        return int(trial.suggest_int(path, values.low, values.high, log=values.log))
     return values.clip(trial.suggest_float(path, values.low, values.high, log=values.log))

@@ -24,7 +24,7 @@ from orbit_runner.tasks.multitask import (
     is_multitask,
     is_multitask_class,
 )
-from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tf_internals import own_other_weights, set_own_other_weights
 
 if TYPE_CHECKING:
@@ -109,13 +109,6 @@ class TaskAdapter:
         return (
             classification_examples(model, batches) if _is_official_classifier(self.task) else None
         )
-
-    def column_importance(
-        self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
-    ) -> ColumnImportance | None:
-        """Returns how much the loss depends on each column, or None if the task has no columns."""
-        own = getattr(self.task, "column_importance", None)
-        return own(model, batches, seed=seed, seconds=seconds) if callable(own) else None
 
     def num_examples(self, data: DataSection) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""

@@ -99,13 +99,9 @@ class Assets:
         )
 
     def differences(self, other: Assets) -> list[str]:
-        """Returns the parts of the assets of two runs that differ, such as `images.json: labels`.
-
-        Files that only one of them has are left out.
-        """
+        """Returns the files that differ between two runs; those that only one has are left out."""
         names = sorted(self._files.keys() & other._files.keys())
-        pairs = [(name, self._files[name], other._files[name]) for name in names]
-        return [part for name, left, right in pairs for part in _different_parts(name, left, right)]
+        return [name for name in names if self._files[name] != other._files[name]]
 
     @property
     def digest(self) -> str:
@@ -152,19 +148,6 @@ def copy_assets(source: Path, target: Path) -> None:
 def encode_json(value: object) -> bytes:
     """Returns a value as JSON text in UTF-8."""
     return json.dumps(value, ensure_ascii=False, indent=1).encode() + b"\n"
-
-
-def _different_parts(name: str, left: bytes, right: bytes) -> list[str]:
-    if left == right:
-        return []
-    try:
-        values = parse_json(left.decode()), parse_json(right.decode())
-    except ValueError:
-        return [name]
-    if not all(isinstance(value, dict) for value in values):
-        return [name]
-    keys = [key for key in values[0] if values[0][key] != values[1].get(key)]
-    return [f"{name}: {', '.join(keys)}"]
 
 
 def assets_of(task: object) -> Assets | None:

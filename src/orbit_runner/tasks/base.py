@@ -22,7 +22,7 @@ from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.imbalance.classes import Classes, class_weights
 from orbit_runner.tasks.initial_weights import LoadedWeights, load_weights
-from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 
 if TYPE_CHECKING:
@@ -169,6 +169,41 @@ class Task(base_task.Task):
             What was loaded; None by default.
         """
         return None
+
+    def train_step(
+        self,
+        inputs: Tensors,
+        model: tf_keras.Model,
+        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
+        metrics: Sequence[TaskMetric] | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """Trains on one batch on one replica, with the weights of its examples and classes.
+
+        Args:
+            inputs: `(features, labels)` or `(features, labels, weights)`.
+            model: The model.
+            optimizer: The optimizer.
+            metrics: The metrics from `build_metrics`.
+
+        Returns:
+            `loss`, a float32 scalar.
+        """
+        if isinstance(inputs, tuple) and (len(inputs) == 3 or self.loss_by_class):
+            features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+            classes = self.class_labels(labels) if self.loss_by_class else None
+            inputs = features, training_labels(labels, weights, self.loss_by_class, classes)
+        return super().train_step(inputs, model, optimizer, metrics)
+
+    def class_labels(self, labels: Tensors) -> tf.Tensor:
+        """Returns the classes that `class_weights` are for. Tasks with other labels override it.
+
+        Args:
+            labels: The labels of a batch.
+
+        Returns:
+            Class numbers, integers [batch], or shares of the classes, float [batch, classes].
+        """
+        return labels
 
     def build_losses(
         self,
@@ -382,21 +417,6 @@ class Task(base_task.Task):
 
         Returns:
             Pictures, tables or a confusion matrix. None by default.
-        """
-        return None
-
-    def column_importance(
-        self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
-    ) -> ColumnImportance | None:
-        """Returns how much the loss depends on each column of a table, for `runner evaluate`.
-
-        None by default. It runs eagerly, and must change neither the model nor the task.
-
-        Args:
-            model: The model, with the weights that are evaluated.
-            batches: As for `report_examples`.
-            seed: Decides how columns are permuted.
-            seconds: About how long it may take.
         """
         return None
 

@@ -117,8 +117,8 @@ def make_metric(item: Item, num_classes: int | None, path: str, prefix: str = ""
     if not hasattr(metric, "update_state"):
         message = f"{name} is not a subclass of keras.metrics.Metric"
         raise SettingError(path, message, code="import-failed")
-    if ":" not in name:
-        _build(metric, name, num_classes, path)
+    if ":" not in name and type(metric).build is not tf_keras.layers.Layer.build:
+        metric.build((None, num_classes or 1), (None, num_classes or 1))
     shown = f"{prefix}{_shown_name(item)}"
     if shape := tf.convert_to_tensor(metric.result()).shape.as_list():
         message = (
@@ -141,26 +141,6 @@ def _class_name(name: str, num_classes: int | None) -> str:
     plain = getattr(function, "__name__", name).lower().replace("_", "")
     classes = {key.lower(): key for key, value in vars(metrics).items() if isinstance(value, type)}
     return classes.get(plain, name)
-
-
-def _build(metric: Any, name: str, num_classes: int | None, path: str) -> None:
-    """Creates the variables of a metric, or raises `SettingError` if its first batch would fail."""
-    from tf_keras import layers, metrics
-
-    shape = (None, num_classes or 1)
-    compares_numbers = getattr(metric, "sparse_y_pred", False) and num_classes is not None
-    message = ""
-    if name.lower().startswith("sparse") and shape[1] == 1:
-        message = f"{name} needs one output per class, but the model has one output"
-    elif compares_numbers and not isinstance(metric, metrics.BinaryIoU):
-        message = (
-            f"{name} compares class numbers, but the model returns one value per class\n"
-            "set config: {sparse_y_pred: false}"
-        )
-    if message:
-        raise SettingError(path, message, code="model-mismatch")
-    if type(metric).build is not layers.Layer.build:
-        metric.build(shape, shape)
 
 
 def _shown_name(item: Item) -> str:

@@ -8,12 +8,11 @@ An item is a name that Keras knows, such as `mse`, or a class with its config:
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -35,7 +34,6 @@ CLASS_NAME, CONFIG = "class_name", "config"
 # `module` and `registered_name` are what Keras adds; a name finds the class without them.
 _KEYS = {CLASS_NAME, CONFIG, "module", "registered_name"}
 _KINDS = {"losses": "loss", "metrics": "metric", "optimizers": "optimizer"}
-_PACKAGES = ("tf_keras", "keras")
 # Keras chooses a class for these by the shapes of labels and outputs.
 _CHOSEN_BY_SHAPE = {"metrics": ("accuracy", "acc"), "losses": ("crossentropy", "ce")}
 _FORM = "expected a name, or {class_name: NAME, config: {…}}"
@@ -159,7 +157,7 @@ def build_item(item: Item, kind: str, keras: ModuleType, path: str) -> Any:
     else:
         loaded = _find(module, name, kind, is_plain=config is None)
         if loaded is None:
-            raise _unknown_name(name, kind, [keras], path)
+            raise _unknown_name(name, kind, keras, path)
         if config is None and kind != "optimizers":
             return name
     if f"{loaded.__module__}.{loaded.__name__}" == _COUNTS_TRACES:
@@ -183,30 +181,10 @@ def build_item(item: Item, kind: str, keras: ModuleType, path: str) -> Any:
     return built
 
 
-def require_known_names(setting: Any, kind: str, path: str) -> None:
-    """Raises `SettingError` for a name that neither Keras 2 nor Keras 3 has.
-
-    Which of them decides what a name means is only known when the model is built.
-    """
-    for place, item in leaves_of(setting, path):
-        if not any(_is_known(item, kind, importlib.import_module(name)) for name in _PACKAGES):
-            packages = [importlib.import_module(name) for name in _PACKAGES]
-            raise _unknown_name(split_item(item)[0], kind, packages, place)
-
-
-def _is_known(item: Item, kind: str, keras: ModuleType) -> bool:
-    name, config = split_item(item)
-    if ":" in name or (config is None and name in _names_by_shape(kind, keras)):
-        return True
-    return _find(getattr(keras, kind), name, kind, is_plain=config is None) is not None
-
-
-def _unknown_name(name: str, kind: str, packages: Sequence[ModuleType], path: str) -> SettingError:
-    known: set[str] = set()
-    for keras in packages:
-        values = vars(getattr(keras, kind))
-        known |= {key for key, value in values.items() if _is_public(key, value)}
-        known |= {*_names_by_shape(kind, keras)[:1]}
+def _unknown_name(name: str, kind: str, keras: ModuleType, path: str) -> SettingError:
+    values = vars(getattr(keras, kind))
+    known = {key for key, value in values.items() if _is_public(key, value)}
+    known |= {*_names_by_shape(kind, keras)[:1]}
     message = unknown_name_message(_KINDS[kind], name, sorted(known))
     return SettingError(path, message, code="unknown-name")
 

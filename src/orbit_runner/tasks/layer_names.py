@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import fnmatch
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orbit_runner.errors import format_list
+from orbit_runner.errors import format_list, nearest_name_hint
 from orbit_runner.tf_internals import (
     inner_layers,
     is_keras_layer,
@@ -22,8 +20,6 @@ from orbit_runner.utils.variables import variable_name
 if TYPE_CHECKING:
     import tensorflow as tf
     import tf_keras
-
-_MIN_SIMILARITY = 0.6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,20 +123,6 @@ def selects(pattern: str, name: str) -> bool:
 def no_match_message(kind: str, pattern: str, names: Sequence[str]) -> str:
     """Returns the message for a pattern that matches no name, with the nearest name and all."""
     return (
-        f"{pattern!r} matches no {kind}{_nearest(pattern, names)}\n"
+        f"{pattern!r} matches no {kind}{nearest_name_hint(pattern, names)}\n"
         f"the names of {kind}s:\n{format_list(list(names))}"
     )
-
-
-def _nearest(pattern: str, names: Sequence[str]) -> str:
-    """Returns a clause that suggests the name most similar to the pattern, or "" if none is."""
-    text = re.sub(r"[*?\[\]]", "", pattern).lower()
-    if not text or not names:
-        return ""
-
-    def similarity(name: str) -> float:
-        starts = (part[: len(text)].lower() for part in (name, name.rpartition("/")[2]))
-        return max(difflib.SequenceMatcher(None, text, start).ratio() for start in starts)
-
-    best = max(names, key=similarity)
-    return f"; did you mean {best!r}?" if similarity(best) >= _MIN_SIMILARITY else ""

@@ -117,24 +117,20 @@ class AbsoluteError(Ratio):
         self, labels: tf.Tensor, outputs: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
         """Adds a batch: float32 [batch] each; all weights are 1 if None."""
-        _add(self, tf.abs(outputs - labels), sample_weight)
+        values = self._values(outputs - labels)
+        weights = tf.ones_like(values) if sample_weight is None else sample_weight
+        self.add(tf.reduce_sum(values * weights), tf.reduce_sum(weights))
+
+    def _values(self, errors: tf.Tensor) -> tf.Tensor:
+        return tf.abs(errors)
 
 
-class RootSquaredError(Ratio):
+class RootSquaredError(AbsoluteError):
     """The root of the mean squared error, in the unit of the target."""
 
-    @tf.autograph.experimental.do_not_convert
-    def update_state(
-        self, labels: tf.Tensor, outputs: tf.Tensor, sample_weight: tf.Tensor | None = None
-    ) -> None:
-        """Adds a batch: float32 [batch] each; all weights are 1 if None."""
-        _add(self, tf.square(outputs - labels), sample_weight)
+    def _values(self, errors: tf.Tensor) -> tf.Tensor:
+        return tf.square(errors)
 
     def result(self) -> tf.Tensor:
         """Returns the error, or 0 if nothing was added."""
         return tf.sqrt(super().result())
-
-
-def _add(metric: Ratio, values: tf.Tensor, weights: tf.Tensor | None) -> None:
-    weights = tf.ones_like(values) if weights is None else weights
-    metric.add(tf.reduce_sum(values * weights), tf.reduce_sum(weights))

@@ -9,26 +9,6 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ColumnImportance:
-    """How much the loss of an evaluation rises if the values of one column are permuted.
-
-    Attributes:
-        loss: The mean loss of the rows as they are.
-        rows: The number of rows.
-        repeats: How often each column was permuted.
-        columns: Each column with the mean rise of the loss and its standard deviation, the largest
-            rise first.
-        unmeasured: The number of columns for which there was no time.
-    """
-
-    loss: float
-    rows: int
-    repeats: int
-    columns: Sequence[tuple[str, float, float]]
-    unmeasured: int = 0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportExamples:
     """What the report of a run shows of an evaluation. Each part can be left empty.
 

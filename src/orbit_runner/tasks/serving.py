@@ -15,6 +15,7 @@ from orbit_runner.data.text.lines import is_utf8, read_lines_or_problems
 from orbit_runner.errors import RunnerError, first_line
 
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
 # The signature that TensorFlow Serving uses by default.
@@ -127,6 +128,28 @@ class Predictor(Protocol):
         ...
 
 
+def class_names_signature(names: Sequence[str]) -> tf.types.experimental.PolymorphicFunction:
+    """Returns the signature `class_names`, which takes nothing, and returns `names`, string [n]."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[])
+    def class_names() -> dict[str, tf.Tensor]:
+        return {"names": tf.constant(list(names), tf.string)}
+
+    return class_names
+
+
+def texts_of(value: tf.Tensor) -> list[str]:
+    """Returns the texts of a string tensor."""
+    return [raw.decode() for raw in value.numpy()]
+
+
+def best_classes(names: Sequence[str], shares: np.ndarray, count: int) -> list[dict[str, Any]]:
+    """Returns the most probable classes of an item, as JSON values, the most probable first."""
+    best = sorted(range(len(shares)), key=lambda number: -shares[number])[:count]
+    return [{"label": names[k], "class": k, "probability": float(f"{shares[k]:.6g}")} for k in best]
+
+
 def require_no_top_k(top_k: int | None) -> None:
     """Raises `RunnerError` if a number of answers is asked for, and each item has only one."""
     if top_k is not None:
@@ -169,6 +192,19 @@ def _checked_line(text: str, problem: str) -> Line:
     if is_utf8(text):
         return Line(text)
     return Line(text.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), problem)
+
+
+def item_lines(
+    arguments: Sequence[str], lines: Iterable[str], of_argument: Callable[[str], Line]
+) -> Iterator[Line]:
+    """Yields the lines of files and of standard input (`-`), and of the other arguments."""
+    for argument in arguments or ["-"]:
+        if argument == "-":
+            yield from stream_lines(lines)
+        elif is_file(path := os.path.expanduser(argument)):
+            yield from file_lines(Path(path))
+        else:
+            yield of_argument(argument)
 
 
 def is_file(argument: str) -> bool:

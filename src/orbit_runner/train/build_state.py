@@ -24,7 +24,6 @@ from orbit_runner.state.trained_layers import TrainedLayers
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import digest_of
 from orbit_runner.tf_internals import averages_of, build_slots, is_functional, keeps_averages
-from orbit_runner.train.error_messages import model_error_scope
 from orbit_runner.train.gradients import GradientRecorder
 from orbit_runner.train.inputs.distribute import distribute
 from orbit_runner.utils.autograph import convert
@@ -43,7 +42,7 @@ def build_state(
     """
     seed_everything(config.runtime.seed, keep_objects=config.is_official)
     task = adapter.task
-    with strategy.scope(), model_error_scope():
+    with strategy.scope():
         model = adapter.build_model()
         optimizer, average = optimizer_of(config, task, model)
         build_missing_variables(config, adapter, model, optimizer, strategy)

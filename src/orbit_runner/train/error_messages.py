@@ -56,22 +56,6 @@ def error_message_scope(config: ExperimentConfig, section: str = TRAIN_DATA) -> 
         raise
 
 
-@contextlib.contextmanager
-def model_error_scope() -> Iterator[None]:
-    """Raises SettingError if a model in a `with` block is too large."""
-    try:
-        yield
-    except (tf.errors.OpError, MemoryError) as error:
-        if not (isinstance(error, MemoryError) or _is_out_of_memory(error)):
-            raise
-        raise SettingError(
-            "task.model",
-            f"does not fit into memory: {_reason(error)}\n"
-            "make its layers smaller, or use a machine with more memory",
-            code="out-of-memory",
-        ) from error
-
-
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return not describe_disk_problem(error)

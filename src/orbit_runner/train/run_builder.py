@@ -46,7 +46,6 @@ from orbit_runner.train.callbacks.best_checkpoint import (
     require_metric,
 )
 from orbit_runner.train.callbacks.own_callbacks import (
-    AverageCheckpoints,
     EarlyStop,
     Pruning,
 )
@@ -501,14 +500,6 @@ class RunBuilder:
         Raises SettingError if evaluations do not report the metric of early stopping.
         """
         callbacks: list[Callback] = []
-        # As Model Garden does. This runner's own experiments save the average in each checkpoint,
-        # and averaged weights in the best checkpoint.
-        if self.config.is_official and self.state.ema is not None:
-            directory = Path(self.logging_dir)
-            keep = self.config.trainer.max_to_keep
-            callbacks.append(
-                AverageCheckpoints(directory, self.state, conditions, keep=keep, workers=workers)
-            )
         rule = self.config.trainer.early_stopping
         if rule is not None:
             _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")

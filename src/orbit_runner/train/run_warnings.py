@@ -30,7 +30,6 @@ def run_warnings(config: ExperimentConfig, plan: Plan | None) -> list[str]:
         early_end,
         *_describe_wrong_directions(config),
         str(shared) if shared else "",
-        _describe_many_shapes(config),
     ]
     return [text for text in texts if text]
 
@@ -75,13 +74,3 @@ def _describe_wrong_directions(config: ExperimentConfig) -> Iterator[str]:
                 f"trainer.{setting} is {value}, but {better} values of {metric} are better: "
                 f"the worst evaluation would count as the best; set it to {better}"
             )
-
-
-def _describe_many_shapes(config: ExperimentConfig) -> str:
-    """Returns the warning that XLA compiles the step for many shapes of batches, or ""."""
-    if not config.compiles_steps or not config.task.batch_shapes_vary:
-        return ""
-    return (
-        "XLA compiles the training step again for each shape of a batch, and batches as wide as "
-        "their longest sentence have many; set task.train_data.static_batch to true"
-    )

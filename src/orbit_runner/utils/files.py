@@ -7,16 +7,12 @@ import errno
 import json
 import math
 import os
-import stat
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
-
-_MOST_LINKS = 40
 
 # The directories of runs in progress, which `create_directory` does not create again.
 directories_in_use: set[Path] = set()
@@ -79,60 +75,18 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def write_output(path: Path, content: str | bytes) -> None:
-    """Writes a file that the user named.
+    """Writes a file that the user named. Raises OSError if it cannot be written.
 
-    A regular file is written atomically, and its directory is created. Links are followed.
-    Character devices, pipes and descriptors such as `/dev/stdout` are written to, not replaced.
-
-    Raises:
-        OSError: The file cannot be written, or is a directory, a socket or a block device.
+    A regular file is written atomically, and its directory is created. Links are followed. Devices
+    and pipes such as `/dev/stdout` are written to, not replaced.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
-    target = output_target(path)
-    if isinstance(target, int):
-        sys.stdout.flush()
-        with open(target, "wb", closefd=False) as file:
-            file.write(content)
+    if path.is_file() or not path.exists():
+        write_atomically(Path(os.path.realpath(path)), content)
         return
-    problem = special_file_problem(target)
-    if problem:
-        raise OSError(errno.EINVAL, problem, str(path))
-    if not is_special(target):
-        write_atomically(target, content)
-        return
-    with target.open("wb") as file:
+    with path.open("wb") as file:
         file.write(content)
-
-
-def output_target(path: Path) -> Path | int:
-    """Returns the file that a path leads to through links, which may not exist.
-
-    For a name of an open file of this process, such as `/dev/stdout`, returns its descriptor.
-    Raises OSError if the links are a cycle.
-    """
-    target = os.fspath(path)
-    for _ in range(_MOST_LINKS):
-        above, name = os.path.split(target)
-        if name.isdecimal() and os.path.realpath(above) == f"/proc/{os.getpid()}/fd":
-            return int(name)
-        if not os.path.islink(target):
-            return Path(target)
-        target = os.path.join(above, os.readlink(target))
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-
-
-def is_special(path: Path) -> bool:
-    """Returns whether a file exists and is no regular file, such as a device or a pipe."""
-    return os.path.exists(path) and not os.path.isfile(path)
-
-
-def special_file_problem(path: Path) -> str:
-    """Returns why a file that exists cannot be written to, or ""."""
-    mode = os.stat(path).st_mode if os.path.exists(path) else stat.S_IFREG
-    kinds = {stat.S_ISDIR: "a directory", stat.S_ISSOCK: "a socket", stat.S_ISBLK: "a block device"}
-    actual_kind = next((kind for is_kind, kind in kinds.items() if is_kind(mode)), "")
-    return f"is {actual_kind}, expected a file" if actual_kind else ""
 
 
 def write_if_changed(path: Path, text: str) -> None:

@@ -64,21 +64,6 @@ def _open_closed_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)  # Takes the lowest free descriptor: this one.
 
 
-@contextlib.contextmanager
-def missing_streams_scope() -> Iterator[None]:
-    """Discards what is printed to standard streams that do not exist, as in a window program."""
-    _open_closed_descriptors()
-    with contextlib.ExitStack() as stack:
-        for name, redirect in (
-            ("stdout", contextlib.redirect_stdout),
-            ("stderr", contextlib.redirect_stderr),
-        ):
-            if getattr(sys, name) is None:
-                null = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
-                stack.enter_context(redirect(null))
-        yield
-
-
 def open_tolerant_stream(descriptor: int, like: TextIO | None = None) -> TextIO:
     """Returns a text stream that never raises errors because of its reader, disk or encoding.
 

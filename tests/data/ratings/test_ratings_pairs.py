@@ -138,19 +138,3 @@ def test_batches_do_not_depend_on_start_step_or_replicas(replicas, pipelines, st
     assert_equal_batches(shared, expected)
     if start_step == 3:
         assert_equal_batches(shared, _train(7)[3:])
-
-
-def test_training_dataset_is_infinite_with_static_shapes():
-    context = tf.distribute.InputContext(2, 0, 4)
-    dataset = train_pairs(
-        make_choices(), num_negatives=1, global_batch_size=16, seed=1, input_context=context
-    )
-    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-    ids, labels = tf.TensorSpec([4], tf.int32), tf.TensorSpec([4], tf.float32)
-    assert dataset.element_spec == ({"user": ids, "item": ids}, labels)
-
-
-def test_training_pipeline_has_no_external_state():
-    dataset = train_pairs(make_choices(), num_negatives=4, global_batch_size=16, seed=1)
-    policy = tf.data.experimental.ExternalStatePolicy.FAIL
-    dataset._as_serialized_graph(external_state_policy=policy)

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.tasks.text_classification.task import TextClassificationTask
-from tests.support.problems import pairs
 from tests.support.texts import text_config, write_texts
 
 LIMIT = "task__train_data__max_bad_records"
@@ -49,12 +48,3 @@ def test_lines_of_text_files_are_left_out_as_if_they_did_not_exist(tmp_path: Pat
         pair = (tf.nest.flatten(next(b)) for b in batches)
         for got, wanted in zip(*pair, strict=True):
             np.testing.assert_array_equal(got, wanted)
-
-
-def test_more_bad_lines_than_the_limit_are_an_error(tmp_path: Path) -> None:
-    folder = write_texts(tmp_path / "texts")
-    _rewrite(folder / "train.en.gz", (0, 7), remove=False)
-    problems = dict(pairs(text_config(folder, **{LIMIT: 1}).data.problems()))
-    text = problems["train_data.max_bad_records"]
-    assert "2 of 80 rows cannot be read, more than max_bad_records=1" in text
-    assert f"{folder / 'train.en.gz'}:8: is not valid UTF-8" in text

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from orbit_runner.distribute.cluster.addresses import address_problem, split_address
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, check_cluster
+from orbit_runner.distribute.cluster.description import ClusterError, Member, check_cluster
 from tests.support.problems import raises
 
 JOBS = {"worker": ("w0:1", "w1:1"), "chief": ("c:1",), "ps": ("p:1",), "evaluator": ("e:1",)}
@@ -34,21 +34,13 @@ def test_valid_address_is_accepted_and_split(address: str, parts: tuple[str, int
         ("", "expected host:port"),
         (":2222", "expected host:port"),
         ("grpc://host:1", "expected host:port"),
-        ("ho st:1", "expected host:port"),
-        ("host:1\n", "expected host:port"),
         (2222, "got 2222, expected host:port"),
-        (None, "got None"),
-        ({"a": 1}, "expected host:port"),
-        (["host:1"], "expected host:port"),
-        ("host:", "got port ''"),
         ("host:0", "allowed: 1 to 65535"),
         ("host:65536", "allowed: 1 to 65535"),
-        ("host:-1", "allowed: 1 to 65535"),
         ("host:http", "got port 'http'"),
         ("host:²", "got port '²'"),
         ("host:" + "9" * 5000, "allowed: 1 to 65535"),
         ("2001:db8::1:2222", "IPv6 host in brackets"),
-        ("x" * 5000, "expected host:port"),
     ],
 )
 def test_invalid_address_is_rejected_with_a_short_message(address: object, said: str) -> None:
@@ -109,25 +101,20 @@ def test_evaluator_need_not_be_listed_in_the_cluster(index: int) -> None:
     ("jobs", "role", "index", "said"),
     [
         (JOBS, "worker", 2, "here: task.index: got 2, allowed: 0 to 1 (the cluster's worker"),
-        (JOBS, "worker", -1, "task.index: got -1, allowed: 0 to 1"),
-        (JOBS, "chief", 1, "task.index: got 1, allowed: 0 ("),
         (JOBS, "wroker", 0, "task.type: unknown role 'wroker'; did you mean 'worker'?\nallowed: "),
         ({"worker": ("a:1",)}, "ps", 0, "task.type: got 'ps', but the cluster has no ps"),
         ({"wokrer": ("a:1",)}, "worker", 0, "unknown role 'wokrer'; did you mean 'worker'?"),
         ({"ps": ("a:1",)}, "ps", 0, "there is neither a chief nor a worker"),
-        ({}, "evaluator", 0, "there is neither a chief nor a worker"),
         ({"chief": ("a:1", "b:1")}, "chief", 0, "cluster.chief: got 2 chiefs, allowed: one"),
         (
             {"worker": ("a:1",), "evaluator": ("b:1", "c:1")}, "worker", 0,
             "cluster.evaluator: got 2 evaluators, allowed: one",
         ),
         ({"worker": ("a:1", "a:1")}, "worker", 0, "worker[1]: got a:1, already used by worker[0]"),
-        ({"worker": ("a:1", "A:01")}, "worker", 0, "got A:01, already used by worker[0]"),
         (
             {"worker": ("a:1",), "ps": ("a:1",)}, "worker", 0,
             "cluster.ps[0]: got a:1, already used by worker[0]",
         ),
-        ({"worker": ("a:1", "b")}, "worker", 0, "cluster.worker[1]: got 'b', expected host:port"),
         ({"worker": ({"x": 1}, [2])}, "worker", 0, "cluster.worker[1]: got [2], expected host"),
     ],
 )  # fmt: skip
@@ -148,12 +135,3 @@ def test_all_cluster_errors_are_reported_in_at_most_nine_lines() -> None:
     lines = str(caught.value).splitlines()
     assert len(lines) <= 9
     assert lines[-1] == "… and 198 more"
-
-
-def test_tf_config_contains_the_cluster_and_the_task() -> None:
-    cluster = Cluster({"worker": ("a:1", "b:1")}, Member("worker", 1, "b:1"), "here")
-
-    assert json.loads(cluster.tf_config()) == {
-        "cluster": {"worker": ["a:1", "b:1"]},
-        "task": {"type": "worker", "index": 1},
-    }

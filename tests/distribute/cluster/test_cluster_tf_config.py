@@ -31,10 +31,6 @@ def test_typical_tf_config_is_read() -> None:
     assert cluster.source == "TF_CONFIG"
 
 
-def test_task_index_may_be_a_string() -> None:
-    assert from_tf_config(_text(task={"type": "worker", "index": "1"})).me.index == 1
-
-
 def test_master_is_read_as_the_chief() -> None:
     jobs = {"master": ["m:1"], "worker": ["w:1"], "ps": ["p:1"]}
 
@@ -43,10 +39,6 @@ def test_master_is_read_as_the_chief() -> None:
     assert cluster.jobs["chief"] == ("m:1",)
     assert "master" not in cluster.jobs
     assert cluster.is_chief
-
-
-def test_role_without_members_is_left_out() -> None:
-    assert "ps" not in from_tf_config(_text({**CLUSTER, "ps": []})).jobs
 
 
 @pytest.mark.parametrize(
@@ -81,22 +73,15 @@ def test_vertex_ai_and_training_operator_hosts_are_named_early(
         ("{'cluster': 1}", "it begins with: \"{'cluster': 1}\""),
         ("[" * 100_000, "TF_CONFIG: is not valid JSON: "),
         ("[]", "TF_CONFIG: got '[]', expected {"),
-        ("5", "got '5', expected {"),
         ('{"a": 1}', "`cluster` is missing or not a mapping"),
-        (_text(cluster=None), "`cluster` is missing or not a mapping"),
         (_text(cluster=["a:1"]), "`cluster` is missing or not a mapping"),
-        (_text(task=None), "`task` is missing or not a mapping"),
         (_text(task="worker"), "`task` is missing or not a mapping"),
         (_text({"worker": "a:1"}), "cluster.worker: got 'a:1', expected a list"),
         (_text({"worker": {"0": "a:1"}}), "cluster.worker: got {'0': 'a:1'}, expected a list"),
-        (_text({"worker": [1]}), "cluster.worker[0]: got 1, expected host:port"),
         (_text({"workers": ["a:1"]}), "unknown role 'workers'; did you mean 'worker'?"),
         (_text(task={"index": 0}), "task.type: got None, expected the name of a role"),
-        (_text(task={"type": 1, "index": 0}), "task.type: got 1"),
         (_text(task={"type": "worker"}), "task.index: got None, expected an integer"),
-        (_text(task={"type": "worker", "index": "one"}), "task.index: got 'one'"),
         (_text(task={"type": "worker", "index": "9" * 5000}), "task.index: got '999"),
-        (_text(task={"type": "worker", "index": 0.0}), "task.index: got 0.0"),
         (_text(task={"type": "worker", "index": True}), "task.index: got True"),
         (_text(task={"type": "worker", "index": 2}), "task.index: got 2, allowed: 0 to 1"),
         (
@@ -170,10 +155,7 @@ def test_remote_cluster_setting_is_parsed() -> None:
     [
         ("a:1", "got 'a:1', expected each role once, such as worker=a:2222"),
         ("worker=a:1;worker=b:1", "got 'worker=b:1', expected each role once"),
-        ("worker=a:1", "has no ps"),
-        ("ps=a:1", "has no worker"),
         ("", "has no worker"),
-        ("wroker=a:1;ps=b:1", "has no worker"),
         ("worker=a:1;ps=b:1;pss=c:1", "unknown role 'pss'; did you mean 'ps'?"),
         ("worker=a:1;ps=b:1;chief=c:1", "got the role chief, which does not run a server"),
         ("worker=a;ps=b:1", "cluster.worker[0]: got 'a', expected host:port"),

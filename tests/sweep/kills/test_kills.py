@@ -27,7 +27,7 @@ overrides:
   trainer: {{train_steps: STEPS, validation_interval: RUNG, checkpoint_interval: RUNG}}
 space:
   {RATE}: {{log_uniform: [1.0e-4, 1.0e-2]}}
-  task.model.hidden_units: {{choice: [[64], [128, 64]]}}
+  task.model.hidden_units: [[64], [128, 64]]
 objective: {{metric: accuracy, mode: max}}
 search: {{type: TYPE, trials: TRIALS, seed: 1, halving: {{rungs: [RUNGS], keep: 0.5}}}}
 """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from orbit_runner.sweep.view.progress import TrialProgress
@@ -35,21 +33,6 @@ def test_line_is_printed_when_a_trial_ends(capfd: pytest.CaptureFixture[str]) ->
         "learning_rate=0.002 hidden_units=[128, 64]  (2 of 4)"
     )
     assert len(printed.err.splitlines()) == 1
-
-
-def test_json_has_an_event_for_each_trial(capfd: pytest.CaptureFixture[str]) -> None:
-    shown = TrialProgress("json")
-    with shown.shown_scope():
-        shown.update(make_results([]), {})
-        diverged = make_trial(2, {RATE: 9.0}, [float("nan")], status="diverged", step=8)
-        shown.update(make_results([*_TRIALS[:2], diverged]), {})
-    events = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    found = [event for event in events if event["event"] == "trial"]
-    assert [(one["trial"], one["objective"], one["best"]) for one in found] == [
-        (0, 0.9, False), (1, 0.95, True), (2, None, False),
-    ]  # fmt: skip
-    assert found[2]["settings"] == {RATE: 9.0}
-    assert (found[2]["ended"], found[2]["trials"]) == (3, 3)
 
 
 def test_quiet_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,11 @@ import pytest
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.keras.sources import (
-    arrays_of,
-    held_out_mask,
     mismatch_problems,
     section_source,
     specs_of,
 )
+from orbit_runner.tasks.keras.user_arrays import arrays_of
 from tests.support.keras_models import keras_config
 from tests.support.problems import pairs, raises
 
@@ -75,16 +74,6 @@ def test_unusable_data_is_an_error(found: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_held_out_examples_depend_only_on_index_and_fraction() -> None:
-    small, large = held_out_mask(1000, 0.2), held_out_mask(20_000, 0.2)
-
-    assert (large[:1000] == small).all()
-    assert 0.19 < large.mean() < 0.21
-    assert (held_out_mask(1000, 0.3) >= small).all()
-    # Neighbors are independent: about 4 % of pairs are both held out.
-    assert 0.03 < (large[1:] & large[:-1]).mean() < 0.05
-
-
 def test_split_that_leaves_nothing_is_an_error() -> None:
     config = keras_config(
         task__train_data__arguments="{count: 3}",
@@ -99,12 +88,13 @@ def test_split_that_leaves_nothing_is_an_error() -> None:
 
 def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
     for index in range(2):
-        np.savez(tmp_path / f"part{index}.npz", x=X + index, y=Y)
+        np.savez(tmp_path / f"part{index}.npz", **{"x": X + index, "y.kind": Y, "y.size": Y})
     config = _npz(tmp_path / "part0.npz", tmp_path / "part1.npz")
     source = section_source(config, "train_data")
 
     assert source is not None
     np.testing.assert_array_equal(source.arrays["x"], np.concatenate([X, X + 1]))
+    assert [*source.arrays["y"]] == ["kind", "size"]
     assert [row.digest[:7] for row in task_data(config).files()["train_data"]] == ["sha256:"] * 2
 
 

@@ -93,14 +93,6 @@ def test_option_of_each_optimizer_is_that_of_fit(tmp_path: Path, item: Item, opt
 
 
 @pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("options", _OPTIONS)
-@pytest.mark.parametrize("version", PACKAGES)
-def test_option_of_adam_is_that_of_fit(tmp_path: Path, version: str, options: str) -> None:
-    test_option_of_each_optimizer_is_that_of_fit(tmp_path, Item(version, "Adam"), options)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", _LEGACY)
 def test_legacy_optimizer_is_that_of_fit(tmp_path: Path, name: str) -> None:
     item = Item("2", name)
@@ -115,11 +107,9 @@ def _several_optimizers(package: Any) -> Any:
 
 
 def _scaled(package: Any) -> Any:
-    optimizers = package.optimizers if package is PACKAGES["3"] else package.mixed_precision
+    module = package.optimizers if package is PACKAGES["3"] else package.mixed_precision
     inner = package.optimizers.SGD(0.1)
-    if package is PACKAGES["3"]:
-        return optimizers.LossScaleOptimizer(inner, initial_scale=1e3, dynamic_growth_steps=7)
-    return optimizers.LossScaleOptimizer(inner, initial_scale=1e3, dynamic_growth_steps=7)
+    return module.LossScaleOptimizer(inner, initial_scale=1e3, dynamic_growth_steps=7)
 
 
 @pytest.mark.slow
@@ -192,11 +182,6 @@ def test_schedule_is_that_of_fit(tmp_path: Path, version: str, name: str) -> Non
 # Forms in which losses, metrics and optimizers are given.
 
 
-def _absolute(y_true: Any, y_pred: Any) -> Any:
-    """Returns the absolute error of each example."""
-    return abs(y_true - y_pred)[:, 0]
-
-
 def _in_form(form: str, package: Any) -> dict[str, Any]:
     """Returns the arguments of `compile` in a form."""
     losses, metrics, optimizers = package.losses, package.metrics, package.optimizers
@@ -246,13 +231,6 @@ def test_name_of_an_optimizer_has_the_defaults_of_its_keras(
 ) -> None:
     case = _with_optimizer(version, lambda package: optimizer)
     check(case, tmp_path, form=form)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", PACKAGES)
-def test_function_is_a_loss_and_a_metric(tmp_path: Path, version: str) -> None:
-    compiled = {"loss": _absolute, "metrics": [_absolute]}
-    check(case_of(version, Cell("numbers"), lambda package: compiled), tmp_path)
 
 
 @pytest.mark.slow

@@ -47,11 +47,9 @@ class Program(NamedTuple):
     is_random: bool = True
 
 
-_VAE_LOGS = ("loss", "reconstruction_loss", "kl_loss")
 _ACCURACY = ("loss", "sparse_categorical_accuracy")
 _PROGRAMS: Mapping[str, Program] = {
     "gan": Program(own_steps.gan, own_steps.images, ("d_loss", "g_loss"), ()),
-    "vae": Program(own_steps.vae, own_steps.images, _VAE_LOGS, _VAE_LOGS),
     "distiller": Program(
         own_steps.distiller, own_steps.labeled, _ACCURACY, _ACCURACY, is_random=False
     ),
@@ -68,13 +66,6 @@ _PROGRAMS: Mapping[str, Program] = {
     ),
 }  # fmt: skip
 _EXACT = [name for name, program in _PROGRAMS.items() if not program.is_random]
-_DEVICES: Mapping[str, dict[str, Any]] = {
-    "mirrored": {
-        "runtime.distribution_strategy": "mirrored",
-        "runtime.num_virtual_devices": 2,
-    },
-    "one device": {},
-}
 
 
 def _train(model: Any, program: Program, folder: Path, **settings: Any) -> orbit_runner.RunResult:
@@ -211,19 +202,6 @@ def test_run_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(
 
 
 @pytest.mark.slow
-@pytest.mark.alternating
-@pytest.mark.parametrize("devices", _DEVICES)
-@pytest.mark.parametrize("name", _PROGRAMS)
-def test_run_repeats_from_python_on_devices(tmp_path: Path, name: str, devices: str) -> None:
-    program = _PROGRAMS[name]
-    results = [
-        _train(program.model, program, tmp_path / part, **_DEVICES[devices]) for part in ("a", "b")
-    ]
-    assert results[0].weights == results[1].weights
-    assert not results[0].inexact
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
     check_two_workers(_config(name), tmp_path, _mode(name))
@@ -237,7 +215,7 @@ def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) 
         ("trainer__gradient_accumulation_steps", 2, "trainer.gradient_accumulation_steps"),
     ],
 )
-@pytest.mark.parametrize("name", ["gan", "vae", "guided", "contrastive"])
+@pytest.mark.parametrize("name", ["gan", "contrastive"])
 def test_what_would_divide_a_step_of_the_model_is_refused(
     tmp_path: Path, name: str, setting: str, value: int, path: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Eleven kinds of programs as users of Keras 3 write them: exact after a stop and on replicas.
+"""Kinds of programs as users of Keras 3 write them: exact after kills, and on two workers.
 
 Models with a `train_step` of their own, such as GANs, are in `test_own_steps.py`.
 """
@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from tests.support.images import write_folder
 from tests.support.keras_models import keras_config
 from tests.support.programs import check_kills, check_two_workers
-from tests.support.toy import run
 
 _HERE = "tests.support.keras_programs"
 _MOMENTS = (1, 2, 4, 5, 7)
@@ -30,13 +28,7 @@ _PROGRAMS: Mapping[str, tuple[str, str, str, Mapping[str, Any]]] = {
         {"task__loss_weights": "{priority: 0.2, department: 1.0}"},
     ),
     "text vectorization": ("text_classifier", "reviews", "binary_crossentropy", {}),
-    "recurrent": ("bidirectional", "sequences", "binary_crossentropy", {}),
-    "siamese": ("siamese", "pairs", f"{_HERE}:contrastive", {}),
-    "autoencoder": ("autoencoder", "digits", "binary_crossentropy", {}),
-    "transfer learning": ("fine_tuned", "photos", _LOGITS, {}),
-    "preprocessing of columns": ("of_features", "people", "binary_crossentropy", {}),
     "own layer": ("of_own_layers", "points", _LOGITS, {}),
-    "own loss": ("regression_network", "sums", f"{_HERE}:Asymmetric", {}),
     "mixed precision": (
         "small_network",
         "points",
@@ -88,17 +80,3 @@ def test_program_that_is_killed_ends_with_the_weights_of_an_uninterrupted_one(
 @pytest.mark.parametrize("name", _PROGRAMS)
 def test_two_workers_have_the_weights_of_two_devices(tmp_path: Path, name: str) -> None:
     check_two_workers(_config(name, tmp_path / "images"), tmp_path, "train_and_eval")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", _PROGRAMS)
-def test_logical_replicas_of_a_program_have_the_weights_of_devices(
-    tmp_path: Path, name: str
-) -> None:
-    fingerprints = set()
-    for strategy in ("one_device", "mirrored2"):
-        config = _config(name, tmp_path / "images", runtime__logical_replicas=2)
-        model, _ = run(config, tmp_path / strategy, strategy=strategy)
-        fingerprints.add(weights_fingerprint(model))
-
-    assert len(fingerprints) == 1

@@ -17,10 +17,6 @@ _HERE = "tests.support.keras_models"
 _MODELS = {
     "function": {},
     "subclass": {"task__model": f"{_HERE}:Subclassed"},
-    "layers": {
-        "task__model": "{build: '', layers: [{Dense: {units: 8}}, {Dropout: {rate: 0.5}}, "
-        "{Dense: {units: 3}}]}"
-    },
     "metrics": {
         "task__metrics": "[accuracy, SparseTopKCategoricalAccuracy, "
         "{class_name: MeanIoU, config: {num_classes: 3, sparse_y_pred: false}}]"
@@ -55,6 +51,8 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
          "got labels int64 [batch] from 0 to 2, but the model has 2 outputs"),
         ({"task__model": f"{_HERE}:wrong_input"}, "task.model",
          "expected axis -1 of input shape to have value 5"),
+        ({"task__model": "tests.support.keras_3_models:wrong_input"}, "task.model",
+         "does not accept the inputs"),
         ({"task__model": f"{_HERE}:not_a_model"}, "task.model.build",
          "returns builtins.int, expected a Keras model"),
         ({"task__model": f"{_HERE}:OwnLoop"}, "task.model",
@@ -63,12 +61,10 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
          "WrongLogs.train_step returns a list, expected a dict"),
         ({"task__metrics": "[mae, {class_name: AUC, config: {curv: PR}}]"}, "task.metrics[1]",
          "'curv'"),
+        ({"task__loss": "meen"}, "task.loss", "unknown loss 'meen'"),
+        ({"task__optimizer": "adamm"}, "task.optimizer", "did you mean 'Adam'?"),
         ({"task__metrics": "[mae, mae]"}, "task.metrics", "mae"),
         ({"task__metrics": f"['{_HERE}:EachClass']"}, "task.metrics", "set average: macro"),
-        ({"task__model": "{build: '', layers: [Flaten]}"}, "task.model.layers[0]",
-         "unknown layer 'Flaten'; did you mean 'Flatten'?"),
-        ({"task__model": "{build: '', layers: [{Dense: {unit: 3}}]}"}, "task.model.layers[0]",
-         "Dense: "),
         ({"task__validation_data__source": "''", "task__validation_data__function": "''",
           "task__validation_data__arguments": "{}"}, "task.validation_data.source",
          "train without evaluations: --mode=train"),
@@ -83,32 +79,6 @@ def test_model_that_does_not_fit_is_an_error_before_training(
     assert caught.value.path == path
     assert message in str(caught.value)
     assert not list(tmp_path.glob("checkpoints/*"))
-
-
-def unreadable() -> Any:
-    """Fails."""
-    raise AssertionError("the data were read")
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "path"),
-    [
-        ("loss", "meen", "task.loss"),
-        ("metrics", "[mae, {class_name: Auk}]", "task.metrics[1]"),
-        ("weighted_metrics", "[Auk]", "task.weighted_metrics[0]"),
-        ("optimizer", "adamm", "task.optimizer"),
-    ],
-)
-def test_unknown_name_is_an_error_before_data_are_read(
-    tmp_path: Path, setting: str, value: str, path: str
-) -> None:
-    config = keras_config(
-        **{f"task__{setting}": value}, task__train_data__function=f"{__name__}:unreadable"
-    )
-    with pytest.raises(SettingError) as caught:
-        run(config, tmp_path)
-
-    assert (caught.value.path, caught.value.code) == (path, "unknown-name")
 
 
 @pytest.mark.slow

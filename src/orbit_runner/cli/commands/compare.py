@@ -50,10 +50,8 @@ def main(flags: argparse.Namespace) -> int:
     else:
         every = dict.fromkeys(path for paths in directories.values() for path in paths)
         comparison = compare(_select_paths(list(every), flags.condition))
-        selected = _select_curves(comparison, flags.metric or ())
-        curves = selected or comparison.curve_keys()
-        drawn = curves if flags.html else selected or comparison.main_curve_keys()
-        sections = [comparison_section(comparison, drawn)]
+        curves = _select_curves(comparison, flags.metric or ()) or comparison.curve_keys()
+        sections = [comparison_section(comparison, curves)]
         values = _as_dict(comparison, curves)
         title = f"Comparison of {len(comparison.runs)} runs"
     if flags.html:
@@ -75,8 +73,7 @@ def _add_flags(parser: Parser) -> None:
         "--metric",
         action="append",
         metavar="NAME",
-        help="draw only the curves of this metric; may be repeated (default: all in a page, and "
-        "those of evaluations and the training loss in a terminal)",
+        help="show only the curves of this metric in a page and as JSON; may be repeated",
     )
     add(
         "--where",

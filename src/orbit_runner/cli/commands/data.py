@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from orbit_runner.cli.command import Command, Parser, emit
+from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, progress_of
 from orbit_runner.cli.flags.values import DIRECTORY, OUTPUT_DIRECTORY
 from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
@@ -24,19 +24,13 @@ List the public datasets that experiments read, or download, verify and unpack o
 def main(flags: argparse.Namespace) -> int:
     """Lists datasets or downloads one. Returns the exit code (130 if interrupted)."""
     if flags.action == "list":
-        return _list(flags)
+        print("\n".join(_list_lines()))
+        return 0
     if flags.name is None:
         raise RunnerError(
             "is not set; `runner data list` shows the names", path="NAME", code="not-set"
         )
-    if flags.json:
-        raise RunnerError("has an effect only with list", path="--json", code="no-effect")
     return _get(flags)
-
-
-def _list(flags: argparse.Namespace) -> int:
-    emit(flags, {name: _describe(data) for name, data in SETS.items()}, _list_lines())
-    return 0
 
 
 def _list_lines() -> Iterator[str]:
@@ -47,21 +41,6 @@ def _list_lines() -> Iterator[str]:
         for text in (data.help, f"experiments: {uses}", f"terms: {data.terms}"):
             yield from described_lines({start: text}, terminal_width(), width + 9, "")
             start = ""
-
-
-def _describe(data: PublicDataset) -> dict[str, object]:
-    return {
-        "help": data.help,
-        "size": data.size,
-        "experiments": list(data.experiments),
-        "terms": data.terms,
-        "dir": data.folder,
-        "by_hand": bool(data.manual_steps),
-        "results": list(data.results),
-        "files": [
-            {"url": file.url, "size": file.size, "sha256": file.sha256} for file in data.files
-        ],
-    }
 
 
 def _get(flags: argparse.Namespace) -> int:
@@ -111,9 +90,6 @@ def _add_flags(parser: Parser) -> None:
         dest="origin",
         type=dataclasses.replace(DIRECTORY, metavar="URL|DIR", kind="any URL"),
         help="URL of a mirror, or a directory, that has the files under their published names",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="for list: print JSON with addresses and checksums"
     )
     add_progress_flags(parser)
 

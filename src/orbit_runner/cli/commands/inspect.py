@@ -7,7 +7,6 @@ import dataclasses
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -43,7 +42,7 @@ from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
 
 if TYPE_CHECKING:
-    from orbit_runner.inspection.experiment import Inspection
+    pass
 
 _DESCRIPTION = """\
 Show what an experiment would train, without training: the layers of the model, a batch of the
@@ -75,8 +74,6 @@ def main(flags: argparse.Namespace) -> int:
     if flags.peak_only:
         print(json.dumps(inspection))
         return 0
-    if flags.images:
-        _write_images(flags.images, inspection)
     sections = [*inspection_sections(inspection)]
     if flags.html:
         title = f"{inspection.name or 'experiment'}: inspection"
@@ -103,11 +100,6 @@ def _add_flags(parser: Parser) -> None:
     )
     # Only prints the peak, in the process that measures it.
     parser.add_argument("--peak_only", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--images",
-        type=OUTPUT_FILE,
-        help="write the pictures of the training batch to a PNG file",
-    )
     parser.add_argument(
         "--html",
         type=OUTPUT_FILE,
@@ -224,19 +216,12 @@ def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
         check=False,
     )
     if done.returncode:
-        # A signal ends the process if the system, or a kernel of oneDNN, runs out of memory.
-        advice = (
-            ", probably because it ran out of memory; try a smaller batch"
-            if done.returncode < 0
-            else ""
-        )
-        text = (
+        error = RunnerError(
             "--measure: the process that measures the memory of a step "
-            f"{describe_exit(done.returncode)}{advice}\n"
-            f"without the flag, the rest is shown\n{done.stderr}"
+            f"{describe_exit(done.returncode)}\ntry a smaller batch, or leave the flag out\n"
+            f"{done.stderr.rstrip()}",
+            code="out-of-memory",
         )
-        message = re.search(r"^runner: (.*)", done.stderr, re.M | re.S)
-        error = RunnerError((message[1] if message else text).rstrip(), code="out-of-memory")
         error.exit_code = exit_codes.of_child(done.returncode)
         raise error
     peak, device = json.loads(done.stdout.splitlines()[-1])
@@ -278,17 +263,6 @@ def _inspect(
                 raise
             # The model depends on the data, so that nothing can be shown without them.
             raise ConfigError(missing) from error
-
-
-def _write_images(path: str, inspection: Inspection) -> None:
-    from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet
-
-    batch = inspection.batches["training"]
-    if batch.images is None:
-        reason = batch.problem or "the training batch has no pictures"
-        raise RunnerError(f"{reason}\nremove the flag", path="--images", code="bad-data")
-    sheet = picture_sheet(batch.images)
-    write_flag_output("--images", path, encode_png(sheet))
 
 
 COMMAND = Command("inspect", _DESCRIPTION, _add_flags, ["digits --measure"], main)

@@ -10,7 +10,7 @@ from orbit_runner.cli.flags.values import OUTPUT_FILE, RUN
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.report_writer import make_report
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.files import output_target, write_atomically, write_output
+from orbit_runner.utils.files import write_atomically, write_output
 
 _DESCRIPTION = """\
 Write the report of a run: an HTML page with curves, config, environment and fingerprints. It is one
@@ -29,7 +29,7 @@ def main(flags: argparse.Namespace) -> int:
         raise RunnerError(
             f"cannot write {target}: {error.strerror}\nuse --html=FILE", code="not-writable"
         ) from error
-    if output_target(target) != 1:  # Otherwise, the page is there.
+    if target.is_file():  # Otherwise, the page may be in standard output.
         print(target)
     return 0
 

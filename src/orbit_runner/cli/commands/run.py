@@ -119,10 +119,8 @@ def start_run(flags: argparse.Namespace, resolved: ResolvedConfig, started: floa
         check_stop_step(stop_at_step, resolved.config.trainer.train_steps)
     with messages_scope(flags), _run_directory_scope(flags, resolved) as model_dir:
         job = dataclasses.replace(_make_job(flags, resolved, model_dir), started=started)
-        if job.writes_results:
-            unused = [note_text(resolved.notes)] if resolved.notes else []
-            for text in (*unused, *resolved.discarded):
-                note(text)
+        if job.writes_results and resolved.notes:
+            note(note_text(resolved.notes))
         if job.is_server:
             return serve(job)
         if job.mode in TRAINING and job.writes_results:

@@ -75,7 +75,6 @@ def _add_flags(parser: Parser) -> None:
         help="sort by a metric, the best first, or by a column or setting, the largest first "
         "(default: newest first)",
     )
-    add("--reverse", action="store_true", help="reverse the order")
     add(
         "--columns",
         metavar="NAMES",
@@ -128,8 +127,6 @@ def _select_runs(
         present = [run for run in present if columns.value(run, flags.sort) is not None]
         sign = -1.0 if columns.better_values(flags.sort) == "lower" else 1.0
         present.sort(key=lambda run: _sort_key(columns.value(run, flags.sort), sign), reverse=True)
-    if flags.reverse:
-        present.reverse()
     return [*present, *absent][: flags.limit]
 
 

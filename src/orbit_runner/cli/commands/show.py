@@ -15,6 +15,7 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, import_modules,
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import Difference, differences, flat_settings, to_yaml
 from orbit_runner.utils.streams import use_utf8
+from orbit_runner.utils.text_table import table_lines
 
 _DESCRIPTION = """\
 Print the resolved config as YAML, which can be loaded as an experiment.
@@ -80,8 +81,7 @@ def _format_differences(changes: Sequence[Difference], left: str, right: str) ->
     if not changes:
         return []
     rows = [("", left, right), *((item.path, item.left, item.right) for item in changes)]
-    first, second = (min(48, max(len(row[column]) for row in rows)) for column in (0, 1))
-    return [f"{path:<{first}}  {a:<{second}}  {b}".rstrip() for path, a, b in rows]
+    return table_lines(rows)
 
 
 def _describe(resolved: ResolvedConfig) -> dict[str, object]:

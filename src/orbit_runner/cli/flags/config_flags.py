@@ -93,11 +93,6 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
             metavar="VALUE",
             help=f"set {' and '.join(paths)}",
         )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="reject Model Garden settings that have no effect; by default, only print a note",
-    )
     add_import_flag(parser, "that registers custom tasks")
     parser.add_argument(
         "--verbosity",
@@ -123,17 +118,17 @@ def add_progress_flags(parser: Parser) -> None:
     """Adds `--progress`, `--progress_interval` and `--quiet`."""
     parser.add_argument(
         "--progress",
-        choices=("auto", "bar", "plain", "json", "none"),
+        choices=("auto", "bar", "plain", "none"),
         default="auto",
-        help="progress on standard error: a live display with a bar, plain lines, one JSON object "
-        "per line and event, or warnings and errors only; auto: bar on a terminal, otherwise plain",
+        help="progress on standard error: a live display with a bar, plain lines, or warnings and "
+        "errors only; auto: bar on a terminal, otherwise plain",
     )
     parser.add_argument(
         "--progress_interval",
         type=_parse_seconds,
         default=10.0,
         metavar="SECONDS",
-        help="time between two lines of training progress with plain or json",
+        help="time between two plain lines of training progress",
     )
     parser.add_argument(
         "--quiet",
@@ -273,16 +268,13 @@ def build_request(flags: argparse.Namespace) -> Request:
             if text or flag not in _MAY_BE_EMPTY
         ),
         imports=tuple(flags.imports or ()),
-        strict=getattr(flags, "strict", False),
     )
 
 
 def print_notes(resolved: ResolvedConfig) -> None:
-    """Prints notes about settings that have no effect, and that a change of a class discards."""
+    """Prints a note about settings that have no effect."""
     if resolved.notes:
         print(note_text(resolved.notes), file=sys.stderr)
-    for text in resolved.discarded:
-        print(text, file=sys.stderr)
 
 
 def _drop_empty(texts: Sequence[str] | None) -> tuple[str, ...]:

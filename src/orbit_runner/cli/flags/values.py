@@ -14,12 +14,7 @@ from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import COPY_RUN, is_remote, path_problem
-from orbit_runner.utils.files import (
-    is_special,
-    output_target,
-    special_file_problem,
-    write_output,
-)
+from orbit_runner.utils.files import write_output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +84,8 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
     """Expands `~`, and rejects paths that cannot be used.
 
     Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
-    `RunnerError` if a URL is not supported, `~` names an unknown user, or an output file cannot be
-    written: before the work begins whose result it is for.
+    `RunnerError` if a URL is not supported or an output file cannot be written: before the work
+    begins whose result it is for.
     """
     for action in arguments:
         value = action.type
@@ -111,7 +106,7 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
 
 def resolve_path(value: PathValue, text: str, name: str) -> str:
     """Returns a path without `~`. Raises `RunnerError` if it cannot be used."""
-    path = _expand_user(text, name)
+    path = os.path.expanduser(text)
     if problem := value.problem(path):
         raise RunnerError(problem, path=name, code="bad-path")
     return path
@@ -149,29 +144,13 @@ class OverrideAction(argparse.Action):
             namespace.overrides += [(flag, path, values) for path in self._settings]
 
 
-def _expand_user(text: str, shown: str) -> str:
-    expanded_path = os.path.expanduser(text)
-    if expanded_path.startswith("~"):
-        user = expanded_path.partition("/")[0]
-        raise RunnerError(
-            f"got {text!r}, but {user} is not a home directory on this machine\n"
-            f"use the full path, or ./{text} for a name that begins with ~",
-            path=shown,
-            code="bad-path",
-        )
-    return expanded_path
-
-
 def _output_problem(text: str, kind: str) -> str:
     if kind == "output file":
-        try:
-            target = output_target(Path(text))
-        except OSError as error:
-            return f"cannot write {text}: {error.strerror}"
-        if isinstance(target, int) or is_special(target):
-            problem = "" if isinstance(target, int) else special_file_problem(target)
-            return f"{text} {problem}" if problem else ""
-        text = str(target)
+        if os.path.isdir(text):
+            return f"{text} is a directory, expected a file"
+        if os.path.exists(text) and not os.path.isfile(text):
+            return ""  # A device or a pipe.
+        text = os.path.realpath(text)
     # `os.path`, because methods of `Path` raise an error if the name is too long.
     elif problem := _directory_problem(text):
         return problem

@@ -28,8 +28,6 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote
 
 BASE = "base"
-MAX_DEPTH = 16
-MAX_FILES = 100
 _EXPECTED = "expected a file, the name of an experiment or fragment, or a list of them"
 
 
@@ -70,7 +68,6 @@ class _Reader:
         self.problems: list[Problem] = []
         self.layers: list[Section | GinLayer] = []
         self._first = layer
-        self._count = 0
 
     def read(self, path: Path, label: str, within: tuple[tuple[Path, str], ...]) -> None:
         """Reads a file. `within` has the files that are based on it, each with its label."""
@@ -111,11 +108,6 @@ class _Reader:
             self.problems.append(Problem(path, problem.message, at, code=problem.code))
 
     def _read_base(self, value: object, within: tuple[tuple[Path, str], ...]) -> None:
-        self._count += 1
-        if self._count > MAX_FILES:
-            return  # Already reported.
-        if self._count == MAX_FILES:
-            raise _base_error(f"a config has at most {MAX_FILES} files, including bases of bases")
         name = _require_name(value)
         path = _find_base(name, within[-1][0].parent)
         label = _label_of(name, path)
@@ -128,8 +120,6 @@ class _Reader:
         shown = shorten(" → ".join(label for _, label in chain), 600)
         if resolved[-1] in resolved[:-1]:
             raise _base_error(f"the bases form a cycle: {shown}")
-        if len(chain) > MAX_DEPTH:
-            raise _base_error(f"more than {MAX_DEPTH} files are based on each other: {shown}")
 
 
 def _base_error(message: str) -> ConfigError:

@@ -24,7 +24,6 @@ from orbit_runner.config.parsing.tree import (
     Leaf,
     Section,
     drop_lower_layers,
-    leaves,
     plain_value,
     resolve_null,
     section_of,
@@ -32,10 +31,9 @@ from orbit_runner.config.parsing.tree import (
 from orbit_runner.config.parsing.value_checks import (
     check_choice,
     check_value,
-    default_of,
     no_effect_message,
 )
-from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf
+from orbit_runner.config.schema.base import Config, FrozenMapping, OneOf, default_of
 from orbit_runner.errors import shorten, unknown_name_message
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from orbit_runner.registration import Registry
 
 _ABSENT = object()
-_MOST_LISTED = 8
 _NO_INTERPOLATION = (
     "\n`${…}` is ordinary text; to use a value twice, write an anchor of YAML (&a and *a) or a "
     "macro of gin"
@@ -66,8 +63,6 @@ class Builder:
         self.problems: list[Problem] = []
         # Settings without effect. The caller decides whether they are errors.
         self.notes: list[Problem] = []
-        # Notes on settings that a section lost when a higher layer chose another class for it.
-        self.discarded: list[str] = []
         # The origin of each value that was set, by dotted path.
         self.origins: dict[str, Origin] = {}
         self._lenient = lenient
@@ -98,48 +93,23 @@ class Builder:
             if value is not _ABSENT:
                 values[key] = value
         built = self._drop_settings_of_former_source(base.replace(**values), base, section, path)
-        if not isinstance(built, OneOf):
-            return built
-        self._find_unused_blocks(built, section, path)
-        return _reset_other_blocks(built)
+        return _reset_other_blocks(built) if isinstance(built, OneOf) else built
 
     def _drop_settings_of_former_source(
         self, built: Config, base: Config, section: Section, path: str
     ) -> Config:
         """Returns a section without what lower layers set for the source that they chose."""
-        chosen = section.children.get("source")
         layer = section.source_changed_in
-        if layer is None or not isinstance(chosen, Leaf):
+        if layer is None:
             return built
         unread = {problem.path for problem in built.unread()}
         kept = drop_lower_layers(section, layer).children
         names = [name for name in section.children if name in unread and name not in kept]
-        dropped = Section(section.origin, {name: section.children[name] for name in names})
-        if not dropped.children:
-            return built
         places = [_join_path(path, name) for name in names]
         for known in [*self.origins]:
             if any(_is_within(known, place) for place in places):
                 del self.origins[known]
-        self._note_discarded(_join_path(path, "source"), chosen, dict(leaves(dropped)))
         return built.replace(**{name: getattr(base, name) for name in names})
-
-    def _find_unused_blocks(self, built: OneOf, section: Section, path: str) -> None:
-        """Finds blocks that lower layers set before a higher one chose another `type`."""
-        chosen = section.children.get("type")
-        if (
-            not isinstance(chosen, Leaf)
-            or built.type is None
-            or chosen.value not in built.choices()
-        ):
-            return
-        dropped = {
-            f"{name}.{below}": leaf
-            for name, node in section.children.items()
-            if name != built.type and isinstance(node, Section)
-            for below, leaf in _lower_leaves(node, chosen.origin.layer).items()
-        }
-        self._note_discarded(f"{path}.type", chosen, dropped)
 
     def check(self, config: Config, path: str = "") -> None:
         """Collects problems that involve several settings of a config from `build`."""
@@ -265,11 +235,8 @@ class Builder:
         collected.append(Problem(path, message, node.origin, code))
 
     def _build_variant(self, registry: Registry, base: Any, section: Section, path: str) -> object:
-        dropped: dict[str, Leaf] = {}
         if section.renamed_in is not None:
-            kept = drop_lower_layers(section, section.renamed_in)
-            dropped = _lower_leaves(section, section.renamed_in, kept)
-            section = kept
+            section = drop_lower_layers(section, section.renamed_in)
         self.origins[path] = section.origin
         named = section.children.get("name")
         name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
@@ -285,21 +252,7 @@ class Builder:
             self._add_problem(f"{path}.name", error.args[0], at, "unknown-name")
             return _ABSENT
         cls = entry.load_config()
-        built = self.build(base if type(base) is cls else cls(name=entry.name), section, path)
-        if isinstance(named, Leaf):
-            lost = {p: leaf for p, leaf in dropped.items() if not _has_value(built, p, leaf.value)}
-            self._note_discarded(f"{path}.name", named, lost)
-        return built
-
-    def _note_discarded(self, path: str, chosen: Leaf, dropped: Mapping[str, Leaf]) -> None:
-        """Notes the settings of lower layers, by path, that are not used because of `chosen`."""
-        texts = [f"{below}={format_value(leaf.value)}" for below, leaf in dropped.items()]
-        if texts:
-            more = f" and {len(texts) - _MOST_LISTED} more" if texts[_MOST_LISTED:] else ""
-            self.discarded.append(
-                f"note: {path} is {chosen.value!r} ({chosen.origin}); settings for the one before "
-                f"are not used: {', '.join(texts[:_MOST_LISTED])}{more}"
-            )
+        return self.build(base if type(base) is cls else cls(name=entry.name), section, path)
 
     def _add_problem(self, path: str, message: str, origin: Origin | None, code: str) -> None:
         self.problems.append(Problem(path, message, origin, code))
@@ -394,25 +347,3 @@ def _config_class(hint: object, base: object) -> type[Config] | None:
     if isinstance(base, Config):
         return type(base)
     return next((option for option in options_of(hint) if is_config(option)), None)
-
-
-def _lower_leaves(section: Section, layer: int, kept: Section | None = None) -> dict[str, Leaf]:
-    """Returns the leaves that files and flags below a layer set, except those in `kept`.
-
-    Layers below 1 contain defaults.
-    """
-    above = {path for path, _ in leaves(kept)} if kept is not None else set()
-    return {
-        path: leaf
-        for path, leaf in leaves(section)
-        if 0 < leaf.origin.layer < layer and path not in above
-    }
-
-
-def _has_value(config: Config, path: str, value: object) -> bool:
-    """Returns whether a section has a value of a tree at a dotted path."""
-    current: object = config
-    for name in path.split("."):
-        current = getattr(current, name, _ABSENT)
-    current = list(current) if isinstance(current, tuple) else current
-    return format_value(current) == format_value(value)

@@ -56,6 +56,8 @@ def convert(value: object, hint: object, *, lenient: bool = False) -> object:
         return _convert_union(value, typing.get_args(hint), hint, lenient)
     if hint is Any:
         return _freeze(value)
+    if origin is typing.Literal:
+        return value if value in typing.get_args(hint) else _refuse(value, hint)
     if origin is not None and issubclass(origin, Mapping):
         return _freeze(value) if isinstance(value, Mapping) else _refuse(value, hint)
     if origin is not None and issubclass(origin, Sequence):
@@ -166,6 +168,8 @@ def describe_type(hint: object) -> str:
     args = typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe_type(option) for option in args)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, args))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a section"
     return f"a list, each item {describe_type(args[0])}" if args else str(hint)

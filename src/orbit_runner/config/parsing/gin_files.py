@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import read_text
-from orbit_runner.config.parsing.tree import MAX_DEPTH, PythonTuple, Section, assignment, merge
+from orbit_runner.config.parsing.tree import PythonTuple, Section, assignment, merge
 from orbit_runner.errors import nearest_name_hint
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     # What gin's parser yields.
     Statement: TypeAlias = BindingStatement | BlockDeclaration | ImportStatement | IncludeStatement
 
-_MAX_VALUES = 20_000
 _HINT = "write a setting with its section: trainer.train_steps = 1000"
 ROOTS = ("task", "trainer", "runtime", "experiment")
+# The value and the origin of each macro.
+Macros: TypeAlias = dict[str, tuple[object, Origin]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ class GinLayer:
     # Bindings of the config tree, in order.
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     # The value and origin of each macro.
-    macros: dict[str, tuple[object, Origin]] = dataclasses.field(default_factory=dict)
+    macros: Macros = dataclasses.field(default_factory=dict)
     # The text and origin of all other statements.
     statements: dict[str, Origin] = dataclasses.field(default_factory=dict)
 
@@ -122,7 +123,7 @@ class _Reader:
             for statement in config_parser.ConfigParser(io.StringIO(text), Delegate()):
                 line = statement.location.line_num if path else None
                 self._add_statement(statement, Origin(label, line, self._layer), path, within)
-        except (SyntaxError, tokenize.TokenError, TypeError, ValueError, RecursionError) as error:
+        except (SyntaxError, tokenize.TokenError, TypeError, ValueError) as error:
             raise ConfigError([_syntax_problem(error, label, path, self._layer)]) from None
 
     def _add_statement(
@@ -151,13 +152,9 @@ class _Reader:
         self.read(read_text(target, name), name, target, around)
 
     def _add_binding(self, statement: BindingStatement, origin: Origin) -> None:
-        _check_integers(statement.value)
         path = tuple(
             part for part in f"{statement.selector}.{statement.arg_name}".split(".") if part
         )
-        if len(path) > MAX_DEPTH:
-            message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
-            raise ConfigError.of("", message, origin, code="bad-syntax")
         if (
             statement.selector == "macro" and statement.scope
         ):  # `NAME/macro.value = 1` is `NAME = 1`
@@ -180,21 +177,10 @@ class _Reader:
         self.found.statements[text] = origin
 
 
-def _check_integers(value: object) -> None:
-    """Raises ValueError if a value contains an integer that Python does not convert to text."""
-    try:
-        repr(value)
-    except ValueError:
-        raise ValueError("got an integer with more than 4,300 digits") from None
-
-
 def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int) -> Problem:
     place: Any = error.args[1] if len(error.args) > 1 else None
     if isinstance(error, tokenize.TokenError):  # Its argument is (line, column).
         place = (None, place[0], None, "")
-    if isinstance(error, RecursionError):
-        place = None
-        error = ValueError("values are nested too deeply")
     line = place[1] if place is not None and path else None
     written = str(place[3]).strip() if place is not None else ""
     if word := re.search(r"Failed to parse token '(\w+)'", str(error.args[0])):
@@ -206,7 +192,7 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
     return Problem("", message, Origin(label, line, layer), code="bad-syntax")
 
 
-def tree_of(layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> Section:
+def tree_of(layer: GinLayer, macros: Macros) -> Section:
     """Returns the tree that the bindings of a layer set.
 
     `macros` has the last definition of each macro in all layers. Raises ConfigError if a macro is
@@ -216,7 +202,7 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> Sectio
     problems = []
     for binding in layer.bindings:
         try:
-            value = _MacroExpansion(macros).expand(binding.value)
+            value = _expand(binding.value, macros)
             if not binding.path and not isinstance(value, dict):
                 raise ValueError(f"got {value!r}, expected a section")
         except ValueError as error:
@@ -230,7 +216,7 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> Sectio
     return root
 
 
-def _find_origin(binding: Binding, macros: dict[str, tuple[object, Origin]]) -> Origin:
+def _find_origin(binding: Binding, macros: Macros) -> Origin:
     """Returns the origin of a value, or the macro's origin if another layer defines it."""
     if not isinstance(binding.value, Macro):
         return binding.origin
@@ -240,38 +226,23 @@ def _find_origin(binding: Binding, macros: dict[str, tuple[object, Origin]]) -> 
     return dataclasses.replace(origin, layer=binding.origin.layer)
 
 
-class _MacroExpansion:
-    """Replaces macros in values. Limits the size, because nested macros can exceed the memory."""
-
-    def __init__(self, macros: dict[str, tuple[object, Origin]]) -> None:
-        self._macros = macros
-        self._count = 0
-
-    def expand(self, value: object, within: tuple[str, ...] = (), depth: int = 0) -> object:
-        self._count += 1
-        if self._count > _MAX_VALUES or depth > MAX_DEPTH:
-            what = f"{_MAX_VALUES:,} values" if depth <= MAX_DEPTH else f"{MAX_DEPTH} levels"
-            raise ValueError(f"its macros expand to more than {what}")
-        if isinstance(value, Macro):
-            return self._expand_macro(value.name, within, depth + 1)
-        if isinstance(value, Reference):
-            raise ValueError(f"got {value!r}; config settings accept only plain values")
-        if isinstance(value, (list, tuple)):
-            items = [self.expand(item, within, depth + 1) for item in value]
-            return PythonTuple(items) if isinstance(value, tuple) else items
-        if isinstance(value, dict):
-            return {str(key): self.expand(item, within, depth + 1) for key, item in value.items()}
-        if not isinstance(value, (str, int, float, type(None))):
-            raise ValueError(f"got {value!r}; config settings accept only plain values")
-        return value
-
-    def _expand_macro(self, name: str, within: tuple[str, ...], depth: int) -> object:
-        if name in within:
-            raise ValueError(f"macro %{name} refers to itself")
-        if name not in self._macros:
-            known = ", ".join(f"%{macro}" for macro in sorted(self._macros)) or "none"
-            raise ValueError(f"macro %{name} is not defined\nallowed: {known}")
-        return self.expand(self._macros[name][0], (*within, name), depth)
+def _expand(value: object, macros: Macros, within: tuple[str, ...] = ()) -> object:
+    """Returns a value with its macros replaced; `within` are those that contain it."""
+    if isinstance(value, Macro):
+        if value.name in within:
+            raise ValueError(f"macro %{value.name} refers to itself")
+        if value.name not in macros:
+            known = ", ".join(f"%{macro}" for macro in sorted(macros)) or "none"
+            raise ValueError(f"macro %{value.name} is not defined\nallowed: {known}")
+        return _expand(macros[value.name][0], macros, (*within, value.name))
+    if isinstance(value, (list, tuple)):
+        items = [_expand(item, macros, within) for item in value]
+        return PythonTuple(items) if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        return {str(key): _expand(item, macros, within) for key, item in value.items()}
+    if not isinstance(value, (str, int, float, type(None))):
+        raise ValueError(f"got {value!r}; config settings accept only plain values")
+    return value
 
 
 def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Problem]:
@@ -297,7 +268,7 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
     ]
 
 
-def macro_statements(macros: dict[str, tuple[object, Origin]]) -> dict[str, Origin]:
+def macro_statements(macros: Macros) -> dict[str, Origin]:
     """Returns the macros as gin text, each with its origin."""
     return {f"{name} = {gin_text(value)}": origin for name, (value, origin) in macros.items()}
 

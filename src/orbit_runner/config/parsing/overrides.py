@@ -7,9 +7,8 @@ from pathlib import Path
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import find_file
-from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section, assignment, merge
+from orbit_runner.config.parsing.tree import Leaf, Section, assignment, merge
 from orbit_runner.config.parsing.yaml_files import load_file, load_text
-from orbit_runner.errors import shorten
 
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")
 _INDEXED = re.compile(r"\s*([A-Za-z_][\w.]*)\[(\d{1,6})\]\s*=")
@@ -78,11 +77,8 @@ def load_assignment(text: str, label: str, layer: int) -> Section:
 def load_setting(path: tuple[str, ...], text: str, label: str, layer: int) -> Section:
     """Returns a tree that sets a value, given in YAML, at a path from the root.
 
-    Raises ConfigError if the path is too long or the value is not valid YAML.
+    Raises ConfigError if the value is not valid YAML.
     """
-    if len(path) > MAX_DEPTH:
-        message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
-        raise ConfigError.of("", message, Origin(shorten(label)), code="bad-syntax")
     wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
     if isinstance(wrapped, Leaf):
         return assignment(path, wrapped.value, Origin(label, None, layer))

@@ -9,11 +9,8 @@ from orbit_runner.config.errors import ConfigError, Origin
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.run_directory.paths import CONFIG, RunDirectory
 from orbit_runner.storage.paths import PathError, is_remote
-from orbit_runner.utils.log import note_once
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
-# Much larger than any config file.
-_MAX_BYTES = 2**20
 _EXPECTED = "expected an experiment, a file or a run directory"
 _PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -80,18 +77,8 @@ def find_experiment(name: str) -> Path:
 
 
 def names_run(name: str) -> bool:
-    """Returns whether a name means a run directory, also if an experiment has this name.
-
-    Then a note says so.
-    """
-    is_run = os.path.isfile(RunDirectory(Path(name)).config)
-    if is_run and name in (experiments := experiment_files()):
-        file = experiments[name]
-        note_once(
-            f"note: {name} is the run in ./{name}; the experiment of this name is "
-            f"experiments/{file.name}"
-        )
-    return is_run
+    """Returns whether a name means a run directory, also if an experiment has this name."""
+    return os.path.isfile(RunDirectory(Path(name)).config)
 
 
 def find_file(name: str, including_dir: Path | None = None) -> Path:
@@ -126,15 +113,10 @@ def find_file(name: str, including_dir: Path | None = None) -> Path:
 def read_text(path: Path, label: str) -> str:
     """Returns the text of a config file, called `label` in messages.
 
-    Raises ConfigError if the file cannot be read, is too large, or is not UTF-8.
+    Raises ConfigError if the file cannot be read or is not UTF-8.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
-        if len(content) > _MAX_BYTES:
-            message = f"is larger than {_MAX_BYTES // 2**20} MiB, the limit for config files"
-            raise ConfigError.of("", message, Origin(label), code="bad-syntax")
-        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"cannot be read: {error}\nsave it as UTF-8"
         raise ConfigError.of("", message, Origin(label), code="bad-syntax") from None

@@ -8,9 +8,6 @@ from typing import Any
 
 from orbit_runner.config.errors import Origin
 
-# Levels of sections and lists. The deepest setting in this package has seven.
-MAX_DEPTH = 64
-
 
 class PythonTuple(tuple[Any, ...]):
     """A list that a file marks as a tuple: code of Model Garden receives it as one."""

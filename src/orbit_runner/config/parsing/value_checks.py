@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.durations import DurationError, duration_seconds
@@ -44,7 +42,6 @@ def check_value(value: Any, field: dataclasses.Field[object], default: object) -
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_range(number, meta)
-    _check_magnitude(value)
 
 
 def _check_duration(value: str) -> None:
@@ -75,13 +72,6 @@ def no_effect_message(value: str, reason: str) -> str:
     return f"got {value}, which has no effect here: {reason}"
 
 
-def default_of(field: dataclasses.Field[object]) -> object:
-    """Returns the default of a field, or None if it has none."""
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if callable(field.default_factory) else None
-
-
 def _check_range(value: float, meta: Metadata) -> None:
     if value != value:
         raise Mismatch("got NaN, allowed: a number", "out-of-range")
@@ -101,19 +91,6 @@ def _check_range(value: float, meta: Metadata) -> None:
             f"got {_format_number(value)}, allowed: at most {_format_limit(maximum)}",
             "out-of-range",
         )
-
-
-def _check_magnitude(value: object) -> None:
-    """Raises Mismatch for integers in a free value that `float` cannot convert."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            _check_magnitude(item)
-    elif isinstance(value, tuple):
-        for item in value:
-            _check_magnitude(item)
-    elif isinstance(value, int) and abs(value) > sys.float_info.max:
-        limit = f"{sys.float_info.max:.4g}"
-        raise Mismatch(f"got {_format_number(value)}, allowed: -{limit} to {limit}", "out-of-range")
 
 
 def _limits(value: float, meta: Metadata) -> tuple[float | None, float | None]:

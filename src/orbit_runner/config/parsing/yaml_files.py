@@ -2,9 +2,6 @@
 
 PyYAML implements YAML 1.1, which reads `off` as a boolean and `1e-3` as a string. Both are common
 in experiments, so scalars are resolved with the core schema of YAML 1.2.2, section 10.3.
-
-Files may be untrusted, so their depth and number of values are limited. Otherwise, nested aliases
-could expand one line of text to more than the memory.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import yaml
 
 from orbit_runner.config.errors import ConfigError, Origin, Problem
 from orbit_runner.config.parsing.search_path import read_text
-from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, PythonTuple, Section, plain_value
+from orbit_runner.config.parsing.tree import Leaf, PythonTuple, Section, plain_value
 
 _NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
 _INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*$")
@@ -50,12 +47,6 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "null": (type(None),),
 }
-_MAX_VALUES = 20_000
-# In characters. Longer integers stay strings, because Python limits conversions in both directions.
-_LONGEST_INTEGER = 4300
-_LONGEST_RADIX = 3500
-_TOO_DEEP = f"sections and lists are nested more than {MAX_DEPTH} levels deep"
-_TOO_MANY = f"contains more than {_MAX_VALUES:,} values"
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
@@ -66,9 +57,6 @@ def parse_scalar(text: str) -> str | float | bool | None:
         return None
     if lower in _TRUE or lower in _FALSE:
         return lower in _TRUE
-    is_long = len(text) > _LONGEST_INTEGER and _INT.match(text)
-    if is_long or (len(text) > _LONGEST_RADIX and _RADIX.match(text)):
-        return text
     if _INT.match(text):
         return int(text)
     if _FLOAT.match(text):
@@ -125,34 +113,21 @@ def load_file(path: Path, label: str, layer: int) -> Section:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, up to a maximum depth and number."""
+    """Composes nodes, and remembers their explicit tags."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         # The tags of explicitly tagged nodes, by the id of the node.
         self.tags: dict[int, str] = {}
-        self._depth = self._count = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
-        self._depth, self._count = self._depth + 1, self._count + 1
-        for limit, got, message in (
-            (MAX_DEPTH, self._depth, _TOO_DEEP),
-            (_MAX_VALUES, self._count, _TOO_MANY),
-        ):
-            if got > limit:
-                raise _TooLarge(None, None, message, event.start_mark)
         node = super().compose_node(parent, index)
-        self._depth -= 1
         # An alias has no tag of its own. A lone `!` makes an unquoted scalar a string.
         tag = getattr(event, "tag", None)
         if tag is not None and not isinstance(event, yaml.AliasEvent):
             self.tags[id(node)] = _TAGS + "str" if tag == "!" else _PYTHON_TAGS.get(tag, tag)
         return node
-
-
-class _TooLarge(yaml.MarkedYAMLError):
-    """A text that is valid but larger than any experiment."""
 
 
 class _Reader:
@@ -165,7 +140,6 @@ class _Reader:
         self._with_lines = with_lines
         self.tags: dict[int, str] = {}
         self._open: set[int] = set()
-        self._count = 0
 
     def _add(self, path: str, message: str, origin: Origin) -> None:
         self.problems.append(Problem(path, message, origin, code="bad-syntax"))
@@ -179,12 +153,6 @@ class _Reader:
         reason = getattr(error, "problem", None) or str(error)
         context = getattr(error, "context", None)
         message = f"invalid YAML: {reason}" + (f" ({context})" if context else "")
-        if isinstance(error, _TooLarge):
-            message = str(error.problem)
-        elif str(context).startswith("found duplicate anchor"):
-            message = f"{str(context).partition(';')[0]}; each anchor must have a unique name"
-        elif "expected a single document" in str(context):
-            message = "invalid YAML: a second document starts here; a config file contains one"
         return Problem("", message, self._origin(mark), code="bad-syntax")
 
     def character_problem(self, error: yaml.reader.ReaderError, text: str) -> Problem:
@@ -195,7 +163,6 @@ class _Reader:
 
     def read(self, node: yaml.Node, path: str) -> Leaf | Section:
         origin = self._origin(node.start_mark)
-        self._count_value(path, origin)
         if isinstance(node, yaml.MappingNode):
             self._check_tag(node, path)
             return self._read_section(node, path, origin)
@@ -208,18 +175,6 @@ class _Reader:
         self._read_children(section, node, path)
         self._open.remove(id(node))
         return section
-
-    def _count_value(self, path: str, origin: Origin) -> None:
-        """Counts a value. The target of an alias counts each time."""
-        self._count += 1
-        if self._count > _MAX_VALUES:
-            raise ConfigError.of(
-                path, f"{_TOO_MANY}, including those of aliases", origin, code="bad-syntax"
-            )
-        if len(self._open) > MAX_DEPTH:
-            raise ConfigError.of(
-                "", f"{_TOO_DEEP}, including those of aliases", origin, code="bad-syntax"
-            )
 
     def _check_tag(self, node: yaml.Node, path: str) -> None:
         kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
@@ -292,14 +247,13 @@ class _Reader:
             return self._read_tagged(node, path, self.tags[id(node)])
         if node.style is not None:
             return _combine_surrogates(node.value)
-        if len(node.value) <= _LONGEST_INTEGER and _AMBIGUOUS.match(node.value):
+        if _AMBIGUOUS.match(node.value):
             self._add_ambiguity_problem(node, path)
         return parse_scalar(node.value)
 
     def _read_items(self, node: yaml.SequenceNode, path: str) -> Iterator[object]:
         for index, item in enumerate(node.value):
             below = f"{path}[{index}]"
-            self._count_value(below, self._origin(item.start_mark))
             yield self._read_value(item, below)
 
     def _read_tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> str | float | bool | None:

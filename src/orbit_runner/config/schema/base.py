@@ -124,6 +124,13 @@ def field(
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 
 
+def default_of(field: dataclasses.Field[object]) -> object:
+    """Returns the default of a field, or None if it has none."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if callable(field.default_factory) else None
+
+
 @dataclasses.dataclass(frozen=True)
 class GardenOnly:
     """A setting of Model Garden that has no meaning here. Its files may contain it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,11 @@ from orbit_runner.config.schema.base import (
     Config,
     GardenOnly,
     config_class,
+    default_of,
     field,
     garden_settings,
 )
-from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
 from orbit_runner.errors import format_choices
 from orbit_runner.registration import SourceTraits
@@ -182,10 +182,6 @@ class DataConfig(Config):
         """Yields (field, message) for settings that contradict each other."""
         if self.source and self.global_batch_size == 0:
             yield Problem("global_batch_size", "got 0, allowed: at least 1", code="out-of-range")
-        for address in service_addresses(self):
-            problem = service_problem(address)
-            if problem:
-                yield Problem("tf_data_service_address", problem, code="bad-path")
         if self.is_training is False and self.augment != "none":
             yield conflict(
                 "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
@@ -224,7 +220,8 @@ class DataConfig(Config):
                     path = f"mixture[{number}].{name}" if is_mixed else name
                     yield not_set(path, f"is not set; for example, {example}")
         for problem in self.unread():
-            if getattr(self, problem.path) != default_setting(self, problem.path):
+            default = default_of(self.__dataclass_fields__[problem.path])
+            if getattr(self, problem.path) != default:
                 yield problem
 
     def unread(self) -> Iterator[Problem]:
@@ -263,13 +260,6 @@ def _source_settings(registry: Registry | None) -> dict[str, list[str]]:
         for name in entry.traits.settings:
             readers.setdefault(name, []).append(entry.name)
     return readers
-
-
-def default_setting(section: DataConfig, name: str) -> object:
-    """Returns the default of a setting of a section."""
-    declared = section.__dataclass_fields__[name]
-    is_made = declared.default is dataclasses.MISSING
-    return declared.default_factory() if is_made else declared.default
 
 
 def service_addresses(config: DataConfig) -> tuple[str, ...]:

@@ -85,16 +85,6 @@ class Sgd(Optimizer):
 
 
 @config_class
-class SgdExperimental(Optimizer):
-    """Stochastic gradient descent with the newer Keras class."""
-
-    garden_only = with_name("SGD")
-    nesterov: bool = _nesterov()
-    momentum: float = _momentum()
-    jit_compile: bool = _jit_compile_setting()
-
-
-@config_class
 class RmsProp(Optimizer):
     """RMSprop: divides gradients by their root mean square."""
 
@@ -105,17 +95,6 @@ class RmsProp(Optimizer):
     centered: bool = field(
         False, help="divide by an estimate of the variance instead of the second moment"
     )
-
-
-@config_class
-class Adagrad(Optimizer):
-    """Adagrad: divides gradients by the square root of the sum of their squares."""
-
-    garden_only = with_name("Adagrad")
-    initial_accumulator_value: float = field(
-        0.1, ge=0.0, help="initial value of the sums of squared gradients"
-    )
-    epsilon: float = _epsilon(1e-7)
 
 
 @config_class
@@ -193,28 +172,13 @@ class Lars(Optimizer):
     )
 
 
-@config_class
-class AdafactorKeras(Optimizer):
-    """Adafactor (Shazeer and Stern 2018) with the Keras class."""
-
-    garden_only = garden_settings(
-        **with_name("Adafactor"),
-        learning_rate=GardenOnly(
-            0.001, "trainer.optimizer_config.learning_rate sets the learning rate"
-        ),
-    )
-    beta_2_decay: float = field(
-        -0.8, help="exponent of the step in the decay rate of the second moment"
-    )
-    epsilon_1: float = _epsilon(1e-30)
-    epsilon_2: float = _epsilon(1e-3)
-    clip_threshold: float = field(1.0, gt=0.0, help="maximum root mean square of an update")
-    relative_step: bool = field(True, help="limit a constant learning rate to 1 / √step")
-
-
-_NOT_SHIPPED = {
+# Optimizers that Model Garden lists, and what to use instead. Its files may contain their blocks.
+_UNAVAILABLE = {
     "slide": "Model Garden lists this optimizer but does not include it; use lamb or lars",
-    "adafactor": "Model Garden lists this optimizer but does not include it; use adafactor_keras",
+    "adafactor": "Model Garden lists this optimizer but does not include it; use adamw",
+    "adafactor_keras": "is not supported; use adamw",
+    "adagrad": "is not supported; use adam or rmsprop",
+    "sgd_experimental": "is not supported; use sgd",
 }
 
 
@@ -222,11 +186,8 @@ _NOT_SHIPPED = {
 class OptimizerChoice(OneOf):
     """The optimizer in use."""
 
-    unavailable = _NOT_SHIPPED
+    unavailable = _UNAVAILABLE
     sgd: Sgd = field(factory=Sgd, help="stochastic gradient descent (SGD)")
-    sgd_experimental: SgdExperimental = field(
-        factory=SgdExperimental, help="SGD with the newer Keras class"
-    )
     adam: Adam = field(factory=Adam, help="Adam")
     adam_experimental: AdamExperimental = field(
         factory=AdamExperimental, help="Adam with the newer Keras class"
@@ -238,10 +199,6 @@ class OptimizerChoice(OneOf):
     lamb: Lamb = field(factory=Lamb, help="LAMB")
     rmsprop: RmsProp = field(factory=RmsProp, help="RMSprop")
     lars: Lars = field(factory=Lars, help="LARS")
-    adagrad: Adagrad = field(factory=Adagrad, help="Adagrad")
-    adafactor_keras: AdafactorKeras = field(
-        factory=AdafactorKeras, help="Adafactor with the Keras class"
-    )
 
 
 @config_class

@@ -12,8 +12,6 @@ from orbit_runner.errors import format_count, nearest_multiples
 
 Problems = Iterator[Problem]
 
-_DATA = {"train": "train_data", "eval": "validation_data"}
-
 
 def find_split(config: ExperimentConfig, is_training: bool) -> Split:
     """Returns the split set in `runtime`, or else the one in `task`, as Model Garden does."""
@@ -113,10 +111,6 @@ def run_problems(config: ExperimentConfig, mode: str) -> Problems:
         return
     if len({split.parts for split in splits}) > 1:
         yield _unequal_parts_problem(*splits)
-        return
-    for split in used:
-        yield from _image_problems(split, config)
-        yield from _batch_part_problems(split, config)
 
 
 def _unequal_parts_problem(train: Split, evaluation: Split) -> Problem:
@@ -137,28 +131,6 @@ def tpu_needed_problem(split: Split, runtime: RuntimeConfig) -> Problem:
         "a replica over several devices\n"
         "allowed: null; or set runtime.distribution_strategy to tpu",
     )
-
-
-def _image_problems(split: Split, config: ExperimentConfig) -> Problems:
-    shape = config.data.image_shape(_DATA[split.section])
-    if shape is not None:
-        yield from shape_problems(split.path, split.dims, (None, *shape))
-
-
-def _batch_part_problems(split: Split, config: ExperimentConfig) -> Problems:
-    section = _DATA[split.section]
-    parts = split.dims[0]
-    pieces = config.trainer.gradient_accumulation_steps if split.section == "train" else 1
-    size = getattr(config.task, section).global_batch_size
-    # The number of replicas, which divide the batch, is known only on the TPU.
-    if size % pieces == 0 and (size // pieces) % parts:
-        yield Problem(
-            f"task.{section}.global_batch_size",
-            f"got {size}: {size // pieces} per step is not a multiple of {parts}, "
-            f"the number of parts of the batch in {split.path}\n"
-            f"allowed: a multiple of {pieces * parts}",
-            code="not-divisible",
-        )
 
 
 def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) -> Problems:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from orbit_runner.config.errors import Problem
+from orbit_runner.config.parsing.conversion import Mismatch, convert
 from orbit_runner.config.schema.base import NO_ARGUMENTS, Config, config_class, field
 from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TRACKERS
@@ -97,30 +97,13 @@ class TrackerConfig(Config):
         for name, value in self.arguments.items():
             if name not in known:
                 yield unknown_name_message(f"argument of {self.class_name}", name, known)
-            elif problem := _argument_problem(name, value, types_of_arguments[name]):
-                yield f"{name}: {problem}"
-            else:
+                continue
+            try:
+                convert(value, types_of_arguments[name])
                 correct[name] = value
+            except Mismatch as error:
+                yield f"{name}: {error}"
         yield from tracker.argument_problems(correct)
-
-
-def _argument_problem(name: str, value: Any, declared: object) -> str:
-    """Returns why a value is not of the declared type of an argument, or "" if it is."""
-    if isinstance(declared, types.UnionType) or typing.get_origin(declared) is typing.Union:
-        # None is a default, which a config cannot set.
-        declared = next(
-            option for option in typing.get_args(declared) if option is not types.NoneType
-        )
-    options = typing.get_args(declared)
-    if options == (str,):
-        is_list = isinstance(value, (list, tuple))
-        if not is_list or not all(isinstance(item, str) for item in value):
-            return f"got {value!r}, expected a list of strings"
-    elif not isinstance(value, str):
-        return f"got {value!r}, expected a string"
-    elif options and value not in options:
-        return unknown_name_message(name, value, options)
-    return ""
 
 
 def _is_found(module: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem, no_effect, not_supported
@@ -28,7 +27,6 @@ ALL_REDUCE_ALGORITHMS = (
     "reduction_to_one_device",
 )
 LOGICAL_REPLICAS = "runtime.logical_replicas"
-_SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 _OR_NATIVE = "or runtime.numerics: native"
 _NATIVE = "allowed: native"
 _ENVIRONMENT = "set the environment variable {}"
@@ -67,16 +65,14 @@ class RuntimeConfig(Config):
         ge=-1,
         le=1024,
         weights=DEVICES,
-        help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs. "
-        "num_virtual_devices divides 1 GPU into several",
+        help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs",
     )
     num_virtual_devices: int = field(
         1,
         ge=1,
         le=1024,
         weights=DEVICES,
-        help="number of virtual devices on one CPU, or on one GPU with num_gpus: 1, to try "
-        "`mirrored` without several GPUs",
+        help="number of virtual devices on one CPU, to try `mirrored` without GPUs",
     )
     logical_replicas: int = field(
         0,
@@ -123,8 +119,7 @@ class RuntimeConfig(Config):
         None,
         allowed=ALL_REDUCE_ALGORITHMS,
         weights=DEVICES,
-        help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow, "
-        "and reduction_to_one_device for virtual devices of a GPU",
+        help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow",
     )
     intra_op_threads: int = field(
         0,
@@ -259,22 +254,14 @@ class RuntimeConfig(Config):
 
     @property
     def effective_all_reduce(self) -> str | None:
-        """The all-reduce algorithm in use. NCCL is used only on GPUs, one replica on each."""
-        if self.all_reduce_alg is None and self.divides_gpu:
-            # TensorFlow would choose NCCL on a machine with more GPUs than virtual ones.
-            return "reduction_to_one_device"
+        """The all-reduce algorithm in use. NCCL is used only on GPUs."""
         on_cpu = self.all_reduce_alg == "nccl" and self.num_gpus == 0
         return None if on_cpu else self.all_reduce_alg
 
     @property
-    def divides_gpu(self) -> bool:
-        """Whether the virtual devices are parts of one GPU."""
-        return self.num_gpus == 1 and self.num_virtual_devices > 1
-
-    @property
     def device_field(self) -> str:
         """The setting that determines the number of devices of this process."""
-        return "num_gpus" if self.num_gpus and not self.divides_gpu else "num_virtual_devices"
+        return "num_gpus" if self.num_gpus else "num_virtual_devices"
 
     def num_replicas(self, workers: int | None = None) -> int | None:
         """Returns the number of replicas, or None if it depends on the devices that are found.
@@ -301,7 +288,6 @@ class RuntimeConfig(Config):
             _cluster_problems,
             _parameter_server_problems,
             _loss_scale_problems,
-            _data_service_problems,
             _portable_problems,
             _logical_replica_problems,
         ):
@@ -311,13 +297,6 @@ class RuntimeConfig(Config):
         """Yields (field, message) for settings that have no effect under the strategy."""
         for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
             yield from rule(self)
-
-
-def service_problem(address: str) -> str:
-    """Returns why an address is not of the form `grpc://host:port`, or "" if it is."""
-    if _SERVICE.fullmatch(address):
-        return ""
-    return f"got {address!r}, expected grpc://host:port, or several separated by commas"
 
 
 def _device_problems(runtime: RuntimeConfig) -> Problems:
@@ -343,11 +322,11 @@ def _device_problems(runtime: RuntimeConfig) -> Problems:
             "num_virtual_devices",
             f"{got} under `{strategy}`, which does not support virtual devices",
         )
-    elif runtime.num_gpus not in (0, 1):
+    elif runtime.num_gpus:
         yield not_supported(
             "num_virtual_devices",
-            f"{got} with num_gpus: {runtime.num_gpus}, but virtual devices are parts of one CPU or "
-            "of one GPU\nallowed: 1; or set runtime.num_gpus to 0 or 1",
+            f"{got} with num_gpus: {runtime.num_gpus}, but virtual devices are parts of one CPU\n"
+            "allowed: 1; or set runtime.num_gpus to 0",
         )
 
 
@@ -358,13 +337,6 @@ def _all_reduce_problems(runtime: RuntimeConfig) -> Problems:
     if chosen is not None and allowed and chosen not in allowed:
         yield not_supported(
             "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
-        )
-    elif chosen == "nccl" and runtime.divides_gpu:
-        others = ", ".join(name for name in allowed if name != "nccl")
-        yield not_supported(
-            "all_reduce_alg",
-            f"got 'nccl', which requires a GPU for each replica, but num_virtual_devices is "
-            f"{runtime.num_virtual_devices} with num_gpus: 1\nallowed: null, {others}",
         )
 
 
@@ -455,13 +427,6 @@ def _inert_tpu(runtime: RuntimeConfig) -> Problems:
             f"has no effect under `{runtime.distribution_strategy}`\n"
             "set runtime.distribution_strategy: tpu",
         )
-
-
-def _data_service_problems(runtime: RuntimeConfig) -> Problems:
-    for address in (runtime.tf_data_service or "").split(","):
-        problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
-        if problem:
-            yield not_supported("tf_data_service", problem)
 
 
 def _portable_problems(runtime: RuntimeConfig) -> Problems:

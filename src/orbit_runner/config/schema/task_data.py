@@ -136,19 +136,6 @@ class TaskData(abc.ABC):
         """
         return f"{section}.{error.field}"
 
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns the height, width and channels of a section's images.
-
-        Called before TensorFlow is imported, if batches of images are to be split.
-
-        Args:
-            section: `train_data` or `validation_data`.
-
-        Returns:
-            The shape, or None if it is known only after the dataset is read.
-        """
-        return None
-
     def learn(self, assets: Any) -> Any:
         """Returns what a run learns from its training data, such as its classes.
 

@@ -8,8 +8,10 @@ TFRecord files (`data/tfrecord/`), ArrayRecord files (`data/array_record/`) and 
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,11 +20,13 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, join_surveys
+from orbit_runner.data.images.headers import ImageHeader, read_header
+from orbit_runner.data.images.survey import ImageSurvey
+from orbit_runner.data.order.keyed_random import mix
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.data.tables.hashing import hash_rows, mix
+from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.data.tables.split import (
     RowSplit,
     positions,
@@ -75,20 +79,6 @@ def _split_of(section: DataConfig, use: ImageUse) -> str:
     return section.split or ("train" if section.is_training else "test")
 
 
-class Headers(NamedTuple):
-    """How the headers of the images of a dataset are read.
-
-    Attributes:
-        files: The files that contain them.
-        settings: What else decides what is read.
-        headers: Yields the name of each image, and its header (None if it is not valid).
-    """
-
-    files: Sequence[str | Path]
-    settings: Sequence[str]
-    headers: Iterable[tuple[str, ImageHeader | None]]
-
-
 class ImageDataset(Dataset):
     """A dataset of images and their classes.
 
@@ -97,7 +87,7 @@ class ImageDataset(Dataset):
         mean: Mean of each channel, or of all, in the unit of the pixels; None if it is not known.
         std: Standard deviation, likewise.
         image_shape: Height, width and channels of the first image; 0 if they are not known.
-        survey: What the headers of all images tell; None if there are none.
+        survey: What the headers of images tell; None if there are none.
     """
 
     labels: tuple[str, ...] | None
@@ -127,9 +117,17 @@ class ImageDataset(Dataset):
         """Returns the number of classes, or None if only reading all images would tell."""
         return None if self.labels is None else len(self.labels)
 
-    def headers(self) -> Headers | None:
-        """Returns how the headers of the images are read; None if there are none."""
-        return None
+    def headers(self) -> Iterator[ImageHeader | None]:
+        """Yields the header of each image, None if it is not valid, unless they are in memory."""
+        return iter(())
+
+    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the files that contain the headers, and what else decides what is read."""
+        return (), ()
+
+    def example_name(self, number: int) -> str:
+        """Returns the name of an image, such as `train-00: record 3`."""
+        return f"{self.name}: example {number}"
 
     def spec(self, input_size: Size = None) -> tuple[Shape, str]:
         """Returns the shape, (height, width, channels), and the dtype of the images.
@@ -200,10 +198,20 @@ class EncodedImages(ImageDataset):
     """
 
     files: tuple[Path, ...]
+    image_key: str = ""  # Where in a record its image is.
 
-    @abc.abstractmethod
-    def example_name(self, number: int) -> str:
-        """Returns the name of an image, such as `train-00: record 3`."""
+    def headers(self) -> Iterator[ImageHeader | None]:
+        """Yields the header of each image."""
+        for encoded in self.encoded_images():
+            header = None
+            with contextlib.suppress(ValueError):  # The pipeline will report it.
+                header = read_header(encoded)
+            yield header
+
+    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the files, and which of their records are used."""
+        digest = hashlib.sha256(b"".join(part.tobytes() for part in self.stored_places()))
+        return self.files, (self.image_key, digest.hexdigest())
 
     @abc.abstractmethod
     def encoded_images(self) -> Iterator[bytes]:
@@ -223,24 +231,17 @@ def shape_tuple(shape: Sequence[int]) -> Shape:
 def joined_fields(datasets: Sequence[ImageDataset]) -> dict[str, Any]:
     """Returns the fields of joined datasets that are not in memory.
 
-    The channels follow from the headers of all images. Raises `DataError` if the classes differ.
+    Raises `DataError` if the classes differ.
     """
     first = datasets[0]
     for number, dataset in enumerate(datasets[1:], 1):
         check_classes(number, dataset, first)
-    fields = {
+    return {
         "name": join_names(datasets),
         "labels": first.labels,
         "origins": origins_of(datasets),
         "image_shape": first.image_shape,
     }
-    surveys = [dataset.survey for dataset in datasets if dataset.survey is not None]
-    if len(surveys) < len(datasets):
-        return fields
-    survey = join_surveys(surveys)
-    height, width, channels = first.image_shape
-    shape = height, width, survey.channels or channels
-    return fields | {"survey": survey, "image_shape": shape}
 
 
 @cache_source(maxsize=4)

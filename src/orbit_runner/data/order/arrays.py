@@ -34,6 +34,7 @@ class Arrays:
     take: _Function
     arange: _Function
     sort: _Function
+    argsort: _Function
     cumsum: _Function
     zeros_like: _Function
     # From values in ascending order and others to how many values are at most each of the others.

@@ -67,6 +67,7 @@ NUMPY = Arrays(
     take=np.take,
     arange=lambda count: np.arange(count, dtype=np.int64),
     sort=np.sort,
+    argsort=np.argsort,
     cumsum=np.cumsum,
     zeros_like=np.zeros_like,
     count_at_most=lambda ascending, values: np.searchsorted(ascending, values, side="right"),

@@ -87,66 +87,43 @@ class WindowShuffle:
 
 
 class RecordOrder(EpochOrder):
-    """The order in which the pipeline of record files reads them, without reading any; NumPy only.
+    """The order in which the pipeline of record files reads them, without reading any.
 
-    `records`, int64 [k], are the numbers of records of the blocks. If `shuffle_buffer_size` is 0 or
-    1, records are in stored order.
-
-    Where a block starts follows from its position and the blocks before it that have fewer records
-    than others, so that the positions of all others need not be computed.
+    `records`, int64 [k], are the numbers of records of the blocks, at least 1 each. If
+    `shuffle_buffer_size` is 0 or 1, records are in stored order. `xp` are the functions for the
+    result.
     """
 
-    def __init__(self, records: np.ndarray, seed: int, shuffle_buffer_size: int) -> None:
+    def __init__(
+        self, records: np.ndarray, seed: int, shuffle_buffer_size: int, xp: Arrays = NUMPY
+    ) -> None:
         self.size = int(records.sum())
-        self._seed = seed
-        self._shuffle = shuffle_buffer_size > 1
-        self._windows = WindowShuffle(self.size, min(max(1, shuffle_buffer_size), self.size), seed)
-        self._blocks = len(records)
-        self._full = int(records.max())
-        self._firsts = np.cumsum(records) - records
-        self._short = np.flatnonzero(records < self._full)
-        self._missing = self._full - records[self._short]
+        self.blocks = BlockOrder(records, seed, shuffle=shuffle_buffer_size > 1, xp=xp)
+        self.windows = WindowShuffle(self.size, min(max(1, shuffle_buffer_size), self.size), seed)
+        self._firsts = xp.store(np.cumsum(records) - records)
+        self._xp = xp
 
-    def examples(self, places: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+    def examples(self, places: Array, epochs: Array) -> Array:
         """Returns the records at places of epochs."""
-        return NUMPY.map_epochs(self._examples_of_epoch, places, epochs)
+        return self._xp.map_epochs(self._examples_of_epoch, places, epochs)
 
-    def places(self, examples: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+    def places(self, examples: Array, epochs: Array) -> Array:
         """Returns the places of records in epochs."""
-        return NUMPY.map_epochs(self._places_of_epoch, examples, epochs)
+        return self._xp.map_epochs(self.places_of_epoch, examples, epochs)
 
-    def _examples_of_epoch(self, places: np.ndarray, epoch: int) -> np.ndarray:
-        index = self._windows(places, epoch)
-        positions, missing = self._short_blocks(epoch)
-        # After each short block: its position plus 1, and the records up to there.
-        after = np.append(0, positions + 1)
-        starts = after * self._full - missing
-        part = np.searchsorted(starts[1:], index, side="right")
-        more = index - starts[part]
-        blocks = after[part] + more // self._full
-        if self._shuffle:
-            blocks = permute(blocks, self._blocks, random_bits(self._seed, 0, epoch, BLOCKS))
-        return self._firsts[blocks] + more % self._full
+    def _examples_of_epoch(self, places: Array, epoch: Array) -> Array:
+        xp = self._xp
+        index = self.windows(places, epoch)
+        blocks, starts = self.blocks(epoch)
+        turns = xp.count_at_most(starts, index) - 1
+        firsts = xp.take(self._firsts, xp.take(blocks, turns))
+        return firsts + index - xp.take(starts, turns)
 
-    def _places_of_epoch(self, examples: np.ndarray, epoch: int) -> np.ndarray:
-        blocks = np.searchsorted(self._firsts, examples, side="right") - 1
-        own = self._block_positions(blocks, epoch)
-        positions, missing = self._short_blocks(epoch)
-        before = missing[np.searchsorted(positions, own)]
-        index = own * self._full - before + (examples - self._firsts[blocks])
-        return self._windows.invert(index, epoch)
-
-    def _short_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the positions of the k short blocks in an epoch, ascending: int64 [k].
-
-        And how many records fewer the first 0 to k of them have than others: int64 [k + 1].
-        """
-        positions = self._block_positions(self._short, epoch)
-        order = np.argsort(positions, kind="stable")
-        return positions[order], np.append(0, np.cumsum(self._missing[order]))
-
-    def _block_positions(self, blocks: np.ndarray, epoch: int) -> np.ndarray:
-        """Returns the position of each block in an epoch, int64 [b]."""
-        if not self._shuffle:
-            return blocks
-        return invert(blocks, self._blocks, random_bits(self._seed, 0, epoch, BLOCKS))
+    def places_of_epoch(self, examples: Array, epoch: Array) -> Array:
+        """Returns the places of records in one epoch, an int64 scalar."""
+        xp = self._xp
+        blocks, starts = self.blocks(epoch)
+        numbers = xp.count_at_most(self._firsts, examples) - 1
+        own_starts = xp.take(xp.take(starts, xp.argsort(blocks)), numbers)
+        index = own_starts + examples - xp.take(self._firsts, numbers)
+        return self.windows.invert(index, epoch)

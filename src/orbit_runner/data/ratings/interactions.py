@@ -21,7 +21,6 @@ class Interactions:
     times: np.ndarray  # In any unit, int64 [n].
     known_items: np.ndarray | None = None  # All item ids, ascending. If None, those in `items`.
     files: tuple[Path, ...] = ()
-    first_line: int = 0  # Line of the first interaction, one per line; 0 if they have no lines.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -104,15 +104,3 @@ def _is_number(text: str) -> bool:
 
 def _has_leading_zero(text: str) -> bool:
     return len(text) > 1 and text.startswith("0")
-
-
-def equal_numbers(texts: Iterable[str]) -> tuple[str, str] | None:
-    """Returns two texts that are the same number, such as `1` and `1.0`; None if there are none."""
-    seen: dict[float, str] = {}
-    for text in filter(_is_number, texts):
-        if _CODE.fullmatch(text) and _has_leading_zero(text):
-            continue  # 07 and 7 may be different codes.
-        first = seen.setdefault(parse_number(text), text)
-        if first != text:
-            return first, text
-    return None

@@ -1,4 +1,4 @@
-"""Datasets over TFRecord files, in which a batch is a function of (seed, step)."""
+"""Datasets over TFRecord and ArrayRecord files, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.images.readers import Columns, ImageReader, set_batch_size
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.images.readers import (
+    Columns,
+    ImageReader,
+    add_records_in_python,
+    set_batch_size,
+)
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import ReplicaSlices
 from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
+from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.random_access import add_records
 from orbit_runner.data.tfrecord.reader import Reader
-from orbit_runner.data.tfrecord.source import JoinedRecords, RecordDataset, RecordSource
+from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
+from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.data.order.arrays import Array
@@ -133,7 +141,7 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
 
 
 class RecordReader(ExampleReader):
-    """Reads images in TFRecord files, in blocks."""
+    """Reads images in TFRecord files."""
 
     dataset: RecordSource
 
@@ -146,7 +154,14 @@ class RecordReader(ExampleReader):
         excluded: np.ndarray = NO_EXAMPLES,
         mixture: Mixture | None = None,
     ) -> tf.data.Dataset:
-        """Returns an endless dataset of the columns of a pipeline's training batches."""
+        """Returns an endless dataset of the columns of a pipeline's training batches.
+
+        The records of a mixture are read by their numbers, others in blocks.
+        """
+        if mixture is not None:
+            return super().training_columns(
+                slices, seed, start_step, shuffle_buffer_size, excluded, mixture
+            )
         rows = training_rows(self.dataset, slices, seed, start_step, shuffle_buffer_size, excluded)
         return rows.map(
             lambda record, ids, epochs: set_batch_size(
@@ -164,26 +179,25 @@ class RecordReader(ExampleReader):
             )
         )
 
-
-class JoinedRecordReader(RecordReader):
-    """Reads images in the TFRecord files of a mixture: by their numbers, in training."""
-
-    dataset: JoinedRecords
-
-    def training_columns(
-        self,
-        slices: ReplicaSlices,
-        seed: int,
-        start_step: int | tf.Tensor,
-        shuffle_buffer_size: int,
-        excluded: np.ndarray = NO_EXAMPLES,
-        mixture: Mixture | None = None,
-    ) -> tf.data.Dataset:
-        """Returns an endless dataset of the columns of a pipeline's training batches."""
-        kind = ExampleReader if mixture is not None else RecordReader
-        return kind.training_columns(
-            self, slices, seed, start_step, shuffle_buffer_size, excluded, mixture
-        )
-
     def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
         return add_records(self.dataset, columns)
+
+
+class ArrayRecordReader(ExampleReader):
+    """Reads images in ArrayRecord files, for which TensorFlow has no op."""
+
+    needs_python = True
+    dataset: ArrayRecordSource
+
+    def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
+        source = self.dataset
+        expected = {source.image_key: "bytes", source.label_key: "int64"}
+
+        def read(numbers: list[int]) -> list[bytes]:
+            records = source.read(numbers)
+            for number, record in zip(numbers, records, strict=True):
+                if problem := example_problem(record, expected):
+                    raise DataError(f"{source.example_name(number)}: {problem}")
+            return records
+
+        return add_records_in_python(columns, read)

@@ -9,21 +9,20 @@ import tensorflow as tf
 
 from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
-from orbit_runner.data.tfrecord.framing import HEAD_BYTES, TAIL_BYTES, record_offsets
-from orbit_runner.data.tfrecord.source import JoinedRecords
+from orbit_runner.data.tfrecord.framing import FRAME_BYTES
+from orbit_runner.data.tfrecord.source import RecordSource
 
 _BATCHES_AT_ONCE = 4
 
 
-def add_records(source: JoinedRecords, columns: tf.data.Dataset) -> tf.data.Dataset:
+def add_records(source: RecordSource, columns: tf.data.Dataset) -> tf.data.Dataset:
     """Returns batches of columns with the column `record`: serialized examples, string [b].
 
     The batches must have the column `id`, the numbers of the records, int64 [b]. Each record is
     read on its own, and compared with its checksum.
     """
     locate = _Locations(source)
-    for part in source.sources:
-        remember_source(part)
+    remember_source(source)
 
     def read(batch: dict[str, tf.Tensor]) -> tf.data.Dataset:
         files, starts, ends = locate(batch["id"])
@@ -36,7 +35,7 @@ def add_records(source: JoinedRecords, columns: tf.data.Dataset) -> tf.data.Data
     ) -> dict[str, tf.Tensor]:
         batch, files, lengths = whole
         records = tf.ensure_shape(records, batch["id"].shape)
-        expected = lengths - (HEAD_BYTES + TAIL_BYTES)
+        expected = lengths - FRAME_BYTES
         wrong = tf.strings.length(records) != tf.cast(expected, tf.int32)
         changed = files[tf.argmax(wrong)] + ": has changed since its records were counted"
         with tf.control_dependencies([tf.debugging.Assert(~tf.reduce_any(wrong), [changed])]):
@@ -69,8 +68,8 @@ def _read_record(file: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.data.D
 class _Locations:
     """The position of each record. It takes 8 bytes of memory per record."""
 
-    def __init__(self, source: JoinedRecords) -> None:
-        offsets = record_offsets(source.files)
+    def __init__(self, source: RecordSource) -> None:
+        offsets = [index.offsets for index in source.indexes]
         blocks = source.blocks
         sizes = np.array([len(file_offsets) for file_offsets in offsets], np.int64)
         self._offsets = stored_tensor(np.concatenate(offsets))

@@ -9,11 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.order.epochs import NO_EXAMPLES, skip_gaps
-from orbit_runner.data.order.records import BlockOrder, WindowShuffle
+from orbit_runner.data.order.records import RecordOrder
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.stored_tensor import stored_tensor
-from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS
-from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.data.tfrecord.source import BLOCK_RECORDS, RecordSource
 
 _BLOCKS_AT_ONCE = 8
 _CHUNK_RECORDS = 1024
@@ -37,13 +36,11 @@ class Reader:
     ) -> None:
         blocks = source.blocks
         self.size = source.size
-        window = min(max(1, shuffle_buffer_size), self.size)
-        self._order = BlockOrder(
-            blocks.records, seed, shuffle=shuffle_buffer_size > 1, xp=TENSORFLOW
+        self._order = RecordOrder(blocks.records, seed, shuffle_buffer_size, TENSORFLOW)
+        self._excluded = stored_tensor(excluded)
+        self._chunk = _chunk_length(
+            self._order.windows.window, int(blocks.length.sum()) / self.size
         )
-        self._shuffle = WindowShuffle(self.size, window, seed)
-        self._excluded = _ExcludedRecords(excluded, blocks.records, self._order, self._shuffle)
-        self._chunk = _chunk_length(window, int(blocks.length.sum()) / self.size)
         self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
         columns = blocks.file, blocks.offset, blocks.length, blocks.records, blocks.first
         self._columns = [stored_tensor(column.astype(np.int64)) for column in columns]
@@ -61,9 +58,9 @@ class Reader:
         first_epoch, first_place = start // size, start % size
 
         def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
-            gaps = self._excluded.places(epoch) if self._excluded else None
-            place = first_place
-            if gaps is not None:
+            gaps, place = None, first_place
+            if len(self._excluded):
+                gaps = tf.sort(self._order.places_of_epoch(self._excluded, epoch))
                 place = skip_gaps(tf.reshape(tf.cast(place, tf.int64), [1]), gaps)[0]
             first = tf.cast(place // self._chunk * self._chunk, tf.int64)
             first = tf.where(epoch == first_epoch, first, np.int64(0))
@@ -83,14 +80,14 @@ class Reader:
             positions = epoch * size + numbers
             kept = tf.boolean_mask(places, (positions >= start) & keep(positions))
             # Select and shuffle in one step, and before decoding, because a chunk may be large.
-            index = self._shuffle(kept, epoch) - first
+            index = self._order.windows(kept, epoch) - first
             return tf.gather(records, index), tf.gather(ids, index), tf.fill(tf.shape(index), epoch)
 
         return tf.data.Dataset.range(first_epoch, epochs).flat_map(epoch_rows).prefetch(1)
 
     def _read_chunks(self, epoch: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
         """Returns an epoch's chunks of records and their indices, from the place `first`."""
-        blocks, starts = self._order(epoch)
+        blocks, starts = self._order.blocks(epoch)
         block = tf.searchsorted(starts, first[tf.newaxis], side="right")[0] - 1
         left = tf.data.Dataset.from_tensor_slices(blocks[block:])
         skips = tf.data.Dataset.from_tensors(first - starts[block])
@@ -134,35 +131,6 @@ def _chunk_length(window: int, record_bytes: float) -> int:
     """Returns the number of records to read at once, in whole windows: each call takes time."""
     records = min(_CHUNK_RECORDS, int(_CHUNK_BYTES / record_bytes))
     return window * max(1, records // window)
-
-
-class _ExcludedRecords:
-    """Records that are left out of the order of blocks and windows.
-
-    `excluded`, int64 [k], are their indices, and `records`, int64 [blocks], are the numbers of
-    records of the blocks.
-    """
-
-    def __init__(
-        self, excluded: np.ndarray, records: np.ndarray, order: BlockOrder, shuffle: WindowShuffle
-    ) -> None:
-        self._count = len(excluded)
-        self._blocks = len(records)
-        self._order = order
-        self._shuffle = shuffle
-        firsts = np.cumsum(records) - records
-        block = np.searchsorted(firsts, excluded, side="right") - 1
-        self._block, self._inner = stored_tensor(block), stored_tensor(excluded - firsts[block])
-
-    def __len__(self) -> int:
-        return self._count
-
-    def places(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Returns their places in an epoch of all records, ascending: int64 [k]."""
-        blocks, starts = self._order(epoch)
-        start_of = tf.scatter_nd(blocks[:, tf.newaxis], starts, [self._blocks])
-        index = tf.gather(start_of, self._block) + self._inner
-        return tf.sort(self._shuffle.invert(index, epoch))
 
 
 def _close_gaps(places: tf.Tensor, gaps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

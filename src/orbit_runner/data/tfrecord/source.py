@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
-import functools
-import hashlib
-import itertools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +15,25 @@ from orbit_runner.data.dataset import Place, Reader, check_equal
 from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.data.images.dataset import (
-    EncodedImages,
-    Headers,
-    ImageUse,
-    joined_fields,
-)
-from orbit_runner.data.images.headers import ImageHeader, ImageSurvey, image_shape, read_header
+from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
+from orbit_runner.data.images.headers import image_shape
+from orbit_runner.data.images.survey import ImageSurvey
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
-from orbit_runner.data.tfrecord.example import (
-    bytes_of,
-    example_problem,
-    features_of,
-    int_of,
-)
+from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, int_of
 from orbit_runner.data.tfrecord.framing import (
-    BLOCK_RECORDS,
+    FRAME_BYTES,
     HEAD_BYTES,
-    TAIL_BYTES,
     FileIndex,
-    first_record,
     index_files,
     record_data,
     record_files,
-    record_starts,
     unreadable_error,
 )
 from orbit_runner.errors import DataError
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
+BLOCK_RECORDS = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,33 +41,55 @@ class Blocks:
     """The blocks of all files, in stored order; a block is read at once. Fields are int64 [k]."""
 
     file: np.ndarray  # Index of the file.
-    offset: np.ndarray  # First byte in the file.
-    length: np.ndarray  # In bytes.
     records: np.ndarray  # Number of records, at least 1.
     first: np.ndarray  # Index of the first record, counted through all files.
     place: np.ndarray  # Index of the first record in its own file.
+    offset: np.ndarray  # First byte in the file; 0 if the files are read by index.
+    length: np.ndarray  # In bytes; 0 likewise.
+
+    @classmethod
+    def create(
+        cls,
+        file: np.ndarray,
+        place: np.ndarray,
+        records: np.ndarray,
+        offset: np.ndarray | None = None,
+        length: np.ndarray | None = None,
+    ) -> Blocks:
+        """Creates the blocks with records, numbered in this order."""
+        columns = [file, place, records]
+        columns += [file * 0 if column is None else column for column in (offset, length)]
+        file, place, records, offset, length = (
+            column[records > 0].astype(np.int64) for column in columns
+        )
+        return cls(file, records, np.cumsum(records) - records, place, offset, length)
 
 
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class RecordDataset(EncodedImages):
-    """Images in records that are tf.Examples.
+    """Images in records that are tf.Examples, which are not loaded into memory."""
 
-    Attributes:
-        files: The files, in the order in which records are numbered.
-        blocks: Where the records are.
-        image_key: The feature with a PNG or JPEG file.
-        label_key: The feature with the number of the class.
-        label_offset: The number of the first class in the files.
-    """
-
-    files: tuple[Path, ...]
-    blocks: Blocks
-    image_key: str
-    label_key: str
-    label_offset: int
-    part: tuple[int, int] | None
-    rows: np.ndarray | None = None  # The records that `select` chose.
+    name: str
+    files: tuple[Path, ...]  # Records are numbered through the files in this order.
+    blocks: Blocks  # Where the records that are used are.
+    image_shape: tuple[int, int, int]  # Height, width and channels of the first image.
+    # Per channel. The true mean is unknown, so by default values of 0 to 255 map to -1 to 1.
+    mean: tuple[float, ...] = (127.5,)
+    std: tuple[float, ...] = (127.5,)
+    image_key: str = IMAGE  # The feature with a PNG or JPEG file.
+    label_key: str = LABEL  # The feature with the number of the class.
+    label_offset: int = 0  # Number of the first class in the files.
+    labels: tuple[str, ...] | None = None  # Names of the classes, or None if unknown.
+    # The dataset of a mixture that each record comes from, integers [n].
+    origins: np.ndarray | None = None
+    survey: ImageSurvey | None = None
 
     id_forms = ", or FILE:RECORD"
+
+    @property
+    def size(self) -> int:
+        """The number of records that are used."""
+        return int(self.blocks.records.sum())
 
     @abc.abstractmethod
     def record(self, number: int) -> tuple[dict[str, object], bytes]:
@@ -92,10 +98,6 @@ class RecordDataset(EncodedImages):
     @abc.abstractmethod
     def records(self) -> Iterator[bytes]:
         """Yields all records."""
-
-    @abc.abstractmethod
-    def named_records(self) -> Iterator[tuple[str, bytes]]:
-        """Yields the names of all records and the records."""
 
     def place(self, number: int) -> Place:
         """Returns the file of an image, and its record there."""
@@ -116,9 +118,8 @@ class RecordDataset(EncodedImages):
     def stored_places(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns the index of the file of each record, and its number there, int64 [n]."""
         blocks = self.blocks
-        within = np.arange(self.size) - np.repeat(blocks.first, blocks.records)
-        file = np.repeat(blocks.file, blocks.records)
-        return file, np.repeat(blocks.place, blocks.records) + within
+        shift = np.repeat(blocks.place - blocks.first, blocks.records)
+        return np.repeat(blocks.file, blocks.records), shift + np.arange(self.size)
 
     def example_name(self, number: int) -> str:
         """Returns the name of a record, such as `train-00: record 3`."""
@@ -144,32 +145,29 @@ class RecordDataset(EncodedImages):
             except (ValueError, KeyError):
                 yield record
 
-    def headers(self) -> Headers:
-        """Returns how the headers of the images are read."""
-        settings = ["survey", self.image_key, str(self.part), str(self.size)]
-        if self.rows is not None:
-            settings.append(hashlib.sha256(self.rows.tobytes()).hexdigest())
-        return Headers(self.files, settings, self._headers())
+    def joined_record_fields(self, datasets: Sequence[RecordDataset]) -> dict[str, Any]:
+        """Returns the fields of the records of several datasets that all kinds of files have.
 
-    def _headers(self) -> Iterator[tuple[str, ImageHeader | None]]:
-        for name, record in self.named_records():
-            header = None
-            # The pipeline reports a record without an image.
-            with contextlib.suppress(ValueError, KeyError):
-                header = read_header(bytes_of(features_of(record)[self.image_key]))
-            yield name, header
-
-
-def joined_record_fields(datasets: Sequence[RecordDataset]) -> dict[str, Any]:
-    """Returns the fields of joined records that all kinds of files have.
-
-    Raises `DataError` if their features or their classes differ.
-    """
-    first = datasets[0]
-    for number, dataset in enumerate(datasets[1:], 1):
-        check_equal(number, dataset.name, first.name, _features(dataset), _features(first))
-    keys = {name: getattr(first, name) for name in ("image_key", "label_key", "label_offset")}
-    return joined_fields(datasets) | keys | {"sources": tuple(datasets)}
+        Raises `DataError` if their features or their classes differ.
+        """
+        for number, dataset in enumerate(datasets[1:], 1):
+            check_equal(number, dataset.name, self.name, _features(dataset), _features(self))
+        keys = {name: getattr(self, name) for name in ("image_key", "label_key", "label_offset")}
+        parts = [dataset.blocks for dataset in datasets]
+        firsts = np.cumsum([0, *(len(dataset.files) for dataset in datasets)])
+        columns = {
+            name: np.concatenate([getattr(blocks, name) for blocks in parts])
+            for name in ("place", "records", "offset", "length")
+        }
+        file = np.concatenate([b.file + first for b, first in zip(parts, firsts, strict=False)])
+        return (
+            joined_fields(datasets)
+            | keys
+            | {
+                "files": tuple(path for dataset in datasets for path in dataset.files),
+                "blocks": Blocks.create(file, **columns),
+            }
+        )
 
 
 def _features(dataset: RecordDataset) -> dict[str, str]:
@@ -180,51 +178,20 @@ def _features(dataset: RecordDataset) -> dict[str, str]:
     }
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class RecordSource(RecordDataset):
-    """A dataset of images in TFRecord files, which are not loaded into memory."""
+    """A dataset of images in TFRecord files."""
 
     stored = "in TFRecord files"
     decodes_batches = True
-    file_reading = "all"  # They are read in blocks.
     graph_reader = "orbit_runner.data.tfrecord.pipeline:RecordReader"
 
-    name: str
-    files: tuple[Path, ...]  # Records are numbered through the files in this order.
     indexes: tuple[FileIndex, ...]  # One per file.
-    image_shape: tuple[int, int, int]  # Height, width and channels of every image.
-    # Per channel. The true mean is unknown, so by default values of 0 to 255 map to -1 to 1.
-    mean: tuple[float, ...] = (127.5,)
-    std: tuple[float, ...] = (127.5,)
-    image_key: str = IMAGE
-    label_key: str = LABEL
-    label_offset: int = 0  # Number of the first class in the files.
-    labels: tuple[str, ...] | None = None  # Names of the classes, or None if unknown.
-    # The first record that is used, and the one after the last; None for all records.
-    part: tuple[int, int] | None = None
-    survey: ImageSurvey | None = None  # Of the headers of all images; see `add_survey`.
 
     @property
-    def size(self) -> int:
-        """The number of records that are used."""
-        if self.part is not None:
-            return self.part[1] - self.part[0]
-        return sum(index.records for index in self.indexes)
-
-    @functools.cached_property
-    def blocks(self) -> Blocks:  # type: ignore[override]
-        """The blocks of all files, or of the part that is used."""
-        parts = [index.offsets for index in self.indexes]
-        records = np.concatenate([_count_block_records(index) for index in self.indexes])
-        blocks = Blocks(
-            file=np.repeat(np.arange(len(parts)), [len(part) - 1 for part in parts]),
-            offset=np.concatenate([part[:-1] for part in parts]),
-            length=np.concatenate([np.diff(part) for part in parts]),
-            records=records,
-            first=np.cumsum(records) - records,
-            place=np.concatenate([BLOCK_RECORDS * np.arange(len(part) - 1) for part in parts]),
-        )
-        return blocks if self.part is None else _select_records(blocks, self.files, *self.part)
+    def file_reading(self) -> str:  # type: ignore[override]
+        """Which files a worker reads: all, because it reads blocks, but of a mixture, records."""
+        return "all" if self.origins is None else "own"
 
     def select(self, rows: np.ndarray) -> RecordSource:
         """Raises `DataError`, because records are read in blocks."""
@@ -246,100 +213,79 @@ class RecordSource(RecordDataset):
 
     def record(self, number: int) -> tuple[dict[str, object], bytes]:
         """Returns file, number and offset of a record, and the record."""
-        blocks = self.blocks
-        block = int(np.searchsorted(blocks.first, number, side="right")) - 1
         file, record = self.location(number)
-        path = self.files[file]
-        start = self._block_starts(block)[record - int(blocks.place[block])]
-        names = {"file": str(path), "record": record, "offset": start}
-        return names, record_data(path, start)
-
-    @functools.cached_property
-    def _starts(self) -> dict[int, list[int]]:
-        return {}
-
-    def _block_starts(self, block: int) -> list[int]:
-        """Returns the offsets of the records of a block."""
-        if block not in self._starts:
-            path = self.files[int(self.blocks.file[block])]
-            self._starts[block] = record_starts(path, int(self.blocks.offset[block]))
-        return self._starts[block]
+        start = int(self.indexes[file].offsets[record])
+        names = {"file": str(self.files[file]), "record": record, "offset": start}
+        return names, record_data(self.files[file], start)
 
     def located_records(self) -> Iterator[tuple[dict[str, object], bytes]]:
         """Yields file, number and offset of each record, and the record."""
-        blocks = range(len(self.blocks.file))
-        return itertools.chain.from_iterable(map(self._block_records, blocks))
+        blocks = self.blocks
+        for file, place, count in zip(blocks.file, blocks.place, blocks.records, strict=True):
+            path, offsets = self.files[file], self.indexes[file].offsets
+            try:
+                with path.open("rb") as opened:
+                    for record in range(int(place), int(place + count)):
+                        start = int(offsets[record])
+                        opened.seek(start + HEAD_BYTES)
+                        data = opened.read(int(offsets[record + 1]) - start - FRAME_BYTES)
+                        yield {"file": str(path), "record": record, "offset": start}, data
+            except OSError as error:
+                raise unreadable_error(path, error) from None
 
     def records(self) -> Iterator[bytes]:
         """Yields all records."""
         return (record for _, record in self.located_records())
 
-    def named_records(self) -> Iterator[tuple[str, bytes]]:
-        """Yields the names of all records and the records."""
-        for names, record in self.located_records():
-            yield f"{names['file']}: record {names['record']}", record
-
-    def _block_records(self, block: int) -> Iterator[tuple[dict[str, object], bytes]]:
-        """Yields file, number and offset of each record of a block, and the record."""
-        path = self.files[int(self.blocks.file[block])]
-        offset, number = int(self.blocks.offset[block]), int(self.blocks.place[block])
-        try:
-            with path.open("rb") as file:
-                file.seek(offset)
-                for record in range(number, number + int(self.blocks.records[block])):
-                    length = int.from_bytes(file.read(HEAD_BYTES)[:8], "little")
-                    names = {"file": str(path), "record": record, "offset": offset}
-                    yield names, file.read(length)
-                    offset = file.seek(TAIL_BYTES, os.SEEK_CUR)
-        except OSError as error:
-            raise unreadable_error(path, error) from None
-
-    def join(self, datasets: Sequence[RecordSource]) -> JoinedRecords:
+    def join(self, datasets: Sequence[RecordSource]) -> RecordSource:
         """Returns the TFRecord files of several datasets."""
-        return JoinedRecords(
-            **joined_record_fields(datasets),
-            files=tuple(path for dataset in datasets for path in dataset.files),
+        return RecordSource(
+            **self.joined_record_fields(datasets),
             indexes=tuple(index for dataset in datasets for index in dataset.indexes),
         )
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class JoinedRecords(RecordSource):
-    """The records of several datasets, one after the other, read by their index, in any order."""
+def record_source(
+    name: str,
+    files: Sequence[Path],
+    keys: tuple[str, str],
+    part: tuple[int, int] | None = None,
+    *,
+    any_size: bool = False,
+    **fields: Any,
+) -> RecordSource:
+    """Returns the records of TFRecord files.
 
-    file_reading = "own"
-    graph_reader = "orbit_runner.data.tfrecord.pipeline:JoinedRecordReader"
+    Args:
+        name: The name for messages.
+        files: The files, in order.
+        keys: The features of the image and of the label.
+        part: The first record that is used, and the one after the last; None for all records.
+        any_size: Whether the first image need not be valid.
+        **fields: More fields of the source.
 
-    sources: tuple[RecordSource, ...] = ()
-    # The dataset of the mixture that each record comes from, integers [n].
-    origins: np.ndarray | None = None
-
-    @property
-    def size(self) -> int:
-        """The number of records that are used."""
-        return sum(source.size for source in self.sources)
-
-    @functools.cached_property
-    def blocks(self) -> Blocks:  # type: ignore[override]
-        """The blocks of all datasets."""
-        return join_blocks([(source.blocks, len(source.files)) for source in self.sources])
-
-
-def join_blocks(parts: Sequence[tuple[Blocks, int]]) -> Blocks:
-    """Returns the blocks of several datasets as those of one.
-
-    `parts` are the blocks and the number of files of each dataset.
+    Raises:
+        DataError: A file is damaged, or the first record has no image or no label.
     """
-    names = [field.name for field in dataclasses.fields(Blocks)]
-    columns = {
-        name: np.concatenate([getattr(blocks, name) for blocks, _ in parts]) for name in names
-    }
-    files = np.array([count for _, count in parts], np.int64)
-    columns["file"] += np.repeat(
-        np.cumsum(files) - files, [len(blocks.file) for blocks, _ in parts]
+    indexes = index_files(files)
+    shape = first_shape(
+        name,
+        files,
+        [index.records for index in indexes],
+        lambda file: record_data(files[file], 0),
+        keys,
+        any_size=any_size,
     )
-    columns["first"] = np.cumsum(columns["records"]) - columns["records"]
-    return Blocks(**columns)
+    return RecordSource(
+        name=name,
+        files=tuple(files),
+        indexes=tuple(indexes),
+        blocks=_blocks(indexes, part),
+        image_shape=shape,
+        image_key=keys[0],
+        label_key=keys[1],
+        **fields,
+    )
 
 
 def load(
@@ -362,115 +308,84 @@ def load(
     The image shape is that of the first image; if `any_size` is true, it is 0, 0, 0 if that image
     is not valid. Raises DataError if a file is missing or damaged, or if a setting does not apply.
     """
+    files = record_paths("tfrecord", split, data_dir, input_path)
+    keys = (image_key, label_key)
+    return record_source("tfrecord", files, keys, any_size=any_size, label_offset=label_offset)
+
+
+def record_paths(name: str, split: str, data_dir: str, input_path: Sequence[str]) -> list[Path]:
+    """Returns the files of `input_path`; raises `DataError` if there are none, or for a split."""
     if split:
         raise DataError(
-            f"tfrecord: got split {split!r}, expected none: input_path specifies the files",
+            f"{name}: got split {split!r}, expected none: input_path specifies the files",
             field="split",
             code="unknown-part",
         )
-    files = named_files("tfrecord", data_dir, input_path)
+    files = named_files(name, data_dir, input_path)
     if not files:
         raise DataError(
-            "tfrecord: no files are specified; set input_path, for example to train-*",
+            f"{name}: no files are specified; set input_path, for example to train-*",
             field="input_path",
             code="not-set",
         )
-    indexes = index_files(files)
-    keys = (image_key, label_key)
-    return RecordSource(
-        "tfrecord",
-        tuple(files),
-        tuple(indexes),
-        first_shape("tfrecord", files, indexes, keys, any_size),
-        image_key=image_key,
-        label_key=label_key,
-        label_offset=label_offset,
-    )
+    return files
 
 
 def first_shape(
     name: str,
     files: Sequence[Path],
-    indexes: Sequence[FileIndex],
+    counts: Sequence[int],
+    read_first: Callable[[int], bytes],
     keys: tuple[str, str],
-    any_size: bool = False,
+    *,
+    any_size: bool,
 ) -> tuple[int, int, int]:
     """Returns the height, width and channels of the first image.
 
-    `keys` are the features of the image and of the label. If `any_size` is true and the image is
-    not valid, returns 0, 0, 0. Raises DataError if there is no record or if the first one does not
-    have the features.
+    Args:
+        name: The name of the dataset for messages.
+        files: The files, in order.
+        counts: The number of records of each file.
+        read_first: Returns the first record of the file with an index.
+        keys: The features of the image and of the label.
+        any_size: Whether to return 0, 0, 0 if the image is not valid.
+
+    Raises:
+        DataError: There is no record, or the first one does not have the features.
     """
-    filled = [path for path, index in zip(files, indexes, strict=True) if index.records]
-    if not filled:
+    file = next((number for number, count in enumerate(counts) if count), None)
+    if file is None:
         raise DataError(
             f"{name}: no records found (files: {len(files)}, such as {files[0]})",
             field="input_path",
             code="empty-data",
         )
-    path = filled[0]
-    return shape_of_record(f"{path}: record 0 at byte 0", first_record(path), *keys, any_size)
+    record = read_first(file)
+    problem = example_problem(record, {keys[0]: "bytes", keys[1]: "int64"})
+    if not problem:
+        try:
+            return image_shape(bytes_of(features_of(record)[keys[0]]))
+        except ValueError as error:
+            if any_size:
+                return 0, 0, 0
+            problem = f"{keys[0]}: got {error}, expected a PNG or JPEG image"
+    raise DataError(f"{files[file]}: record 0: {problem}", field="input_path", code="bad-record")
 
 
-def _select_records(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:
-    """Returns the blocks of the records from `start` to `stop`, exclusive."""
-    kept = np.flatnonzero((blocks.first < stop) & (blocks.first + blocks.records > start))
-    columns = {f.name: getattr(blocks, f.name)[kept] for f in dataclasses.fields(blocks)}
-    skipped = start - int(columns["first"][0])
-    if skipped:
-        path = files[int(columns["file"][0])]
-        end = int(columns["offset"][0] + columns["length"][0])
-        columns["offset"][0] = record_starts(path, int(columns["offset"][0]))[skipped]
-        columns["length"][0] = end - columns["offset"][0]
-        columns["records"][0] -= skipped
-        columns["place"][0] += skipped
-    columns["records"][-1] -= int(columns["records"].sum()) - (stop - start)
-    columns["first"] = np.cumsum(columns["records"]) - columns["records"]
-    return Blocks(**columns)
-
-
-def _count_block_records(index: FileIndex) -> np.ndarray:
-    firsts = BLOCK_RECORDS * np.arange(len(index.offsets) - 1)
-    return np.minimum(BLOCK_RECORDS, index.records - firsts)
-
-
-def shape_of_record(
-    where: str, record: bytes, image: str, label: str, any_size: bool
-) -> tuple[int, int, int]:
-    """Returns the height, width and channels of the image in a serialized tf.Example.
-
-    `where` is the name of the record in messages. `image` and `label` are the features of the
-    image and of the label. If `any_size` is true and the image is not valid, returns 0, 0, 0.
-    Raises DataError if the record does not have the features.
-    """
-    try:
-        features = features_of(record)
-    except ValueError:
-        raise _mismatch_error(where, "data that is not a tf.Example", image, label) from None
-    if not {image, label} <= set(features):
-        got = f"features {', '.join(sorted(features)) or '(none)'}"
-        raise _mismatch_error(where, got, image, label)
-    problem = example_problem(record, {label: "int64"})
-    if problem:
-        raise DataError(f"{where}: {problem}", field="input_path", code="bad-record")
-    try:
-        encoded = bytes_of(features[image])
-    except ValueError as error:
-        raise _mismatch_error(where, f"{image} with {error}", image, label) from None
-    try:
-        return image_shape(encoded)
-    except ValueError as error:
-        if any_size:
-            return 0, 0, 0
-        raise _mismatch_error(where, f"{image} with {error}", image, label) from None
-
-
-def _mismatch_error(where: str, got: str, image: str, label: str) -> DataError:
-    return DataError(
-        f"{where}: got {got}, expected a tf.Example with {image} (a PNG or JPEG image) and {label}",
-        field="input_path",
-        code="bad-record",
-    )
+def _blocks(indexes: Sequence[FileIndex], part: tuple[int, int] | None) -> Blocks:
+    """Returns the blocks of a part of the records; each but a file's last is of `BLOCK_RECORDS`."""
+    start, stop = part or (0, sum(index.records for index in indexes))
+    columns = []
+    first = 0
+    for number, index in enumerate(indexes):
+        begins = np.arange(0, index.records, BLOCK_RECORDS)
+        ends = np.minimum(begins + BLOCK_RECORDS, index.records)
+        places, ends = np.clip(start - first, begins, ends), np.clip(stop - first, begins, ends)
+        offsets = index.offsets[places]
+        lengths = index.offsets[ends] - offsets
+        columns.append((np.full(len(begins), number), places, ends - places, offsets, lengths))
+        first += index.records
+    return Blocks.create(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def record_arguments(section: Any, use: ImageUse) -> dict[str, object]:

@@ -9,7 +9,6 @@ import io
 import json
 import shlex
 import time
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
@@ -249,20 +248,6 @@ def _link(directory: Path, run: SeedResult, text: str) -> str:
     return f'<a href="{quote(report.as_posix())}">{escape(text)}</a>'
 
 
-def write_sweep_files(directory: Path, results: SweepResults) -> None:
-    """Writes `sweep.csv` and `sweep.html` to the directory of a sweep, each atomically.
-
-    Args:
-        directory: The directory of the sweep.
-        results: Its results.
-
-    Raises:
-        OSError: A file cannot be written.
-    """
-    write_atomically(directory / CSV_FILE, csv_text(results))
-    write_atomically(directory / PAGE_FILE, sweep_page(directory, results))
-
-
 class SweepFiles:
     """Writes the files again when a trial has ended, but at most every ten seconds."""
 
@@ -277,45 +262,27 @@ class SweepFiles:
         if ended == self._ended or time.monotonic() < self._due:
             return
         with contextlib.suppress(OSError):
-            write_sweep_files(self._directory, results)
+            self.write(results)
         self._ended = ended
         self._due = time.monotonic() + _INTERVAL_SECONDS
 
+    def write(self, results: SweepResults) -> None:
+        """Writes each file atomically."""
+        write_atomically(self._directory / CSV_FILE, csv_text(results))
+        write_atomically(self._directory / PAGE_FILE, sweep_page(self._directory, results))
+
 
 def csv_text(results: SweepResults) -> str:
-    """Returns the text of `sweep.csv`: a row for each seed of each trial."""
+    """Returns the text of `sweep.csv`: a row for each seed of each trial; lists are JSON."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(_rows(results))
-    return text.getvalue()
-
-
-def _rows(results: SweepResults) -> Iterator[list[object]]:
-    paths = list(setting_names(results))
-    yield ["trial", "seed", *paths, "status", "step", "objective", "weights"]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["trial", "seed", *results.space, "status", "step", "objective", "weights"])
     for trial in results.trials:
-        values = [_cell(trial.settings[path]) if path in trial.settings else "" for path in paths]
+        values = [
+            value if isinstance(value, (str, float)) else json.dumps(value)
+            for value in (trial.settings.get(path, "") for path in results.space)
+        ]
         for run in trial.runs:
-            objective = "" if run.objective is None else run.objective
-            yield [trial.number, run.seed, *values, run.status, run.step, objective, run.weights]
-
-
-def _cell(value: object) -> str | float:
-    """Returns a value as CSV: lists, true, false and null as JSON; numbers and texts as they are.
-
-    A text in quotation marks, as JSON has it, is one that would be read as another type.
-    """
-    if isinstance(value, str):
-        return json.dumps(value) if _is_json(value) else value
-    return (
-        value
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-        else json.dumps(value)
-    )
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+            row = [run.status, run.step, run.objective, run.weights]
+            writer.writerow([trial.number, run.seed, *values, *row])
+    return text.getvalue()

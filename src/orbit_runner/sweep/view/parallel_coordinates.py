@@ -28,7 +28,7 @@ _SPACE = 150  # between two axes, at least
 _TOP, _BOTTOM = 26, 290
 _HEIGHT = 300  # without the place of trials that lack a value
 _LEFT, _RIGHT = 86, 76
-_NONE = 312  # Where lines of trials go that lack the setting or the objective.
+_NONE = 312  # Where lines of trials go that lack the objective.
 _MOST_LABEL = 11  # characters
 _MOST_NAME = 21  # characters: `validation_loss (log)` fits
 _MANY = 60  # Lines are fainter if there are more.
@@ -50,20 +50,18 @@ def parallel_coordinates(results: SweepResults) -> str:
     space = 100 / len(settings)
     axes = [SettingAxis(setting, drawn, _BOTTOM, _TOP) for setting in settings]
     lines: list[str] = []
-    places: list[list[float | None]] = [[axis.position(t) for axis in axes] for t in drawn]
     objective = _ObjectiveAxis(results, values)
-    ends = [[*ys, objective.position(trial)] for trial, ys in zip(drawn, places, strict=True)]
-    for trial, ys in zip(drawn, ends, strict=True):
-        points = [(stretched_x(space * n), _NONE if y is None else y) for n, y in enumerate(ys)]
+    for trial in drawn:
+        ys = [*(axis.position(trial) for axis in axes), objective.position(trial)]
+        points = [(stretched_x(space * n), y) for n, y in enumerate(ys)]
         lines.append(_line(trial, points, _kind(trial, results, objective), results))
-    height = _NONE + 12 if any(None in ys for ys in ends) else _HEIGHT
+    lacks_value = len(values) < len(drawn)
+    height = _NONE + 12 if lacks_value else _HEIGHT
     parts = [stretched(lines, height)]
-    lacking = [any(ys[n] is None for ys in places) for n in range(len(settings))]
     for n, (setting, axis) in enumerate(zip(settings, axes, strict=True)):
         title = f"{setting.name} (log)" if setting.is_log else setting.name
-        note = "not set" if lacking[n] else ""
-        parts += _axis(space * n, title, setting.path, axis.ticks(), note)
-    note = "no value" if any(objective_of(trial) is None for trial in drawn) else ""
+        parts += _axis(space * n, title, setting.path, axis.ticks())
+    note = "no value" if lacks_value else ""
     title = f"{results.objective_name} (log)" if objective.is_log else results.objective_name
     parts += _axis(100, title, results.metric, objective.ticks(), note)
     kind = '"wide many"' if len(drawn) > _MANY else "wide"
@@ -88,9 +86,9 @@ class _ObjectiveAxis:
         self._order = sorted(values, reverse=results.mode == "max")
         self.is_log = self._axis.log
 
-    def position(self, trial: TrialResult) -> float | None:
+    def position(self, trial: TrialResult) -> float:
         value = objective_of(trial)
-        return None if value is None else _TOP + self._axis.position(value)
+        return _NONE if value is None else _TOP + self._axis.position(value)
 
     def ticks(self) -> list[tuple[float, str]]:
         return [(_TOP + y, text) for y, text in self._axis.ticks()]
@@ -125,7 +123,7 @@ def _line(
 
 
 def _axis(
-    x: float, title: str, path: str, ticks: Sequence[tuple[float, str]], note: str
+    x: float, title: str, path: str, ticks: Sequence[tuple[float, str]], note: str = ""
 ) -> Iterator[str]:
     yield f'<svg x="{x:.4g}%" overflow=visible><path class=axis d="M0 {_TOP}V{_BOTTOM}"/>'
     yield (

@@ -1,4 +1,4 @@
-"""The progress of a sweep on standard error: a line or a JSON event for each trial that ends."""
+"""The progress of a sweep on standard error: a line for each trial that ends."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from orbit_runner.errors import format_count
-from orbit_runner.reporting.progress.lines import JsonProgress, make_progress
+from orbit_runner.reporting.progress.lines import make_progress
 from orbit_runner.sweep.results import SweepResults, TrialResult
 from orbit_runner.sweep.view.ranking import (
-    objective_of,
     objective_text,
     settings_text,
     status_counts,
@@ -59,19 +58,6 @@ class TrialProgress:
     def _report_trial(self, results: SweepResults, trial: TrialResult, ended: int) -> None:
         best = results.best
         is_best = best is not None and best.number == trial.number
-        if isinstance(self._progress, JsonProgress):
-            self._progress.event(
-                "trial",
-                trial=trial.number,
-                status=trial.status,
-                step=trial.step,
-                objective=objective_of(trial),
-                settings=dict(trial.settings),
-                best=is_best,
-                ended=ended,
-                trials=len(results.trials),
-            )
-            return
         values = settings_text(trial.settings, setting_names(results))
         self._progress.note(
             f"trial {trial.number} {trial.status} at step {trial.step:,}: {results.objective_name} "

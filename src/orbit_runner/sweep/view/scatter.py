@@ -63,15 +63,13 @@ def _end(path: str) -> str:
     return cut_middle(path, _MOST_TITLE)
 
 
-def _points(results: SweepResults, x_of: Callable[[TrialResult], float | None]) -> Iterator[Series]:
+def _points(results: SweepResults, x_of: Callable[[TrialResult], float]) -> Iterator[Series]:
     """Yields a point for each trial; the best one is the last, above the others."""
     names = setting_names(results)
     drawn = [trial for trial in results.trials if trial.status != "pending"]
     for trial in sorted(drawn, key=lambda trial: trial is results.best):
         value = objective_of(trial)
         x = x_of(trial)
-        if x is None:
-            continue
         points = {x: math.nan if value is None else value}
         if trial is results.best:
             yield Series("best trial", points, _BEST, best=x)

@@ -47,9 +47,8 @@ def cut_middle(text: str, most: int) -> str:
 
 
 def setting_names(results: SweepResults) -> dict[str, str]:
-    """Returns the short name of each setting of the space and of the trials, by dotted path."""
-    paths = [*results.space, *(path for trial in results.trials for path in trial.settings)]
-    return short_setting_names(dict.fromkeys(paths))
+    """Returns the short name of each setting of the space, by dotted path."""
+    return short_setting_names(results.space)
 
 
 def swept_settings(results: SweepResults) -> list[SweptSetting]:
@@ -58,19 +57,15 @@ def swept_settings(results: SweepResults) -> list[SweptSetting]:
     for path, name in setting_names(results).items():
         values = [trial.settings[path] for trial in results.trials if path in trial.settings]
         distinct = list({inline_yaml(value): value for value in values}.values())
-        missing = len(values) < len(results.trials)
-        if len(distinct) + (missing and bool(distinct)) < 2:
+        if len(distinct) < 2:
             continue
-        entry = results.space.get(path)
-        choices = _choices(entry)
-        if choices is None and all(map(is_number, values)):
-            swept.append(SweptSetting(path, name, _is_log(entry) and min(values) > 0))
-            continue
-        listed = [value for value in choices or () if value in distinct]
-        others = [value for value in distinct if value not in listed]
-        swept.append(
-            SweptSetting(path, name, categories=(*listed, *sorted(others, key=inline_yaml)))
-        )
+        entry = results.space[path]
+        if isinstance(entry, Mapping):
+            is_log = bool("log_uniform" in entry or entry.get("log"))
+            swept.append(SweptSetting(path, name, is_log))
+        else:
+            categories = tuple(value for value in entry if value in distinct)
+            swept.append(SweptSetting(path, name, categories=categories))
     return swept
 
 
@@ -79,23 +74,8 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _choices(entry: object) -> Sequence[object] | None:
-    if isinstance(entry, Mapping):
-        entry = entry.get("choice")
-    return entry if isinstance(entry, (list, tuple)) else None
-
-
-def _is_log(entry: object) -> bool:
-    return isinstance(entry, Mapping) and bool("log_uniform" in entry or entry.get("log"))
-
-
-def place(setting: SweptSetting, trial: TrialResult) -> float | None:
-    """Returns the number of a trial's value, or its place among the categories, from 0.
-
-    None if the trial does not have the setting.
-    """
-    if setting.path not in trial.settings:
-        return None
+def place(setting: SweptSetting, trial: TrialResult) -> float:
+    """Returns the number of a trial's value, or its place among the categories, from 0."""
     value = trial.settings[setting.path]
     if not setting.categories:
         return float(value)
@@ -110,16 +90,15 @@ class SettingAxis:
         self, setting: SweptSetting, trials: Sequence[TrialResult], start: float, end: float
     ) -> None:
         self._setting = setting
-        places = [x for trial in trials if (x := place(setting, trial)) is not None]
-        low, high = min(places, default=0.0), max(places, default=0.0)
+        places = [place(setting, trial) for trial in trials]
+        low, high = min(places), max(places)
         if setting.categories:
             low, high = -0.5, len(setting.categories) - 0.5
         self._axis = Axis(low, high, start, end, log=setting.is_log)
 
-    def position(self, trial: TrialResult) -> float | None:
-        """Returns the coordinate of a trial; None if it does not have the setting."""
-        x = place(self._setting, trial)
-        return None if x is None else self._axis.position(x)
+    def position(self, trial: TrialResult) -> float:
+        """Returns the coordinate of a trial."""
+        return self._axis.position(place(self._setting, trial))
 
     def ticks(self) -> list[tuple[float, str]]:
         """Returns (coordinate, label) of round numbers, or of the categories."""

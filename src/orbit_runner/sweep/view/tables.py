@@ -71,10 +71,10 @@ def format_plan(file: SweepFile, base: ResolvedConfig) -> list[str]:
     """Returns the lines of the table, and what the sweep does."""
     sweep = new_sweep(file, base)
     progress = Schedule(sweep).progress(lambda number, seed: RunState())
-    paths = [dimension.path for dimension in file.space]
+    paths = [*file.space]
     rows = [["trial", *short_setting_names(paths).values()]]
     for number, settings in enumerate(progress.settings[:_MOST_PLANNED_TRIALS]):
-        cells = [inline_yaml(settings[path]) if path in settings else "-" for path in paths]
+        cells = [inline_yaml(settings[path]) for path in paths]
         rows.append([str(number), *cells])
     more = sweep.trials - len(rows) + 1
     runs = sweep.trials * len(sweep.seeds)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, not_set
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
-from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
-from orbit_runner.registry import IMAGE_MODELS, SOURCES
+from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.class_metrics import metric_problems
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -21,14 +20,12 @@ from orbit_runner.tasks.image_classification.data_config import (
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
-    source_problems,
     value_problems,
 )
+from orbit_runner.tasks.shared_config import SECTIONS, NetworkTaskConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
-
-SECTIONS = ("train_data", "validation_data")
 
 
 @config_class
@@ -50,7 +47,7 @@ class ClassificationLosses(Config):
 
 
 @config_class
-class ImageClassificationConfig(TaskConfig):
+class ImageClassificationConfig(NetworkTaskConfig):
     """Image classification with one label per image."""
 
     model: ImageModelConfig = field(
@@ -85,26 +82,17 @@ class ImageClassificationConfig(TaskConfig):
         taken = ("accuracy", f"top_{self.top_k}_accuracy")
         yield from metric_problems(dict(enumerate(self.metrics)), taken)
         if self.init_checkpoint and getattr(self.model, "weights", None):
-            yield Problem(
+            yield conflict(
                 "init_checkpoint",
                 "is set, and so is model.weights\nremove one of them; init_checkpoint is for "
                 "the weights of a run, model.weights for published ones",
-                code="conflict",
             )
-        if not self.model.name:
-            known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
-            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         for section in SECTIONS:
-            data = getattr(self, section)
-            known_sources = [entry.name for entry in SOURCES.entries()]
-            yield from source_problems(section, data, known_sources)
-            yield from part_problems(section, data, self.split)
-        source = self.train_data.source
+            yield from part_problems(section, getattr(self, section), self.split)
         if not self.train_data.traits.knows_classes and self.model.num_classes is None:
-            yield Problem(
-                "model.num_classes",
-                f"is not set; `source: {source}` does not contain the number of classes",
-                code="not-set",
+            source = f"`source: {self.train_data.source}`"
+            yield not_set(
+                "model.num_classes", f"is not set; {source} does not contain the number of classes"
             )
         yield from self._augmentation_problems()
 
@@ -121,11 +109,7 @@ class ImageClassificationConfig(TaskConfig):
             fields.append("augment")
         for name in fields:
             if size is None:
-                yield Problem(
-                    f"train_data.{name}",
-                    "requires model.input_size, which is not set",
-                    code="not-set",
-                )
+                yield not_set(f"train_data.{name}", "requires model.input_size, which is not set")
             elif name != "augment" and size[-1] != 3:
                 yield Problem(
                     f"train_data.{name}",

@@ -13,7 +13,6 @@ from orbit_runner.data.shared_examples import SharedExamples, shared_images
 from orbit_runner.determinism.numerics_record import SCIPY
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
-from orbit_runner.tasks.image_classification.config import SECTIONS
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.pretrained import own_files
 from orbit_runner.tasks.image_classification.sources import (
@@ -29,6 +28,7 @@ from orbit_runner.tasks.image_classification.sources import (
     trained_images,
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.utils.log import note_once
 
 _OTHER_DATA = "set task.split, or name other data in validation_data"
@@ -70,7 +70,7 @@ class ImageData(TaskData):
                 self.config, train.origins, lambda: classes_of(self.config, train)
             )
         # `model.problems` checks a size that is set. Otherwise it is only known from the files.
-        shape = None if model.input_size else self.image_shape("train_data")
+        shape = None if model.input_size or train is None else train.spec(None)[0]
         problem = model.size_problem(shape) if shape else ""
         if problem:
             yield Problem("model.input_size", problem, code="data-mismatch")
@@ -108,16 +108,6 @@ class ImageData(TaskData):
             with contextlib.suppress(DataError):  # `problems` yields it.
                 sources[section] = self.source(section)
         return image_rows(sources)
-
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns height, width and channels of a section's images.
-
-        None if the dataset cannot be read; `problems` yields why.
-        """
-        try:
-            return self.source(section).spec(self.config.model.input_size)[0]
-        except DataError:
-            return None
 
     def learn(self, assets: Assets) -> TrainedImages:
         """Returns what the run found out about its training images."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, no_effect
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
-from orbit_runner.config.schema.weights import DATA_LOCATION
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import SOURCES
-from orbit_runner.tasks.imbalance.config import MixedDataConfig
-from orbit_runner.tasks.table_split import TableSplitConfig
+from orbit_runner.tasks import shared_config
+from orbit_runner.tasks.shared_config import StoredDataConfig, TableSplitConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -22,7 +20,7 @@ _RESIZE_METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
 )  # fmt: skip
 _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagenet")
-_SPLITS = ("", "train", "test", "all")
+_SPLITS = ("train", "test", "all")
 
 
 @config_class
@@ -118,25 +116,14 @@ class MixupAndCutmix(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields an error if both mixup and CutMix are off."""
         if not self.mixup_alpha and not self.cutmix_alpha:
-            yield Problem(
-                "mixup_alpha",
-                "got 0, and cutmix_alpha is also 0\nat least one must be above 0",
-                code="conflict",
-            )
+            message = "got 0, and cutmix_alpha is also 0\nat least one must be above 0"
+            yield conflict("mixup_alpha", message)
 
 
 @config_class
 class ImageSplitConfig(TableSplitConfig):
     """How the images of both sections are split: by a column, or by a hash."""
 
-    column: str = field(
-        "",
-        help="`source: image_csv` and `hugging_face`: column whose values are the names of the "
-        "parts",
-    )
-    fractions: Mapping[str, Any] | None = field(
-        None, help="share of the images of each part, such as {train: 0.8, validation: 0.2}"
-    )
     hash_of: list[str] = field(
         (),
         help="`fractions`: what keeps images in one part: columns of `source: image_csv` and "
@@ -154,11 +141,7 @@ class ImageSplitConfig(TableSplitConfig):
         yield from super().problems()
         if self.stratified and (self.column or self.hash_of):
             other = "column" if self.column else "hash_of"
-            yield Problem(
-                "stratified",
-                f"cannot be combined with {other}, which may join classes",
-                code="conflict",
-            )
+            yield conflict("stratified", f"cannot be combined with {other}, which may join classes")
 
     def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
         """Returns the split; by default, it depends on the name of each image."""
@@ -166,7 +149,7 @@ class ImageSplitConfig(TableSplitConfig):
 
 
 @config_class
-class ImageDataConfig(MixedDataConfig):
+class ImageDataConfig(StoredDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
     source: str = source_field(SOURCES)
@@ -180,21 +163,6 @@ class ImageDataConfig(MixedDataConfig):
         allowed=("none", "crop", "crop_flip", "inception"),
         help="augmentation of training images; inception: random crop of varying size "
         "and aspect ratio",
-    )
-    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
-    tfds_split: str = field(
-        "", help="`source: tfds`: split, such as train[:90%]; by default depending on is_training"
-    )
-    tfds_data_dir: str = field(
-        "",
-        path="dir",
-        weights=DATA_LOCATION,
-        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
-    )
-    hugging_face_split: str = field(
-        "",
-        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
-        "depending on is_training",
     )
     labels_file: str = field(
         "",
@@ -279,35 +247,16 @@ class ImageDataConfig(MixedDataConfig):
             )
         if self.is_training is False:
             for name in enabled_augmentations(self):
-                yield Problem(
-                    name,
-                    "augments training images; remove it, because is_training is false",
-                    code="no-effect",
-                )
+                message = "augments training images; remove it, because is_training is false"
+                yield no_effect(name, message)
 
 
 def part_problems(
     section: str, data: ImageDataConfig, split: ImageSplitConfig | None
 ) -> Iterator[Problem]:
     """Yields a split or a part of a section that its source, or `split` of the task, lacks."""
-    if data.traits.is_generated:
-        return
-    if split is None and "labels_file" in data.traits.settings and data.split:
-        yield Problem(
-            f"{section}.split", f"got {data.split!r}, but task.split is not set", code="not-set"
-        )
-    elif split is None and data.split not in _SPLITS:
-        yield Problem(
-            f"{section}.split",
-            unknown_name_message("value", data.split, _SPLITS[1:]),
-            code="unknown-name",
-        )
-    elif split is not None and split.parts and data.part not in split.parts:
-        yield Problem(
-            f"{section}.split",
-            unknown_name_message("part", data.part, split.parts),
-            code="unknown-part",
-        )
+    own_splits = () if "labels_file" in data.traits.settings else _SPLITS
+    return shared_config.part_problems(section, data, split, own_splits)
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

@@ -40,14 +40,9 @@ class ImageModelConfig(Config):
         if self.input_size is None:
             return
         if len(self.input_size) != 3:
-            yield Problem(
-                "input_size",
-                f"got {list(self.input_size)}, expected height, width and channels",
-                code="wrong-type",
-            )
-            return
-        problem = self.size_problem(self.input_size)
-        if problem:
+            message = f"got {list(self.input_size)}, expected height, width and channels"
+            yield Problem("input_size", message, code="wrong-type")
+        elif problem := self.size_problem(self.input_size):
             yield Problem("input_size", problem, code="not-supported")
 
     def size_problem(self, shape: Sequence[int]) -> str:
@@ -137,11 +132,9 @@ class ResNetCifarConfig(ImageModelConfig):
         near = nearest_cifar_depths(self.depth, self.version)
         if near != (self.depth,):
             rule = f"{CIFAR_LAYERS[self.version]}n+2 in version {self.version}"
-            yield Problem(
-                "depth",
-                f"got {self.depth}, expected {rule}\nnearest: {' and '.join(map(str, near))}",
-                code="not-allowed",
-            )
+            nearest = " and ".join(map(str, near))
+            message = f"got {self.depth}, expected {rule}\nnearest: {nearest}"
+            yield Problem("depth", message, code="not-allowed")
 
 
 @config_class
@@ -168,29 +161,13 @@ class ResNetConfig(ImageModelConfig):
         yield from super().problems()
         if self.weights is None:
             return
-        if self.weights.endswith(KERAS_SUFFIXES):
-            yield Problem(
-                "weights",
-                f"got {self.weights!r}, expected a checkpoint of Model Garden\n"
-                "for weights files of Keras, use `name: application`",
-                code="not-allowed",
-            )
-        elif self.weights == IMAGENET and not self.published_files():
+        if self.weights == IMAGENET and not self.published_files():
             depths = ", ".join(map(str, RESNETS))
-            yield Problem(
-                "weights",
+            message = (
                 f"none are published for depth {self.depth}\nallowed: depth {depths}, or the path "
-                "of a checkpoint; `name: application` has more networks",
-                code="not-allowed",
+                "of a checkpoint; `name: application` has more networks"
             )
-
-    def inert(self) -> Iterator[Problem]:
-        """Yields `zero_init_last_bn` if the weights are loaded."""
-        yield from super().inert()
-        if self.weights is not None and self.zero_init_last_bn:
-            yield Problem(
-                "zero_init_last_bn", "has no effect with weights\nremove it", code="no-effect"
-            )
+            yield Problem("weights", message, code="not-allowed")
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why published weights do not fit images of a size, or "" if they do."""
@@ -231,13 +208,9 @@ class ApplicationConfig(ImageModelConfig):
         """Yields a path that is not that of a weights file of Keras."""
         yield from super().problems()
         if self.weights not in (None, IMAGENET) and not self.weights.endswith(KERAS_SUFFIXES):
-            endings = ", ".join(KERAS_SUFFIXES)
-            yield Problem(
-                "weights",
-                f"got {self.weights!r}\nallowed: {IMAGENET}, or the path of a file that ends with "
-                f"{endings}",
-                code="not-allowed",
-            )
+            endings = " or ".join(KERAS_SUFFIXES)
+            message = f"got {self.weights!r}\nallowed: {IMAGENET}, or the path of a {endings} file"
+            yield Problem("weights", message, code="not-allowed")
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why the network does not accept images of a size, or "" if it does."""

@@ -37,7 +37,11 @@ def initial_weights(model: ImageModelConfig) -> Path | None:
     urls = model.published_files() if weights == IMAGENET else ()
     files = _published_files(urls) if urls else own_files(model)
     if not files:
-        raise SettingError(SETTING, _missing_message(weights), code="missing-file")
+        message = (
+            f"there is no file or checkpoint at {weights!r}\n"
+            f"allowed: {IMAGENET}, the path of a file, or of a checkpoint without its suffix"
+        )
+        raise SettingError(SETTING, message, code="missing-file")
     return files[0].with_suffix("") if files[0].suffix == _INDEX else files[0]
 
 
@@ -83,13 +87,3 @@ def _published_files(urls: Sequence[str]) -> list[Path]:
     except OSError as error:
         raise DownloadError(f"{SETTING}: {error}") from None
     return paths
-
-
-def _missing_message(weights: str) -> str:
-    directory = Path(weights)
-    allowed = f"allowed: {IMAGENET}, the path of a file, or of a checkpoint without its suffix"
-    if not directory.is_dir():
-        return f"there is no file or checkpoint at {weights!r}\n{allowed}"
-    prefixes = [str(path.with_suffix("")) for path in sorted(directory.glob(f"*{_INDEX}"))]
-    hint = f"\ncheckpoints in it: {', '.join(prefixes)}" if prefixes else ""
-    return f"{weights!r} is a directory\n{allowed}{hint}"

@@ -10,7 +10,14 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.serving import Prediction, Serving, answer_rows
+from orbit_runner.tasks.serving import (
+    Prediction,
+    Serving,
+    answer_rows,
+    best_classes,
+    class_names_signature,
+    texts_of,
+)
 
 BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
@@ -44,10 +51,7 @@ def image_serving(
 
         return classify(tf.map_fn(decode_image, images, fn_output_signature=image_spec))
 
-    @tf.function(input_signature=[])
-    def class_names() -> dict[str, tf.Tensor]:
-        return {"names": tf.constant(list(names), tf.string)}
-
+    class_names = class_names_signature(names)
     signatures = {BYTES: image_bytes, TENSOR: image_tensor, NAMES: class_names}
     return Serving(signatures=signatures, default=BYTES, labels={"class": list(names)})
 
@@ -61,10 +65,9 @@ class ImagePredictor:
     def __init__(
         self, signatures: Mapping[str, tf.types.experimental.Callable], top_k: int | None = None
     ) -> None:
-        names = signatures[NAMES]()["names"].numpy()
         self._classify = signatures[BYTES]
-        self._names = [name.decode() for name in names]
-        self._top_k = min(top_k or _TOP_K, len(self._names))
+        self._names = texts_of(signatures[NAMES]()["names"])
+        self._top_k = top_k or _TOP_K
         self._label_width = max(map(len, self._names))
         self._path_width = 0
 
@@ -104,15 +107,10 @@ class ImagePredictor:
         shown = f"{path!s:<{self._path_width}}"
         if isinstance(result, str):
             return Prediction(f"{shown}  error: {result}", {"image": str(path), "error": result})
-        best = sorted(range(len(result)), key=lambda index: -result[index])[: self._top_k]
-        labels = [f"{self._names[k]:<{self._label_width}} {result[k]:.4f}" for k in best]
-        answers = [
-            {"label": self._names[k], "class": k, "probability": float(f"{result[k]:.6g}")}
-            for k in best
-        ]
-        return Prediction(
-            "  ".join([shown, *labels]).rstrip(), {"image": str(path), "predictions": answers}
-        )
+        best = best_classes(self._names, result, self._top_k)
+        labels = [f"{x['label']:<{self._label_width}} {x['probability']:.4f}" for x in best]
+        data = {"image": str(path), "predictions": best}
+        return Prediction("  ".join([shown, *labels]).rstrip(), data)
 
 
 def _find_images(path: Path) -> Iterator[Path]:

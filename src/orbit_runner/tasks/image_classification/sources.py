@@ -10,7 +10,7 @@ import numpy as np
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import source_registry
-from orbit_runner.data.dataset import Place, Reader, class_difference
+from orbit_runner.data.dataset import Reader, class_difference
 from orbit_runner.data.images.dataset import (
     ImageArrays,
     ImageDataset,
@@ -20,8 +20,8 @@ from orbit_runner.data.images.dataset import (
     join_images,
     part_of_images,
 )
-from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD, survey_note, survey_rows
-from orbit_runner.data.images.survey import add_survey
+from orbit_runner.data.images.headers import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.survey import add_survey, survey_note, survey_rows
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Rows
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source_cache import cache_source
@@ -62,13 +62,19 @@ def load_source(
     dataset is missing or invalid.
     """
     try:
-        if not config.mixture:
-            return _load(config, input_size, num_classes, split)
-        parts = [
-            _load_mixed(number, part, input_size, num_classes, split)
-            for number, part in enumerate(config.sources)
-        ]
-        return join_images(tuple(parts))
+        if config.mixture:
+            parts = []
+            for number, part in enumerate(config.sources):
+                try:
+                    parts.append(_load(part, input_size, num_classes, split))
+                except DataError as error:
+                    field = setting_of_source(number, error.field)
+                    raise DataError(str(error), field=field, code=error.code) from error
+            dataset = join_images(tuple(parts))
+        else:
+            dataset = _load(config, input_size, num_classes, split)
+        # If images are resized, the config sets their channels, and they may have any size.
+        return _survey(dataset) if input_size is None else dataset
     except MemoryError as error:
         raise DataError(
             f"{config.source}: does not fit in memory: {first_line(error)}",
@@ -88,22 +94,6 @@ def setting_of_error(section: str, error: DataError) -> str:
     return error.field if error.field.startswith("split.") else f"{section}.{error.field}"
 
 
-def _load_mixed(
-    number: int,
-    config: ImageDataConfig,
-    input_size: Size,
-    num_classes: int | None,
-    split: RowSplit | None,
-) -> ImageDataset:
-    """Returns a source of a mixture; errors name its setting."""
-    try:
-        return _load(config, input_size, num_classes, split)
-    except DataError as error:
-        raise DataError(
-            str(error), field=setting_of_source(number, error.field), code=error.code
-        ) from error
-
-
 def _load(
     config: ImageDataConfig, input_size: Size, num_classes: int | None, split: RowSplit | None
 ) -> ImageDataset:
@@ -113,10 +103,7 @@ def _load(
     columns = () if split is None else split.columns
     use = ImageUse(input_size, num_classes, columns, is_split=split is not None)
     dataset = _load_cached(reader.load, **reader.arguments(config, use))
-    if split is not None:
-        dataset = part_of_images(dataset, split, config.part)
-    # If images are resized, the config sets their channels, and they may have any size.
-    return _survey(dataset) if input_size is None else dataset
+    return dataset if split is None else part_of_images(dataset, split, config.part)
 
 
 @cache_source(maxsize=16)
@@ -161,11 +148,8 @@ def mismatch_problems(
     for section, source in sources.items():
         classes = source.known_classes() if num_classes else None
         if num_classes and classes and classes > num_classes:
-            yield Problem(
-                "model.num_classes",
-                f"got {num_classes}, expected at least {classes}, the classes of {section}",
-                code="data-mismatch",
-            )
+            message = f"got {num_classes}, expected at least {classes}, the classes of {section}"
+            yield Problem("model.num_classes", message, code="data-mismatch")
             break
     channels = next(iter(sources.values())).spec(input_size)[0][2] if sources else 0
     specs = [
@@ -175,27 +159,25 @@ def mismatch_problems(
     for section, shape, dtype in specs[1:]:
         first, *expected = specs[0]
         if [shape, dtype] != expected:
-            yield Problem(
-                f"{section}.source",
+            message = (
                 f"got images {list(shape)} of {dtype}, expected {list(expected[0])} of "
-                f"{expected[1]} as in {first}",
-                code="data-mismatch",
+                f"{expected[1]} as in {first}"
             )
+            yield Problem(f"{section}.source", message, code="data-mismatch")
     yield from label_problems(sources)
 
 
 def size_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
     """Yields an error if images have different sizes, although they are not resized."""
     for section, source in sources.items():
-        survey = source.survey
-        if survey is not None and survey.smallest != survey.largest:
-            small, large = (f"{h} × {w}" for h, w in (survey.smallest, survey.largest))
-            yield Problem(
-                "model.input_size",
+        sizes = [] if source.survey is None else source.survey.sizes
+        if len(sizes) > 1:
+            small, large = (f"{h} × {w}" for h, w in (sizes[0], sizes[-1]))
+            message = (
                 f"is not set, but the images of {section} have from {small} to {large} pixels\n"
-                "set it to height, width and channels to resize all images to",
-                code="data-mismatch",
+                "set it to height, width and channels to resize all images to"
             )
+            yield Problem("model.input_size", message, code="data-mismatch")
             return
 
 
@@ -233,14 +215,10 @@ def label_problems(sources: Mapping[str, ImageDataset]) -> Iterator[Problem]:
     for section, labels in named[1:]:
         first, expected = named[0]
         if labels != expected:
-            hint = ""
+            message = class_difference(labels, expected, first)
             if sources[section].name == sources[first].name == "image_csv":
-                hint = f"\nset {section}.classes_file to the labels_file of {first}"
-            yield Problem(
-                f"{section}.source",
-                f"{class_difference(labels, expected, first)}{hint}",
-                code="unknown-class",
-            )
+                message += f"\nset {section}.classes_file to the labels_file of {first}"
+            yield Problem(f"{section}.source", message, code="unknown-class")
 
 
 def training_classes(dataset: ImageDataset, num_classes: int | None = None) -> Classes:
@@ -310,20 +288,15 @@ class ImageExamples(DatasetExamples):
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
         """Returns file and label of each chosen row."""
         del text
-        return [self.place(example) for example in rows.examples[chosen].tolist()]
+        return [self._describe(example) for example in rows.examples[chosen].tolist()]
 
-    def place(self, number: int) -> JsonObject:
-        """Returns file and label of an image by its number in stored order."""
-        return self._describe(self._dataset.place(number))
-
-    def _describe(self, place: Place) -> JsonObject:
-        names = self._labels
-        label = place.label
-        if label is None:
+    def _describe(self, example: int) -> JsonObject:
+        place, names = self._dataset.place(example), self._labels
+        if place.label is None:
             return place.names
-        described = place.names | {"label": label}
-        if names is not None and isinstance(label, int) and 0 <= label < len(names):
-            described["class"] = str(names[label])
+        described = place.names | {"label": place.label}
+        if names is not None and isinstance(place.label, int) and 0 <= place.label < len(names):
+            described["class"] = str(names[place.label])
         return described
 
 

@@ -15,7 +15,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.models.catalog import BACKBONE, KERAS_SUFFIXES
 from orbit_runner.registry import IMAGE_MODELS
-from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
+from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
@@ -151,21 +151,6 @@ class ImageClassificationTask(Task):
         It is 0 if images may fail to decode, because each batch may then have rows without one.
         """
         return 0 if params.max_bad_images else super().full_batches(params)
-
-    def train_step(
-        self,
-        inputs: Tensors,
-        model: tf_keras.Model,
-        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
-        metrics: Sequence[TaskMetric] | None = None,
-    ) -> dict[str, tf.Tensor]:
-        """Trains on one batch on one replica; returns `loss`, a float32 scalar.
-
-        `inputs` are `(image, label)` or `(image, label, weight)`.
-        """
-        images, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        targets = training_labels(labels, weights, self.loss_by_class)
-        return super().train_step((images, targets), model, optimizer, metrics)
 
     def process_metrics(
         self,

@@ -114,17 +114,10 @@ def value_problems(name: str, weights: str | Mapping[str, Any]) -> Iterator[Prob
         return
     for key, value in weights.items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not value >= 0:
+        if not number or not 0 <= value <= FLOAT_MAX:
             yield Problem(
                 f"{name}.{key}",
-                f"got {value!r}, expected a number of at least 0",
-                code="out-of-range",
-            )
-            return
-        if value > FLOAT_MAX:
-            yield Problem(
-                f"{name}.{key}",
-                f"got {shorten(repr(value))}, allowed: at most {FLOAT_MAX:g}",
+                f"got {shorten(repr(value))}, expected a number from 0 to {FLOAT_MAX:g}",
                 code="out-of-range",
             )
             return

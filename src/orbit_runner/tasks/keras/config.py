@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import (
-    FLOAT_MAX,
     NO_ARGUMENTS,
     Config,
     FrozenMapping,
     config_class,
     field,
-    is_finite_number,
 )
 from orbit_runner.config.schema.data import (
     SyntheticConfig,
@@ -31,7 +29,6 @@ from orbit_runner.config.signatures import (
     literal_defaults,
     reference_problem,
 )
-from orbit_runner.errors import shorten, unknown_name_message
 from orbit_runner.registry import ARRAY_SOURCES, SOURCES, TABLE_SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
@@ -41,6 +38,7 @@ from orbit_runner.tasks.image_classification.data_config import (
 )
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
+    source_problems,
     value_problems,
 )
 from orbit_runner.tasks.keras_items import item_problems, split_item
@@ -51,10 +49,7 @@ if TYPE_CHECKING:
 
 _FILE_SUFFIX = ".keras"
 SECTIONS = ("train_data", "validation_data")
-# The kinds of sources.
-ARRAYS, TABLE, IMAGES, EXAMPLES = "arrays", "table", "images", "tf.Examples"
-# The kinds of columns. Numbers are float32, texts are strings, classes are numbered from 0.
-NUMBER, TEXT, CLASS = "number", "text", "class"
+ARRAYS, TABLE, IMAGES = "arrays", "table", "images"  # the kinds of sources
 NO_SPLIT = "set task.validation_split, or name other data in validation_data"
 _NO_MIXING = "labels are class numbers here; use the task image_classification"
 _NO_SYNTHETIC = "name a function that returns random arrays"
@@ -64,8 +59,6 @@ PLACES = (
     *("source", "data_dir", "input_path"),
     *sorted({name for entry in ARRAY_SOURCES.registered() for name in entry.traits.settings}),
 )
-_LAYER = "expected a name, or one name with its arguments: {Dense: {units: 32}}"
-_COLUMNS_HELP = "{name: column}, or {name: {columns: […], kind: number}}"
 # Settings that only images have, besides those that only some of their sources read.
 _OF_IMAGES = (
     *("augment", "augment_padding"),
@@ -84,7 +77,7 @@ _Metrics: TypeAlias = (
 
 @config_class
 class KerasModelConfig(Config):
-    """A Keras model: a function that builds it, a file, or a list of layers."""
+    """A Keras model: a function that builds it, or a file."""
 
     shorthand: ClassVar[str] = "build"
     build: str = field("", help="function that returns the model, with its module: my_nets:build")
@@ -98,14 +91,7 @@ class KerasModelConfig(Config):
         weights=DATA_LOCATION,
         help="`.keras` file of the model and its initial weights, instead of a function",
     )
-    custom_objects: Mapping[str, Any] = field(
-        factory=lambda: NO_ARGUMENTS,
-        help="classes and functions of your own in the file: {MyLayer: my_package.layers:MyLayer}",
-    )
     digest: str = field("", help="SHA-256 of a model that Python code passed, with its weights")
-    layers: list[str | Mapping[str, Any]] | None = field(
-        None, help="layers of a sequential model, instead of a function: [Flatten, {Dense: {…}}]"
-    )
 
     def __post_init__(self) -> None:
         """Adds the defaults of the function, so that `config.yaml` records them.
@@ -122,45 +108,22 @@ class KerasModelConfig(Config):
 
     def problems(self) -> Iterator[Problem]:
         """Yields (field, message) for a model that is missing or defined twice."""
-        given = [name for name in ("build", "file", "digest", "layers") if getattr(self, name)]
-        if self.layers is not None and (self.build or self.arguments):
-            yield Problem(
-                "layers",
-                f"{'build' if self.build else 'arguments'} is set, too; remove one",
-                code="conflict",
-            )
-        elif len(given) > 1:
+        given = [name for name in ("build", "file", "digest") if getattr(self, name)]
+        if len(given) > 1:
             yield Problem(given[1], f"{given[0]} is set, too; remove one", code="conflict")
-        elif self.custom_objects and not self.file:
-            yield Problem(
-                "custom_objects", "has no effect without file; remove it", code="no-effect"
-            )
-        elif self.file or self.digest:
-            yield from self._given_problems()
-        elif self.layers is not None:
-            if not self.layers:
-                yield Problem("layers", "got [], expected at least one layer", code="out-of-range")
-            for index, layer in enumerate(self.layers):
-                if not _is_layer(layer):
-                    yield Problem(f"layers[{index}]", _LAYER, code="wrong-type")
-        elif not self.build:
-            yield Problem("build", "is not set; set it, file or layers", code="not-set")
-        elif message := reference_problem(self.build, "my_package.nets:build"):
-            yield Problem("build", message, code="import-failed")
-
-    def _given_problems(self) -> Iterator[Problem]:
-        if self.arguments:
+        elif not given:
+            yield Problem("build", "is not set; set it, or file", code="not-set")
+        elif self.arguments and not self.build:
             yield Problem("arguments", "has no effect without build; remove it", code="no-effect")
-        if self.file and not self.file.endswith(_FILE_SUFFIX):
+        elif self.file and not self.file.endswith(_FILE_SUFFIX):
             yield Problem(
                 "file",
                 f"got {self.file!r}, expected a .keras file\nload the model with Keras, and save "
                 "it with model.save('model.keras')",
                 code="wrong-type",
             )
-        for name, reference in self.custom_objects.items():
-            if problem := reference_problem(str(reference), "my_package.layers:MyLayer"):
-                yield Problem(f"custom_objects.{name}", problem, code="import-failed")
+        elif self.build and (message := reference_problem(self.build, "my_package.nets:build")):
+            yield Problem("build", message, code="import-failed")
 
     def preflight(self) -> Iterator[Problem]:
         """Yields (field, message) for a function or file that does not exist, wrong arguments."""
@@ -179,11 +142,6 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     )
     arguments: Mapping[str, Any] = field(
         factory=lambda: NO_ARGUMENTS, help="`source: arrays`: keyword arguments of the function"
-    )
-    feature_shapes: Mapping[str, Any] = field(
-        factory=lambda: NO_ARGUMENTS,
-        help="`source: tf_examples`: shapes of features: {image: [28, 28]}; by default a single "
-        "value is a number or string, and several are [n]",
     )
     digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
     features: Mapping[str, Any] = field(
@@ -209,24 +167,7 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or without effect."""
         yield from super().problems()
-        known = [entry.name for entry in ARRAY_SOURCES.entries()]
-        if self.source and self.source not in known:
-            yield Problem(
-                "source",
-                unknown_name_message("data source", self.source, known),
-                code="not-allowed",
-            )
-            return
-        known.remove("memory")  # Its arrays are not named by a setting of a mixture.
-        for number, source in enumerate(self.mixture):
-            name = source.source or self.source
-            if name not in known:
-                yield Problem(
-                    f"mixture[{number}].source",
-                    unknown_name_message("data source", name, known),
-                    code="not-allowed",
-                )
-        kinds = {section.kind for section in self.sources if section.source in known}
+        kinds = {part.kind for part in self.sources if part.source in ARRAY_SOURCES}
         if len(kinds) > 1:
             yield Problem(
                 "mixture",
@@ -235,20 +176,10 @@ class KerasDataConfig(ImageDataConfig, TableDataConfig):
             )
         if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
             yield Problem("function", problem, code="import-failed")
-        for name, shape in self.feature_shapes.items():
-            sizes = shape if isinstance(shape, (list, tuple)) else [None]
-            if not all(type(size) is int and size > 0 for size in sizes):
-                yield Problem(
-                    f"feature_shapes.{name}",
-                    f"got {shape!r}, expected a list such as [28, 28]",
-                    code="wrong-type",
-                )
 
     @property
     def kind(self) -> str:
         """What the source contains: `arrays`, `table` or `images`."""
-        if self.traits.has_fields:
-            return EXAMPLES
         target = ARRAY_SOURCES.get(self.source).target
         for kind, registry in ((TABLE, TABLE_SOURCES), (IMAGES, SOURCES)):
             if target in (entry.target for entry in registry.registered()):
@@ -279,17 +210,15 @@ class KerasConfig(TaskConfig):
     validation_data: KerasDataConfig = validation_field(KerasDataConfig)
     inputs: list[str] | Mapping[str, Any] | None = field(
         None,
-        help="tables and tf.Examples: columns that the model gets, a list, or by the names of its "
-        "inputs: "
-        f"{_COLUMNS_HELP}; by default all others",
+        help="tables: columns that the model gets: a list, or a column or a list for each input; "
+        "by default all others",
     )
     outputs: str | list[str] | Mapping[str, Any] = field(
         "",
-        help="tables and tf.Examples: column to predict, several columns of numbers, or by the "
-        "names of the "
-        f"outputs: {_COLUMNS_HELP}",
+        help="tables: column to predict, several columns of numbers, or a column or a list for "
+        "each output",
     )
-    weight_column: str = field("", help="tables and tf.Examples: column with the weight")
+    weight_column: str = field("", help="tables: column with the weight of each row")
     image_size: list[int] | None = field(
         None,
         ge=1,
@@ -343,9 +272,13 @@ class KerasConfig(TaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or contradict each other."""
         yield from super().problems()
+        known = [entry.name for entry in ARRAY_SOURCES.entries()]
         if not self.train_data.source:
-            known = ", ".join(entry.name for entry in ARRAY_SOURCES.entries())
-            yield Problem("train_data.source", f"is not set\nallowed: {known}", code="not-set")
+            message = f"is not set\nallowed: {', '.join(known)}"
+            yield Problem("train_data.source", message, code="not-set")
+        for name in SECTIONS:
+            if (data := getattr(self, name)).source:
+                yield from source_problems(name, data, known)
         if self.validation_split and self.validation_data.source:
             yield Problem(
                 "validation_split",
@@ -359,21 +292,10 @@ class KerasConfig(TaskConfig):
                 code="out-of-range",
             )
         yield from self._split_problems()
-        yield from self._column_problems()
+        yield from self._kind_problems()
         for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
             yield from item_problems(getattr(self, name), name)
-        yield from self._weight_problems()
         yield from value_problems("class_weights", self.class_weights)
-
-    def _weight_problems(self) -> Iterator[Problem]:
-        weights = self.loss_weights
-        named = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
-        for key, value in named:
-            if not is_finite_number(value) or abs(value) > FLOAT_MAX:
-                place = f"loss_weights.{key}" if isinstance(key, str) else f"loss_weights[{key}]"
-                yield Problem(
-                    place, f"got {shorten(repr(value))}, expected a number", code="wrong-type"
-                )
 
     @property
     def kind(self) -> str:
@@ -400,9 +322,11 @@ class KerasConfig(TaskConfig):
         return {**shares, "train": 1.0 - sum(shares.values())} if shares else {}
 
     @property
-    def parts(self) -> Sequence[str]:
-        """The names of the parts of the training data; empty if a column defines them."""
-        return self.split.parts if self.split is not None else tuple(self.fractions)
+    def row_parts(self) -> ImageSplitConfig | None:
+        """How the training data are split into parts; None if they are not."""
+        if self.split is not None or not self.fractions:
+            return self.split
+        return ImageSplitConfig(fractions=self.fractions)
 
     def section(self, name: str) -> KerasDataConfig | None:
         """Returns a section with its source, None if there is none.
@@ -416,25 +340,14 @@ class KerasConfig(TaskConfig):
 
     def part_of(self, name: str) -> str:
         """Returns the part of its source that a section reads; "" if it reads all examples."""
-        if self.split is not None:
-            is_part = True
-        else:
-            is_part = bool(self.fractions) and (name == SECTIONS[0] or self._validates_on_part)
+        is_part = name == SECTIONS[0] or self.split is not None or self._validates_on_part
         data: KerasDataConfig = getattr(self, name)
-        return data.part if is_part else ""
+        return data.part if is_part and self.row_parts is not None else ""
 
-    def row_split(self, section: str, hash_of: Sequence[str] = ()) -> RowSplit | None:
-        """Returns how a section is split into parts, None if it reads all examples.
-
-        By default, rows are split by a hash of the columns `hash_of`, and images by their paths.
-        """
-        if not self.part_of(section):
-            return None
-        if self.split is not None:
-            return self.split.row_split(hash_of)
-        from orbit_runner.data.tables.split import RowSplit
-
-        return RowSplit(fractions=tuple(self.fractions.items()), hash_of=tuple(hash_of))
+    def row_split(self, section: str) -> RowSplit | None:
+        """Returns how the images of a section are split, None if it reads all of them."""
+        split = self.row_parts if self.part_of(section) else None
+        return None if split is None else split.row_split()
 
     @property
     def shared_data_settings(self) -> Sequence[str]:
@@ -460,7 +373,7 @@ class KerasConfig(TaskConfig):
         if self.split is not None and self.fractions:
             name = "validation_split" if self.validation_split else "test_split"
             yield Problem("split", f"{name} is set, too; remove one", code="conflict")
-        if self.kind in (ARRAYS, EXAMPLES) and self.split is not None:
+        if self.kind == ARRAYS and self.split is not None:
             yield Problem(
                 "split",
                 "is for tables and images; set validation_split and test_split",
@@ -469,54 +382,32 @@ class KerasConfig(TaskConfig):
             return
         if self.kind == TABLE and self.split is not None and self.split.stratified:
             yield Problem("split.stratified", "is for images", code="not-supported")
-        if self.kind == IMAGES and not self.fractions:
-            for name in SECTIONS:
-                if (data := self.section(name)) is not None:
-                    yield from part_problems(name, data, self.split)
-            return
         for name in SECTIONS:
-            split = getattr(self, name).split
-            if split and self.split is None and not self.fractions:
+            if (data := self.section(name)) is None:
+                continue
+            if self.part_of(name) or self.kind == IMAGES:
+                split = self.row_parts if self.part_of(name) else None
+                yield from part_problems(name, data, split)
+            elif data.split:
                 yield Problem(
-                    f"{name}.split", f"got {split!r}, but {_NO_PARTS}", code="not-supported"
-                )
-            elif split and self.parts and split not in self.parts:
-                yield Problem(
-                    f"{name}.split",
-                    unknown_name_message("part", split, self.parts),
-                    code="unknown-part",
+                    f"{name}.split", f"got {data.split!r}, but {_NO_PARTS}", code="not-supported"
                 )
 
-    def _column_problems(self) -> Iterator[Problem]:
-        """Yields columns that are not given as they must be, and settings without effect."""
-        if self.kind in (TABLE, EXAMPLES):
-            if not self.outputs:
-                yield Problem(
-                    "outputs",
-                    "is not set; set it to the column or feature to predict",
-                    code="not-set",
-                )
-            for name in ("inputs", "outputs"):
-                try:
-                    if setting := getattr(self, name):
-                        columns_of(setting)
-                except ValueError as error:
-                    yield Problem(name, str(error), code="wrong-type")
-        else:
-            for name in ("inputs", "outputs", "weight_column"):
-                if getattr(self, name):
-                    yield Problem(
-                        name,
-                        f"is for tables, and train_data has {self.kind or 'no source'}",
-                        code="no-effect",
-                    )
-        if self.image_size is not None and self.kind != IMAGES:
-            yield Problem(
-                "image_size",
-                f"is for images, and train_data has {self.kind or 'no source'}",
-                code="no-effect",
-            )
-        elif self.image_size is not None and len(self.image_size) not in (2, 3):
+    def _kind_problems(self) -> Iterator[Problem]:
+        """Yields settings of another kind of data, and columns in a wrong form."""
+        kinds = dict.fromkeys(("inputs", "outputs", "weight_column"), TABLE)
+        for name, kind in {**kinds, "image_size": IMAGES}.items():
+            if getattr(self, name) and self.kind != kind:
+                found = f"is for {kind} data, and train_data has {self.kind or 'no source'}"
+                yield Problem(name, found, code="no-effect")
+        for name in ("inputs", "outputs"):
+            setting = getattr(self, name) or "none"
+            columns = setting.values() if isinstance(setting, Mapping) else [setting]
+            if not all(_are_names(names) for names in columns):
+                yield Problem(name, f"got {setting!r}, expected columns by name", code="wrong-type")
+        if self.kind == TABLE and not self.outputs:
+            yield Problem("outputs", "is not set; set it to the column to predict", code="not-set")
+        if self.image_size is not None and len(self.image_size) not in (2, 3):
             yield Problem(
                 "image_size",
                 f"got {[*self.image_size]}, expected height, width and channels",
@@ -532,59 +423,9 @@ class KerasConfig(TaskConfig):
         return height, width, channels[0] if channels else 3
 
 
-class Columns(NamedTuple):
-    """The columns of an input or output.
-
-    Attributes:
-        names: Their names.
-        kind: `number`, `text` or `class`; "" if it follows from the table.
-        is_list: Whether they are an array [n, k] of numbers.
-    """
-
-    names: tuple[str, ...]
-    kind: str = ""
-    is_list: bool = False
-
-
-def columns_of(setting: object) -> Columns | dict[str, Columns]:
-    """Returns the columns of `inputs` or `outputs`, by name if the setting names them.
-
-    Raises `ValueError` if it is not of one of the forms.
-    """
-    if isinstance(setting, str):
-        return Columns((setting,))
-    if isinstance(setting, (list, tuple)):
-        return _named_columns(setting, "")
-    if not isinstance(setting, Mapping):
-        raise ValueError(f"got {setting!r}, expected columns")
-    if {*setting} <= {"column", "columns", "kind"}:
-        return _named_columns(setting.get("column", setting.get("columns")), setting.get("kind"))
-    columns = {}
-    for name, value in setting.items():
-        item = columns_of(value)
-        if isinstance(item, dict):
-            raise ValueError(f"{name}: got {value!r}, expected a column, or {{column: …, kind: …}}")
-        columns[str(name)] = item
-    return columns
-
-
-def _named_columns(names: object, kind: object) -> Columns:
-    is_list = isinstance(names, (list, tuple))
-    listed = [*names] if isinstance(names, (list, tuple)) else [names]
-    if not listed or not all(isinstance(name, str) and name for name in listed):
-        raise ValueError(f"got {names!r}, expected the name of a column, or a list of names")
-    if kind not in (None, "", NUMBER, TEXT, CLASS):
-        raise ValueError(unknown_name_message("kind", str(kind), (NUMBER, TEXT, CLASS)))
-    if is_list and kind not in (None, "", NUMBER):
-        raise ValueError(f"got {len(listed)} columns of kind {kind}, expected one")
-    return Columns(tuple(map(str, listed)), str(kind or ""), is_list)
-
-
-def _is_layer(layer: object) -> bool:
-    """Returns whether a value is the name of a layer, or a name with its arguments."""
-    if not isinstance(layer, Mapping):
-        return isinstance(layer, str)
-    return len(layer) == 1 and isinstance(next(iter(layer.values())), (Mapping, type(None)))
+def _are_names(value: object) -> bool:
+    names = value if isinstance(value, (list, tuple)) else [value]
+    return bool(names) and all(isinstance(name, str) and name for name in names)
 
 
 def _signature_of(reference: str) -> Signature | str | None:

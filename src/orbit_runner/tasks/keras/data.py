@@ -29,8 +29,6 @@ from orbit_runner.tasks.keras.passed_objects import is_elsewhere, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
-    W,
-    Y,
     example_classes,
     example_mixture,
     label_of,
@@ -41,6 +39,7 @@ from orbit_runner.tasks.keras.sources import (
     trained_arrays,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
+from orbit_runner.tasks.keras.user_arrays import W, Y
 from orbit_runner.tasks.keras_items import leaves_of, split_item
 from orbit_runner.utils.log import note_once
 
@@ -196,11 +195,6 @@ class KerasData(TaskData):
     def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """Returns channels and sizes of the images of each section, and what is not used."""
         return image_rows(self._images())
-
-    def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns height, width and channels of a section's images, None if it has none."""
-        source = self._images().get(section)
-        return None if source is None else source.spec(self.config.input_size)[0]
 
     def learn(self, assets: Assets) -> TrainedArrays:
         """Returns what the run found out about its arrays."""

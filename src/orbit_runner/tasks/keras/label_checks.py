@@ -22,7 +22,6 @@ _KINDS = {
     "binaryfocalcrossentropy": "binary",
     "bce": "binary",
 }
-_REGRESSION_LOSSES = "mse, mae, huber, log_cosh"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,23 +96,13 @@ def default_loss(labels: Labels | Mapping[str, Labels], outputs: Sequence[Output
         if activation in ("softmax", "linear") and _are_class_numbers(label, output):
             config = {"from_logits": activation == "linear"}
             return {CLASS_NAME: "SparseCategoricalCrossentropy", CONFIG: config}
-        candidates = (
-            "sparse_categorical_crossentropy, categorical_crossentropy, "
-            "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}"
-        )
     elif activation == "sigmoid" and label.are_integers and label.high == 1:
         return "binary_crossentropy"
-    elif label.are_integers and label.high is not None and label.high <= 1:
-        candidates = (
-            "binary_crossentropy, "
-            "{class_name: BinaryCrossentropy, config: {from_logits: true}}, mse"
-        )
-    else:
-        candidates = f"{_REGRESSION_LOSSES}, binary_crossentropy, categorical_crossentropy"
     raise SettingError(
         _LOSS,
         f"is not set, and labels {label} with outputs {output} do not determine it\n"
-        f"candidates: {candidates}",
+        "set it, for example to mse, binary_crossentropy or sparse_categorical_crossentropy; for "
+        "logits, {class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}",
         code="not-set",
     )
 
@@ -138,14 +127,8 @@ def check_labels(
             problem = _sparse_problem(label, output)
         elif kind.kind == "sparse":
             problem = _range_problem(label, output, kind.ignored_class)
-        elif kind.kind == "binary" and label.high is not None:
-            if label.high > 1 or (label.low or 0.0) < 0:
-                problem = f"got labels {label}, expected 0 to 1"
-        elif kind.kind == "categorical" and label.are_integers and not label.shape:
-            problem = (
-                f"got labels {label} and outputs {output}, expected the same shape\n"
-                "for class numbers, use sparse_categorical_crossentropy"
-            )
+        elif kind.kind == "binary" and ((label.high or 0) > 1 or (label.low or 0) < 0):
+            problem = f"got labels {label}, expected 0 to 1"
         if problem:
             path = f"{_LOSS}.{output.name}" if output.name else _LOSS
             raise SettingError(path, f"{kind.name} does not fit: {problem}", code="model-mismatch")
@@ -166,36 +149,18 @@ def _pairs(
         yield from ((labels, output) for output in outputs)
         return
     names = [output.name for output in outputs]
-    if names == [""]:
-        if len(labels) > 1:
-            raise SettingError(
-                "task.model",
-                f"the data has labels for several outputs, {', '.join(labels)}, but the model "
-                "returns a single tensor\n"
-                "return a list or a dict of tensors, or give one array of labels",
-                code="model-mismatch",
-            )
-        yield next(iter(labels.values())), outputs[0]
-        return
-    numbers = [str(number) for number in range(len(labels))]
-    if [*labels] == numbers and not {*numbers} & {*names}:
-        if len(numbers) != len(names):
-            raise SettingError(
-                "task.model",
-                f"the data has a list of {len(numbers)} arrays of labels, but the model has "
-                f"{len(names)} outputs: {', '.join(names)}",
-                code="model-mismatch",
-            )
+    in_order = [*labels] == [str(number) for number in range(len(names))]
+    if len(labels) == len(names) and (in_order or len(names) == 1):
         yield from zip(labels.values(), outputs, strict=True)
         return
     for key, label in labels.items():
         if key not in names:
             raise SettingError(
                 "task.model",
-                f"the data has labels {key!r}, but the model has no such output"
-                f"{nearest_name_hint(key, names)}\nallowed: {', '.join(names)}, or a list of "
-                "arrays in this order",
-                code="not-allowed",
+                f"the data has labels {', '.join(labels)}, but the model has the outputs "
+                f"{', '.join(names) or 'x'}{nearest_name_hint(key, names)}\n"
+                "give labels by these names, or a list in this order",
+                code="model-mismatch",
             )
         yield label, outputs[names.index(key)]
 

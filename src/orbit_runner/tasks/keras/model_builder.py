@@ -1,4 +1,4 @@
-"""Builds the model of a config: calls the function of the user, stacks layers, loads a file."""
+"""Builds the model of a config: calls the function of the user, or loads a file."""
 
 from __future__ import annotations
 
@@ -18,24 +18,19 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.serialize import plain_value
-from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.determinism import keras_3
 from orbit_runner.errors import (
     RunnerError,
     SettingError,
     first_line,
-    nearest_name_hint,
-    shorten,
-    unknown_name_message,
 )
 from orbit_runner.storage.staging import local_file
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.keras.compiled import Compiled, compiled_model
 from orbit_runner.tasks.keras.config import KerasModelConfig
 from orbit_runner.tasks.keras.keras_3 import Keras3Model, is_keras_3_model, keras_3_inputs
-from orbit_runner.tasks.keras.outputs import OWN_METRICS, call_error, reason_of
-from orbit_runner.tasks.keras.passed_objects import KERAS_BACKEND_ADVICE, MODELS, load_function
+from orbit_runner.tasks.keras.outputs import call_error, reason_of
+from orbit_runner.tasks.keras.passed_objects import MODELS, bound_function
 from orbit_runner.tf_internals import all_layers, is_functional, uncompiled_scope
 from orbit_runner.utils.code_digest import code_digest, is_importable
 from orbit_runner.utils.user_code import is_installed
@@ -66,17 +61,15 @@ def build_model(
     Must be called in the strategy's scope. `inputs` are Keras inputs with the shapes and types of
     the data. Raises `SettingError` if the function cannot be called or returns anything else.
     """
-    if config.layers is not None:
-        model: Any = _build_sequential(config, inputs)
-        return model, compiled_model(model)
     with keras_3.configured_scope():
         if config.digest:
-            model = _load_passed_model(config.digest, assets)
+            model: Any = _load_passed_model(config.digest, assets)
         elif config.file:
             path = local_file(config.file, _FILE)
-            model = _load_file(Path(path).read_bytes(), path, _FILE, _custom_objects(config))
+            model = _load_file(Path(path).read_bytes(), path, _FILE)
         else:
-            model = _call_function(config)
+            path = "task.model.arguments"
+            model = bound_function(config.build, config.arguments, _BUILD, path)()
     if is_keras_3_model(model):
         model = _adapt_keras_3_model(model, inputs)
     elif not isinstance(model, tf_keras.Model):
@@ -88,23 +81,6 @@ def build_model(
     return model, compiled_model(model)
 
 
-def _call_function(config: KerasModelConfig) -> object:
-    function = load_function(config.build, _BUILD)
-    arguments = plain_value(config.arguments)
-    signature = actual_parameters(function)
-    if signature is not None:
-        for problem in argument_problems(signature, arguments, config.build):
-            path = f"task.model.arguments.{problem.path}"
-            raise SettingError(path, problem.message, code=problem.code)
-    try:
-        return function(**arguments)
-    except ValueError as error:
-        if "Stateful RNNs" in str(error):  # Of Keras 2, in any strategy.
-            hint = f"{reason_of(error)}\nset runtime.distribution_strategy: off"
-            raise SettingError(_BUILD, hint, code="not-supported") from error
-        raise
-
-
 def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
     """Returns a model of Keras 3 with the interface of one of Keras 2.
 
@@ -114,7 +90,8 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
         raise SettingError(
             _BUILD,
             f"the model is one of Keras 3 with the backend {backend}, expected tensorflow\n"
-            f"{KERAS_BACKEND_ADVICE}",
+            "set KERAS_BACKEND=tensorflow in the environment, and remove another backend from "
+            "~/.keras/keras.json",
             code="wrong-type",
         )
     # A subclass without `call`, such as a GAN, cannot be called.
@@ -261,8 +238,6 @@ def _number_objects(config: bytes) -> bytes:
 
 
 def _copy_problem(model: object, error: Exception) -> str:
-    if "Stateful RNNs" in str(error):  # Of Keras 2, in any strategy.
-        return f"{reason_of(error)}\nset runtime.distribution_strategy: off"
     return (
         f"got a {type(model).__name__} that cannot be copied: {reason_of(error)}\n"
         "pass the function that builds it, or define get_config, which returns the arguments of "
@@ -270,18 +245,11 @@ def _copy_problem(model: object, error: Exception) -> str:
     )
 
 
-def _custom_objects(config: KerasModelConfig) -> dict[str, Any]:
-    return {
-        name: load_function(str(reference), f"{_MODEL}.custom_objects.{name}")
-        for name, reference in config.custom_objects.items()
-    }
-
-
 def _load_file(
     content: bytes,
     name: str,
     path: str,
-    objects: Mapping[str, Any],
+    objects: Mapping[str, Any] | None = None,
     *,
     is_trusted: bool = False,
 ) -> tf_keras.Model | keras.Model:
@@ -307,7 +275,7 @@ def _load_file(
             warnings.filterwarnings("ignore", message="Skipping variable loading for optimizer")
             saved = Path(directory) / MODEL_FILE
             saved.write_bytes(content)
-            return load(saved, custom_objects=dict(objects), safe_mode=not is_trusted)
+            return load(saved, custom_objects=objects, safe_mode=not is_trusted)
     except Exception as error:  # Keras and the code of custom layers may raise any error.
         raise SettingError(
             path, f"{name} cannot be loaded: {_loading_problem(error)}", code="bad-model"
@@ -322,8 +290,8 @@ def _loading_problem(error: Exception) -> str:
             "use a function that builds the model, or a layer of your own instead of Lambda"
         )
     return (
-        f"{reason_of(error)}\nname classes of your own: "
-        "custom_objects: {MyLayer: my_package.layers:MyLayer}"
+        f"{reason_of(error)}\nif it has classes of your own, use a function that returns "
+        "keras.models.load_model(file, custom_objects={'MyLayer': MyLayer})"
     )
 
 
@@ -345,68 +313,13 @@ def _require_same_inputs(model: tf_keras.Model, inputs: Tensors) -> None:
     given = [*map(str, inputs)] if isinstance(inputs, dict) else ["x"]
     if len(names) == len(given) == 1:
         return
-    if missing := [name for name in names if name not in given]:
-        unused = [name for name in given if name not in names]
+    if {*names} != {*given}:
         raise SettingError(
             "task.model",
-            f"the model has the inputs {', '.join(names)}, but the data lacks "
-            f"{', '.join(missing)}; it has {', '.join(given)}"
-            f"{nearest_name_hint(missing[0], unused)}\nthe keys of the dict of arrays must be the "
-            "names of the inputs",
+            f"the model has the inputs {', '.join(names)}, but the data has {', '.join(given)}\n"
+            "the keys of the dict of arrays must be the names of the inputs",
             code="model-mismatch",
         )
-    if unused := [name for name in given if name not in names]:
-        raise SettingError(
-            "task.model",
-            f"the data has the inputs {', '.join(given)}, but the model lacks "
-            f"{', '.join(unused)}; it has {', '.join(names)}\nremove them from the data, or add "
-            "them to the model",
-            code="model-mismatch",
-        )
-
-
-def _build_sequential(config: KerasModelConfig, inputs: Tensors) -> tf_keras.Model:
-    if isinstance(inputs, dict):
-        raise SettingError(
-            "task.model.layers",
-            f"the data has several inputs: {', '.join(inputs)}\nset task.model.build instead",
-            code="bad-model",
-        )
-    shape = tuple(inputs.shape[1:])
-    stack = [tf_keras.layers.InputLayer(shape, dtype=inputs.dtype, name="x")]
-    model = tf_keras.Sequential(stack)
-    for index, layer in enumerate(config.layers or ()):
-        name, arguments = (layer, {}) if isinstance(layer, str) else next(iter(layer.items()))
-        path = f"task.model.layers[{index}]"
-        cls = getattr(tf_keras.layers, name, None)
-        if not isinstance(cls, type):
-            known = [key for key, value in vars(tf_keras.layers).items() if isinstance(value, type)]
-            message = unknown_name_message("layer", name, known)
-            raise SettingError(path, message, code="unknown-name")
-        try:
-            model.add(cls(**plain_value(arguments or {})))
-        except (TypeError, ValueError) as error:
-            raise SettingError(path, f"{name}: {first_line(error)}", code="bad-model") from error
-    return model
-
-
-def check_added_metrics(model: tf_keras.Model) -> None:
-    """Raises `SettingError` if a model on several replicas calls `add_metric`.
-
-    Keras then computes the result over all replicas in each call, which no branch allows. Must be
-    called in the strategy's scope, after the model was called.
-    """
-    if isinstance(model, Keras3Model) or tf.distribute.get_strategy().num_replicas_in_sync == 1:
-        return
-    layers = all_layers(model)
-    attributes = {id(value) for layer in layers for value in vars(layer).values()}
-    for metric in model.metrics:
-        if id(metric) not in attributes:
-            raise SettingError(
-                "task.model",
-                f"add_metric({metric.name!r}): {OWN_METRICS}",
-                code="not-supported",
-            )
 
 
 def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
@@ -427,8 +340,7 @@ def check_vocabularies(model: tf_keras.Model, assets: Assets) -> None:
         if before is not None and words != before:
             raise SettingError(
                 "task.model",
-                f"the layer {layer.name!r} has another vocabulary than the run was trained with: "
-                f"{_describe_difference(words, before)}\n"
+                f"the layer {layer.name!r} has another vocabulary than the run was trained with\n"
                 "restore the file that the layer was adapted to, or use another --model_dir",
                 code="other-assets",
             )
@@ -453,10 +365,3 @@ def _words(layer: tf_keras.layers.Layer) -> list[str | int]:
         else word
         for word in layer.get_vocabulary()
     ]
-
-
-def _describe_difference(words: list[str | int], trained: list[str | int]) -> str:
-    for place, (word, before) in enumerate(zip(words, trained, strict=False)):
-        if word != before:
-            return f"entry {place} is {shorten(repr(word))}, previously {shorten(repr(before))}"
-    return f"{len(words):,} entries, previously {len(trained):,}"

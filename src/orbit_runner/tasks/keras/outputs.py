@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from orbit_runner.utils.types import Tensors
 
 _MODEL = "task.model"
-OWN_METRICS = (
-    "metrics that the model updates itself are not supported on several replicas\nremove them, or "
-    "train on one replica; those of task.metrics are computed over all replicas"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +63,6 @@ def outputs_of(
         returned = call(inputs)
     except Exception as error:  # The code of the model may raise any error.
         raise call_error(inputs, error) from error
-    _require_no_strings_as_numbers(model, inputs)
     tensors = tf.nest.flatten(returned)
     for tensor in tensors:
         _require_tensor(tensor)
@@ -124,8 +119,6 @@ def outputs_by_name(outputs: Tensors, names: Sequence[str]) -> dict[str, tf.Tens
 
 def call_error(inputs: Tensors, error: Exception) -> SettingError:
     """Returns the error for a model that fails when it is called with `symbolic_inputs`."""
-    if "SyncOnReadVariable" in str(error):  # It has one value for each replica.
-        return SettingError(_MODEL, f"{reason_of(error)}\n{OWN_METRICS}", code="not-supported")
     shapes = tf.nest.map_structure(
         lambda tensor: f"{tf.as_dtype(tensor.dtype).name} {tensor.shape}", inputs
     )
@@ -135,24 +128,6 @@ def call_error(inputs: Tensors, error: Exception) -> SettingError:
         "change its input, or the arrays",
         code="model-mismatch",
     )
-
-
-def _require_no_strings_as_numbers(model: Any, inputs: Tensors) -> None:
-    """Raises `SettingError` if a model casts strings, which fails only when it is run."""
-    specs = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), inputs)
-    if all(spec.dtype != tf.string for spec in tf.nest.flatten(specs)):
-        return
-    traced = tf.function(lambda features: model(features, training=False))
-    graph = traced.get_concrete_function(specs).graph
-    for op in graph.get_operations():
-        if op.type == "Cast" and op.get_attr("SrcT") == tf.string:
-            raise SettingError(
-                _MODEL,
-                "the model uses strings of the data as numbers\nconvert them in the function that "
-                "returns the arrays, or in the model, for example with TextVectorization, "
-                "StringLookup or tf.strings.to_number",
-                code="model-mismatch",
-            )
 
 
 def symbolic_inputs(specs: Mapping[str, tuple[tuple[int, ...], str]]) -> Tensors:

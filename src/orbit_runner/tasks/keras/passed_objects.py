@@ -11,7 +11,6 @@ import functools
 import hashlib
 import importlib
 import io
-import os
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.serialize import plain_value
+from orbit_runner.config.signatures import actual_parameters, argument_problems
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.indexed import describe_examples
 from orbit_runner.data.source import ArraySource
@@ -30,16 +30,12 @@ from orbit_runner.utils.user_code import PASSED, PASSED_CODE, is_other
 if TYPE_CHECKING:
     from orbit_runner.tasks.assets import Assets
 
-KERAS_BACKEND_ADVICE = (
-    "set KERAS_BACKEND=tensorflow in the environment, and remove another backend from "
-    "~/.keras/keras.json"
-)
 _DIGITS = 16  # of a digest, in the name of a file
 _MOST_BYTES = 64 * 2**20  # of arrays that a run keeps
 ARRAYS: dict[str, Any] = {}  # By digest: `ArraySource`s and `StreamSource`s.
 MODELS: dict[str, Any] = {}  # By digest: models of Keras 2 and Keras 3.
-# All functions and objects that were passed in this process, by name and digest, oldest first.
-FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {}
+# The functions and objects that were passed in this process last, by name.
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 # Those of the current run, by name.
 _of_run: dict[str, Callable[..., Any]] = {}
 # The digests of the functions that the current run was trained with, if it is loaded.
@@ -135,12 +131,8 @@ def _register(item: Callable[..., object], name: str) -> str:
     while reference in _of_run and not _is_same(_of_run[reference], item):
         number += 1
         reference = f"{PASSED}{plain}_{number}"
-    digest = code_digest(item)
-    _of_run[reference] = item
-    PASSED_CODE[reference] = digest
-    known = FUNCTIONS.setdefault(reference, {})
-    known.pop(digest, None)
-    known[digest] = item
+    _of_run[reference] = FUNCTIONS[reference] = item
+    PASSED_CODE[reference] = code_digest(item)
     return reference
 
 
@@ -206,8 +198,6 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
         message = f"cannot import {module_name!r}: {first_line(error)}"
-        if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
-            message += f"\nKeras 3 needs another backend here: {KERAS_BACKEND_ADVICE}"
         raise SettingError(path, message, code="import-failed") from error
     attribute = getattr(module, name, None)
     if not callable(attribute):
@@ -220,16 +210,33 @@ def load_function(reference: str, path: str) -> Callable[..., Any]:
     return result
 
 
+def bound_function(
+    reference: str, arguments: Mapping[str, Any], path: str, arguments_path: str
+) -> Callable[[], Any]:
+    """Returns a function `module:name` with its keyword arguments.
+
+    `path` and `arguments_path` are the settings. Raises `SettingError` if it cannot be imported, or
+    has no such arguments.
+    """
+    function = load_function(reference, path)
+    plain = plain_value(arguments)
+    if (signature := actual_parameters(function)) is not None:
+        for problem in argument_problems(signature, plain, reference):
+            raise SettingError(
+                f"{arguments_path}.{problem.path}", problem.message, code=problem.code
+            )
+    return functools.partial(function, **plain)
+
+
 def _find_trained(reference: str, path: str) -> Callable[..., Any]:
-    """Returns the function that a loaded run was trained with. Raises `SettingError` if it is gone.
+    """Returns a function of this process. Raises `SettingError` if a run was trained with another.
 
     The values that it reads may have changed since it was passed.
     """
-    functions = [*FUNCTIONS[reference].values()]
+    function = FUNCTIONS[reference]
     digest = _trained.get(reference)
-    for function in reversed(functions):
-        if digest is None or not is_other(digest, code_digest(function)):
-            return function
+    if digest is None or not is_other(digest, code_digest(function)):
+        return function
     raise SettingError(
         path,
         f"{reference} is another function now, or reads other values, than when the run was "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,14 +39,6 @@ OUTPUTS, PROBABILITIES, CLASS, LABEL = "outputs", "probabilities", "class", "lab
 _X = "x"
 _EXPECTED = "expected an .npz file, a file of JSON lines, a JSON value, or - for standard input"
 _JSON_WORDS = ("true", "false", "null")
-# Ops that select values by index, and their attributes with the type of the values.
-_LOOKUPS = {
-    "ResourceGather": "dtype",
-    "ResourceGatherNd": "dtype",
-    "Gather": "Tparams",
-    "GatherV2": "Tparams",
-    "GatherNd": "Tparams",
-}
 _LIMIT = 80  # of values in messages, in characters
 _Value = TypeVar("_Value")
 
@@ -146,24 +138,6 @@ class ArrayPredictor:
         self._specs: dict[str, tf.TensorSpec] = {spec.name: spec for spec in tf.nest.flatten(specs)}
         self._count = 0
 
-    @property
-    def needs_cpu(self) -> bool:
-        """Whether the model selects numbers by index, such as rows of an embedding.
-
-        On a GPU, an index that does not exist selects zeros, without an error.
-        """
-        function = self._signature
-        if not hasattr(function, "graph"):
-            function = function.get_concrete_function()
-        graph = function.graph.as_graph_def(add_shapes=False)
-        nodes = [
-            *graph.node,
-            *(node for definition in graph.library.function for node in definition.node_def),
-        ]
-        types = [node.attr[_LOOKUPS[node.op]].type for node in nodes if node.op in _LOOKUPS]
-        # The sizes of tensors are selected by index, too, but those are integers.
-        return any(tf.as_dtype(dtype).is_floating for dtype in types)
-
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[ArrayRow]:
         """Yields the rows of files, of JSON arguments, and of `lines` for `-`, in order.
 
@@ -233,19 +207,13 @@ class ArrayPredictor:
 
     def _rows_of_arrays(self, path: Path) -> Iterator[ArrayRow]:
         file = self._rename_inputs(read_npz(path))
-        if missing := [name for name in self._specs if name not in file]:
+        arrays = {name: file[name] for name in self._specs if name in file}
+        sizes = {array.shape[:1] for array in arrays.values()}
+        if len(arrays) < len(self._specs) or len(sizes) != 1 or () in sizes:
+            got = ", ".join(f"{name} {list(array.shape)}" for name, array in file.items())
             raise RunnerError(
-                f"{path}: has no array {', '.join(missing)}, only {', '.join(file) or 'none'}",
-                code="unknown-column",
-            )
-        arrays = {name: file[name] for name in self._specs}
-        sizes = {name: array.shape[:1] for name, array in arrays.items()}
-        if len({*sizes.values()}) != 1 or () in sizes.values():
-            rows = ", ".join(
-                f"{name} {size[0] if size else 'none'}" for name, size in sizes.items()
-            )
-            raise RunnerError(
-                f"{path}: expected arrays of equally many rows, got {rows}", code="bad-item"
+                f"{path}: expected arrays {', '.join(self._specs)} of equally many rows, got {got}",
+                code="bad-item",
             )
         for index in range(len(next(iter(arrays.values())))):
             yield self._row({name: array[index] for name, array in arrays.items()})
@@ -283,67 +251,47 @@ def _array_of(value: object, spec: tf.TensorSpec) -> np.ndarray:
         raise _UnusableValue(first_line(error)) from None
     expected = spec.shape[1:]
     if not expected.is_compatible_with(array.shape):
-        ragged = array.dtype == object and any(isinstance(element, list) for element in array.flat)
-        shape = "lists of different lengths" if ragged else f"shape {list(array.shape)}"
-        raise _UnusableValue(f"got {shape}, expected {expected.as_list()}")
-    if spec.dtype == tf.string:
-        return _strings(array)
-    if spec.dtype == tf.bool:
-        return _booleans(array)
+        raise _UnusableValue(f"got shape {list(array.shape)}, expected {expected.as_list()}")
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
-    return _integers(array, dtype) if spec.dtype.is_integer else _floats(array, dtype)
-
-
-def _strings(array: np.ndarray) -> np.ndarray:
-    for value in array.ravel().tolist():
-        if not isinstance(value, (str, bytes)):
-            raise _UnusableValue(f"got {_show(value)}, expected a string")
-        if isinstance(value, str) and not is_utf8(value):
-            raise _UnusableValue(f"got {_show(value)}, which is not valid UTF-8")
-    return array.astype(object)
-
-
-def _booleans(array: np.ndarray) -> np.ndarray:
-    for value in array.ravel().tolist():
-        if not isinstance(value, bool):
-            raise _UnusableValue(f"got {_show(value)}, expected true or false")
-    return array.astype(np.bool_)
-
-
-def _integers(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    limits = np.iinfo(dtype)
-    if array.dtype.kind in "iu" and np.can_cast(array.dtype, dtype):
-        return array.astype(dtype)
-    values = array.ravel().tolist()
-    for value in values:
-        is_integer = type(value) is int or (type(value) is float and value.is_integer())
-        if not is_integer or not limits.min <= value <= limits.max:
-            raise _UnusableValue(
-                f"got {_show(value)}, expected an integer from {limits.min} to {limits.max}"
-            )
-    return np.asarray([int(value) for value in values], dtype).reshape(array.shape)
-
-
-def _floats(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if array.dtype.kind not in "iuf":
-        for value in array.ravel().tolist():
-            if type(value) not in (int, float):
-                raise _UnusableValue(f"got {_show(value)}, expected a number")
+    is_safe = np.can_cast(array.dtype, dtype) and dtype.kind in "iub"
+    is_number = array.dtype.kind in "iuf" and dtype.kind not in "iubO"
+    if not is_safe and not is_number:
+        is_allowed, allowed = _rule(spec.dtype, dtype)
+        for item in array.ravel().tolist():
+            if not is_allowed(item):
+                raise _UnusableValue(f"got {_show(item)}, expected {allowed}")
     try:
         with np.errstate(over="ignore"):
-            numbers = array.astype(dtype)
+            converted = array.astype(dtype)
+            finite = dtype.kind in "iubO" or np.isfinite(converted).all()
     except OverflowError:  # An integer of hundreds of digits.
-        raise _UnusableValue(f"got a number that is out of range of {dtype.name}") from None
-    finite = np.isfinite(numbers)
-    if not finite.all():
-        value = array.ravel().tolist()[int(finite.ravel().argmin())]
-        # Compared as Python numbers, which have a larger range.
-        is_number = value == value and abs(value) != float("inf")
-        reason = (
-            f"which is out of range of {dtype.name}" if is_number else "expected finite numbers"
-        )
-        raise _UnusableValue(f"got {_show(value)}, {reason}")
-    return numbers
+        finite = False
+    if not finite:
+        raise _UnusableValue(f"expected finite numbers in the range of {spec.dtype.name}")
+    return converted
+
+
+def _rule(dtype: tf.DType, numpy: np.dtype) -> tuple[Callable[[Any], bool], str]:
+    """Returns which Python values a type can represent, and what they are called."""
+    if dtype == tf.string:
+        return _is_string, "a string of valid UTF-8"
+    if dtype == tf.bool:
+        return lambda item: isinstance(item, bool), "true or false"
+    if not dtype.is_integer:
+        return lambda item: type(item) in (int, float), "a number"
+    limits = np.iinfo(numpy)
+    return (
+        lambda item: _is_whole(item) and limits.min <= item <= limits.max,
+        f"an integer from {limits.min} to {limits.max}",
+    )
+
+
+def _is_string(item: object) -> bool:
+    return isinstance(item, bytes) or (isinstance(item, str) and is_utf8(item))
+
+
+def _is_whole(item: object) -> bool:
+    return type(item) is int or (isinstance(item, float) and item.is_integer())
 
 
 def _show(value: object) -> str:

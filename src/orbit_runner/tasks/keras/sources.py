@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
-from orbit_runner.config.signatures import actual_parameters, argument_problems
-from orbit_runner.data.arrays import is_text, leaves, read_npz
+from orbit_runner.data.arrays import is_text, leaves, read_npz, tree_of
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -34,6 +33,7 @@ from orbit_runner.data.order.keyed_random import GOLDEN, mix
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.split import rows_of_fraction
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.registry import ARRAY_SOURCES
@@ -41,38 +41,19 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.sources import load_source as load_images
 from orbit_runner.tasks.image_classification.sources import training_classes
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
-from orbit_runner.tasks.keras.config import EXAMPLES, IMAGES, SECTIONS, TABLE, KerasConfig
-from orbit_runner.tasks.keras.indexed_source import (
-    EXPECTED,
-    example_count,
-    example_paths,
-    is_indexable,
-    load_examples,
-    number_arrays,
-    object_source,
-    require_unmasked,
-    unusable,
-)
+from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, TABLE, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
-from orbit_runner.tasks.keras.passed_objects import load_function
+from orbit_runner.tasks.keras.passed_objects import bound_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
-from orbit_runner.tasks.keras.table_source import (
-    ClassNames,
-    W,
-    X,
-    Y,
-    class_names,
-    section_files,
-    table_source,
-)
+from orbit_runner.tasks.keras.table_source import class_names, table_source, tabular_config
+from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
+from orbit_runner.tasks.tabular.sources import source_files as table_files
 
-if TYPE_CHECKING:
-    from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
-
+# The names of classes, by the path of the labels.
+ClassNames: TypeAlias = Mapping[str, tuple[str, ...]]
 Specs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
 Examples: TypeAlias = "ArraySource | ImageDataset | StreamSource"
-_KINDS = "iufbSU"
 _KEY = np.uint64(0x6A09E667F3BCC908)
 ARRAYS_FILE = "arrays.json"  # An asset of the run.
 
@@ -80,16 +61,11 @@ ARRAYS_FILE = "arrays.json"  # An asset of the run.
 def section_source(
     config: KerasConfig, section: str, classes: ClassNames | None = None
 ) -> Examples | None:
-    """Returns the examples of a section, or None if it has none.
+    """Returns the examples of a section, `train_data` or `validation_data`; None if it has none.
 
     Of arrays and tables, `x` is an array or arrays by name, `y` the labels, and `w` the weights of
-    the examples, if they have any. Raises `DataError` if the data are missing or cannot be used.
-
-    Args:
-        config: The config of the task.
-        section: `train_data` or `validation_data`.
-        classes: The names of the classes that a run was trained on, by output, for tables whose
-            labels are texts; by default those of the training data.
+    the examples, if they have any. `classes` are the names of the classes of the labels of tables;
+    by default those of the training data. Raises `DataError` if the data cannot be used.
     """
     data = config.section(section)
     if data is None:
@@ -98,7 +74,7 @@ def section_source(
         return table_source(config, section, classes)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section))
-    source = load_examples(config, data) if data.kind == EXAMPLES else load_source(data)
+    source = load_source(data)
     part = config.part_of(section)
     if not part:
         return source
@@ -126,11 +102,9 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     if data is None:
         return []
     if data.kind == TABLE:
-        return section_files(data)
+        return table_files(tabular_config(config, section), section)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section)).data_files()
-    if data.kind == EXAMPLES:
-        return describe_files(example_paths(data), content_digest)
     return [row for part in data.sources for row in _array_files(part)]
 
 
@@ -152,18 +126,6 @@ def _join_sources(sources: tuple[ArraySource | StreamSource, ...]) -> ArraySourc
             "a tf.data dataset cannot be part of a mixture", field="mixture", code="bad-data"
         )
     return arrays[0].join(arrays)
-
-
-def labels_of_source(source: Examples) -> Any:
-    """Returns the labels of all examples: an array, or arrays by output; of images, the classes.
-
-    Returns None if they are known only when the examples are read.
-    """
-    if isinstance(source, ImageDataset):
-        return source.class_numbers()
-    if isinstance(source, StreamSource) or indexed_arrays(source):
-        return None
-    return source.arrays[Y]
 
 
 def example_classes(source: Examples) -> Classes:
@@ -206,15 +168,13 @@ def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
 def _describe_label(
     label: Any, key: str, names: Sequence[str] | None = None
 ) -> dict[str, str | int | float]:
-    if label is None:
-        return {}
-    if np.size(label) != 1:
+    if label is None or np.size(label) != 1:
         return {}
     value = np.reshape(label, ()).item()
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, float):
-        return {key: float(f"{value:.6g}")}
+        value = float(f"{value:.6g}")
     if names and isinstance(value, int) and 0 <= value < len(names):
         return {key: value, "class": str(names[value])}
     return {key: value}
@@ -228,60 +188,6 @@ def example_mixture(
     """Returns the mixture that the examples of a section are drawn from, if there is one."""
     origins = None if isinstance(source, StreamSource) else source.origins
     return training_mixture(data, origins, lambda: example_classes(source), excluded)
-
-
-def arrays_of(returned: object, name: str) -> ArraySource:
-    """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
-    if is_indexable(returned):
-        return object_source(returned, name)
-    if isinstance(returned, (tuple, list)) and len(returned) in (1, 2, 3):
-        returned = dict(zip((X, Y, W), returned, strict=False))
-    elif isinstance(returned, np.ndarray):
-        returned = {X: returned}
-    if isinstance(returned, Mapping) and Y not in returned:
-        returned = _join_labels(returned)
-    if not isinstance(returned, Mapping) or not {*returned} - {Y, W}:
-        got = (
-            f"keys {', '.join(map(str, returned))}"
-            if isinstance(returned, Mapping)
-            else type(returned)
-        )
-        raise unusable(name, f"got {got}, {EXPECTED}")
-    rest = {key: value for key, value in returned.items() if key not in (Y, W)}
-    features = rest[X] if X in rest and len(rest) == 1 else rest
-    labels, weights = returned.get(Y), returned.get(W)
-    size = example_count(() if labels is None else labels, features)
-    tree = {X: _arrays(number_arrays(features, size), X, name)}
-    size = len(next(leaves(tree))[1])
-    # Models with a step of their own may need no labels.
-    no_labels = np.zeros([size, 0], np.float32)
-    tree[Y] = no_labels if labels is None else _arrays(number_arrays(labels, size), Y, name)
-    if weights is not None:
-        tree[W] = _arrays(number_arrays(weights, size), W, name)
-    return ArraySource(name, tree, parts=((name, size),), part_kind="ARRAY")
-
-
-def _join_labels(arrays: Mapping[str, object]) -> Mapping[str, object]:
-    """Returns arrays with those named `y.NAME`, as in an .npz file, as the labels by output."""
-    start = f"{Y}."
-    labels = {
-        str(name)[len(start) :]: array
-        for name, array in arrays.items()
-        if str(name).startswith(start)
-    }
-    if not labels:
-        return arrays
-    rest = {name: array for name, array in arrays.items() if not str(name).startswith(start)}
-    return {**rest, Y: labels}
-
-
-def _arrays(value: object, path: str, name: str) -> np.ndarray | dict[str, np.ndarray]:
-    """Returns an array, or arrays by input or output."""
-    if not isinstance(value, Mapping):
-        return _array(value, path, name)
-    if not value:
-        raise unusable(name, f"got no {path}, {EXPECTED}")
-    return {str(key): _array(array, f"{path}.{key}", name) for key, array in value.items()}
 
 
 def mismatch_problems(train: Specs, validation: Specs) -> Iterator[Problem]:
@@ -314,34 +220,14 @@ def specs_of(source: Examples, size: Size = None) -> Specs:
     }
 
 
-def held_out_mask(count: int, fraction: float) -> np.ndarray:
-    """Returns which of `count` examples are held out, bool [count].
-
-    It depends only on the index and the fraction, so examples that are added at the end do not move
-    others from one part to the other.
-    """
-    mixed = mix((np.arange(count, dtype=np.uint64) + _KEY) * np.uint64(GOLDEN))
-    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 < fraction
-
-
 @cache_source(maxsize=4)
 def _select_part(
     source: ArraySource, fractions: tuple[tuple[str, float], ...], part: str
 ) -> ArraySource:
-    bounds = np.cumsum([0.0, *(share for _, share in fractions)])
-    place = [name for name, _ in fractions].index(part)
-    chosen = held_out_mask(source.size, float(bounds[place + 1]))
-    if place == len(fractions) - 1:
-        chosen[:] = True
-    chosen &= ~held_out_mask(source.size, float(bounds[place]))
-    if not chosen.any():
-        shares = ", ".join(f"{name}: {share:g}" for name, share in fractions)
-        raise DataError(
-            f"{source.name}: a split of {{{shares}}} leaves none of {source.size} examples for "
-            f"{part}",
-            field="source",
-            code="empty-data",
-        )
+    """Returns the examples of a part, which depend only on their index and the fractions."""
+    mixed = mix((np.arange(source.size, dtype=np.uint64) + _KEY) * np.uint64(GOLDEN))
+    places = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
+    chosen = rows_of_fraction(places, dict(fractions), part)
 
     def select(tree: Any) -> Any:
         if isinstance(tree, Mapping):
@@ -349,7 +235,7 @@ def _select_part(
         return tree[chosen]
 
     origins = None if source.origins is None else source.origins[chosen]
-    rows = np.flatnonzero(chosen) if source.rows is None else source.rows[chosen]
+    rows = chosen if source.rows is None else source.rows[chosen]
     return dataclasses.replace(source, arrays=select(source.arrays), origins=origins, rows=rows)
 
 
@@ -360,97 +246,22 @@ def batch_size_of(source: ArraySource | StreamSource) -> int:
     return next((array.reader.batch_size for array in indexed_arrays(source)), 0)
 
 
-def _array(value: object, path: str, name: str) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise unusable(name, f"{path} is not an array: {first_line(error)}") from None
-    require_unmasked(value, path, name)
-    if array.dtype == object and all(isinstance(item, (str, bytes)) for item in array.flat):
-        array = array.astype(str if all(isinstance(item, str) for item in array.flat) else bytes)
-    if array.ndim < 1 or array.dtype.kind not in _KINDS:
-        raise unusable(
-            name,
-            f"got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
-            f"or strings whose first axis is the examples{_array_advice(value)}",
-        )
-    if array.dtype == np.float64:  # As in Keras, whose weights are float32.
-        array = array.astype(np.float32)
-    if array.dtype.kind == "f":
-        _require_finite(array, path, name)
-    kind = path.partition(".")[0]
-    return (
-        _labels(array, path, name) if kind == Y else _weights(array, name) if kind == W else array
-    )
-
-
-def _array_advice(value: object) -> str:
-    """Returns what to do with values that are arrays of other kinds."""
-    kind = type(value).__name__
-    if hasattr(value, "toarray") or kind == "SparseTensor":
-        return f"\nconvert this {kind} to a dense array"
-    if kind == "RaggedTensor" or (
-        isinstance(value, np.ndarray)
-        and value.dtype == object
-        and value.size
-        and np.ndim(value.flat[0])
-    ):
-        return "\npad its rows to the same length, for example with pad_sequences"
-    return ""
-
-
-def _require_finite(array: np.ndarray, path: str, name: str) -> None:
-    if np.isfinite(array.sum(dtype=np.float64)):
-        return
-    finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-    if not finite.all():
-        raise unusable(name, f"got {path} that is not finite in example {finite.argmin()}")
-
-
-def _labels(array: np.ndarray, path: str, name: str) -> np.ndarray:
-    if array.dtype.kind in "SU":
-        raise unusable(
-            name,
-            f"got {path} of strings, such as "
-            f"{str(array.flat[0]) if array.size else ''!r:.40}, expected numbers\n"
-            "number the classes: classes, y = np.unique(y, return_inverse=True)",
-        )
-    return array.astype(np.int32) if array.dtype == np.bool_ else array
-
-
-def _weights(array: np.ndarray, name: str) -> np.ndarray:
-    if array.dtype.kind not in "iuf" or (array < 0).any():
-        raise unusable(
-            name, f"got w {array.dtype} {list(array.shape)}, expected numbers of at least 0"
-        )
-    if not array.any():
-        raise unusable(name, "got w of zeros, by which no example counts")
-    return array.astype(np.float32)
-
-
 @cache_source(maxsize=4)
 def _call_function(function: str, arguments: str) -> ArraySource | StreamSource:
     if "tensorflow" not in sys.modules:  # The function may import it.
         prepare_environment(RuntimeConfig())
     importlib.invalidate_caches()
     try:
-        loaded = load_function(function, "function")
+        make = bound_function(function, json.loads(arguments), "function", "arguments")
+        returned = make()
     except SettingError as error:
-        raise DataError(error.reason, field="function", code=error.code) from error
-    kwargs = json.loads(arguments)
-    signature = actual_parameters(loaded)
-    if signature is not None:
-        for problem in argument_problems(signature, kwargs, function):
-            field = f"arguments.{problem.path}"
-            raise DataError(problem.message, field=field, code=problem.code)
-    try:
-        returned = loaded(**kwargs)
+        raise DataError(error.reason, field=error.path, code=error.code) from error
     except OSError as error:
         reason = f"{function}: {type(error).__name__}: {first_line(error)}"
         raise DataError(reason, field="function", code="bad-data") from error
-    if is_tf_dataset(returned):
-        return StreamSource(function, lambda: loaded(**kwargs))
-    return arrays_of(returned, function)
+    return (
+        StreamSource(function, make) if is_tf_dataset(returned) else arrays_of(returned, function)
+    )
 
 
 @cache_source(maxsize=4)
@@ -463,7 +274,7 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
         )
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
-        source = arrays_of(arrays, ", ".join(paths))
+        source = arrays_of(tree_of(arrays), ", ".join(paths))
         counts = [len(next(iter(part.values()))) for part in parts]
         named = tuple(zip(paths, counts, strict=True))
         return dataclasses.replace(source, parts=named, part_kind="FILE")
@@ -531,7 +342,7 @@ class TrainedArrays:
     Attributes:
         specs: The shape of an example and the type of each array, by dotted path.
         labels: The labels of all sections; by name, if an example has several.
-        classes: The names of the classes of labels that are texts, by the path of their array.
+        classes: The names of the classes of images, and of labels of tables that are texts.
         size: The number of training examples, if it had to be counted.
     """
 
@@ -576,14 +387,13 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
     content = assets.get_json(ARRAYS_FILE, lambda: dataclasses.asdict(_describe(config)))
     try:
         specs = {path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()}
-        labels: Any = content["labels"]
-        labels = (
-            _read_labels(labels)
-            if Y in specs
-            else {name: _read_labels(part) for name, part in labels.items()}
-        )
+        is_single = Y in specs
+        listed = {"": content["labels"]} if is_single else content["labels"]
+        labels = {
+            name: Labels(**{**part, "shape": tuple(part["shape"])}) for name, part in listed.items()
+        }
         classes = {path: tuple(names) for path, names in content["classes"].items()}
-        return TrainedArrays(specs, labels, classes, content["size"])
+        return TrainedArrays(specs, labels[""] if is_single else labels, classes, content["size"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, error) from None
 
@@ -610,22 +420,23 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         return TrainedArrays(specs_of(train, config.input_size), labels, classes)
     if isinstance(train, StreamSource) or indexed_arrays(train):
         size = train.count_examples() if isinstance(train, StreamSource) else None
-        read = specs_of(train)
-        return TrainedArrays(read, _labels_of_specs(read), size=size)
-    names: ClassNames = class_names(config) if config.kind == TABLE else {}
-    arrays = [labels_of_source(source) for source in sources if source is not None]
+        return TrainedArrays(specs_of(train), _labels_of_specs(specs_of(train)), size=size)
+    specs = specs_of(train)
+    names = class_names(config) if config.kind == TABLE else {}
+    read = [s for s in sources if isinstance(s, ArraySource) and not indexed_arrays(s)]
+    arrays = [source.arrays[Y] for source in read]
     ignored = _ignored_classes(config.loss)
     # Other sections with other arrays are an error when they are read.
-    are_named = isinstance(arrays[0], Mapping)
-    alike = [array for array in arrays if isinstance(array, Mapping) == are_named]
-    if not are_named:
-        labels = labels_of(alike, ignored)
-        return TrainedArrays(specs_of(train), labels, names)
-    described = {
-        name: labels_of([part[name] for part in alike if name in part], ignored)
-        for name in arrays[0]
-    }
-    return TrainedArrays(specs_of(train), described, names)
+    alike = [labels for labels in arrays if isinstance(labels, Mapping) == (Y not in specs)]
+    described: Labels | dict[str, Labels] = (
+        labels_of(alike, ignored)
+        if Y in specs
+        else {
+            name: labels_of([part[name] for part in alike if name in part], ignored)
+            for name in alike[0]
+        }
+    )
+    return TrainedArrays(specs, described, names)
 
 
 def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
@@ -638,10 +449,6 @@ def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
         for path, spec in specs.items()
         if path.startswith(start)
     }
-
-
-def _read_labels(values: Mapping[str, Any]) -> Labels:
-    return Labels(**{**values, "shape": tuple(values["shape"])})
 
 
 def _ignored_classes(loss: object) -> list[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.data.arrays import leaves, tree_of
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.errors import DataError
-from orbit_runner.tasks.keras.table_source import W, X, Y
+from orbit_runner.tasks.keras.user_arrays import W, X, Y
 from orbit_runner.utils.log import Progress
 
 if TYPE_CHECKING:

@@ -33,27 +33,21 @@ from orbit_runner.tasks.keras.compiled import (
 )
 from orbit_runner.tasks.keras.config import PLACES, SECTIONS, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.label_checks import LossKind, check_labels, default_loss, loss_kinds
-from orbit_runner.tasks.keras.model_builder import (
-    build_model,
-    check_added_metrics,
-    check_vocabularies,
-)
+from orbit_runner.tasks.keras.model_builder import build_model, check_vocabularies
 from orbit_runner.tasks.keras.outputs import Output, as_passed, outputs_of, symbolic_inputs
 from orbit_runner.tasks.keras.passed_objects import inexact_objects, keep_arrays
 from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
-    W,
-    X,
-    Y,
     example_classes,
     example_mixture,
     section_source,
     specs_of,
 )
 from orbit_runner.tasks.keras.stream import StreamSource
-from orbit_runner.tasks.keras_items import build_item, build_items, require_known_names
+from orbit_runner.tasks.keras.user_arrays import W, X, Y
+from orbit_runner.tasks.keras_items import build_item, build_items
 from orbit_runner.tasks.serving import Serving, require_no_top_k
 from orbit_runner.tf_internals import adds_losses, keeps_averages, set_optimizer
 from orbit_runner.utils.log import note
@@ -89,8 +83,6 @@ class KerasTask(Task):
 
     def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
         super().__init__(params, **kwargs)
-        for name, kind in _ITEMS.items():  # Before data are read.
-            require_known_names(getattr(params, name), kind, f"task.{name}")
         limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
         self.bad_training_images = BadImages(SECTIONS[0], limits[0])
         self.bad_validation_images = BadImages(SECTIONS[1], limits[1])
@@ -112,7 +104,6 @@ class KerasTask(Task):
         check_vocabularies(model, self.assets)
         self._compiled = compiled
         self._model = model
-        compiled.reject_loops()
         self._arguments = compiled.compile(self._settings(compiled))
         if "optimizer" not in self._arguments and "compile" not in compiled.own_methods:
             self._arguments = compiled.compile({"optimizer": "adam"})
@@ -124,7 +115,6 @@ class KerasTask(Task):
             return model
         structure, self._outputs = outputs_of(compiled.model, inputs, compiled.symbolic_outputs)
         self._returns_list = isinstance(structure, (list, tuple))
-        check_added_metrics(model)
         compiled.track_states()
         labels = self._trained_arrays.labels
         batch = self._batch_spec()
@@ -341,7 +331,7 @@ class KerasTask(Task):
         labels, weights = self._weighted(labels, weights)
         batch = as_passed(features), self._as_passed(labels), self._weights_as_passed(weights)
         if compiled.has_own_train_step:
-            return {self.loss: compiled.own_train_step(batch)}
+            return {self.loss: compiled.own_step("train_step", batch)}
         with tf.GradientTape() as tape:
             outputs = self._outputs_for(model, batch[0], training=True)
             with setting_scope("task.loss"):
@@ -399,7 +389,7 @@ class KerasTask(Task):
             number = tf.reduce_sum(counts)
         batch = as_passed(features), self._as_passed(labels), self._weights_as_passed(weights)
         if compiled.has_own_test_step:
-            return {self.loss: compiled.own_test_step(batch), EXAMPLES: number}
+            return {self.loss: compiled.own_step("test_step", batch), EXAMPLES: number}
         compiled.rows = rows
         outputs = self._outputs_for(model, batch[0], training=False)
         with setting_scope("task.loss"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, no_effect
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import (
     NoImagesConfig,
@@ -14,13 +14,11 @@ from orbit_runner.config.schema.data import (
     training_field,
     validation_field,
 )
-from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
-from orbit_runner.tasks.imbalance.config import source_problems
+from orbit_runner.tasks.shared_config import NetworkTaskConfig
 
 _NO_SPLIT = "the latest choice of each user is held out, regardless of file names"
 _NO_FEATURES = "synthetic choices have fixed features; see num_items"
-SECTIONS = ("train_data", "validation_data")
 
 
 @config_class
@@ -53,18 +51,12 @@ class NeuMFConfig(Config):
         """Yields widths that two embeddings cannot have, and settings without effect."""
         if not self.layers or self.layers[0] % 2:
             got = list(self.layers)
-            yield Problem(
-                "layers",
-                f"got {got}, expected an even number first, for two equal embeddings",
-                code="not-divisible",
-            )
+            message = f"got {got}, expected an even number first, for two equal embeddings"
+            yield Problem("layers", message, code="not-divisible")
         for kind, name in (("gmf", "mlp_regularization"), ("mlp", "mf_regularization")):
             if self.kind == kind and getattr(self, name):
-                yield Problem(
-                    name,
-                    f"got {getattr(self, name)}, which has no effect with kind: {kind}",
-                    code="no-effect",
-                )
+                got = getattr(self, name)
+                yield no_effect(name, f"got {got}, which has no effect with kind: {kind}")
 
 
 @config_class
@@ -136,7 +128,7 @@ class RatingEvalData(RecommendationDataConfig):
 
 
 @config_class
-class RecommendationConfig(TaskConfig):
+class RecommendationConfig(NetworkTaskConfig):
     """Recommendation of items to users, based on their past choices."""
 
     model: NeuMFConfig = field(factory=NeuMFConfig, help="the model", variants=RATING_MODELS)
@@ -147,17 +139,8 @@ class RecommendationConfig(TaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
-        if not self.model.name:
-            known = ", ".join(entry.name for entry in RATING_MODELS.entries())
-            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
-        sources = [entry.name for entry in RATING_SOURCES.entries()]
-        for section in SECTIONS:
-            yield from source_problems(section, getattr(self, section), sources)
         among = self.validation_data.num_eval_negatives
         if among and self.top_k > among:
             setting = "validation_data.num_eval_negatives"
-            yield Problem(
-                "top_k",
-                f"got {self.top_k}, expected at most {setting}, {among}",
-                code="out-of-range",
-            )
+            message = f"got {self.top_k}, expected at most {setting}, {among}"
+            yield Problem("top_k", message, code="out-of-range")

@@ -12,7 +12,7 @@ import numpy as np
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.task_data import TaskData
 from orbit_runner.data.dataset import Reader
-from orbit_runner.data.example_ids import index_of, is_same_file, place_of, unknown_id_error
+from orbit_runner.data.example_ids import index_of, unknown_id_error
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.order.epochs import Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.keyed_random import NEGATIVES, random_bits, scale
@@ -23,11 +23,8 @@ from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
-from orbit_runner.tasks.recommendation.config import (
-    SECTIONS,
-    RatingTrainData,
-    RecommendationDataConfig,
-)
+from orbit_runner.tasks.recommendation.config import RatingTrainData, RecommendationDataConfig
+from orbit_runner.tasks.shared_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -43,17 +40,6 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
     """
     reader: Reader = RATING_SOURCES.get(config.source).load()
     return _load(reader.load, config.min_interactions, **reader.arguments(config))
-
-
-def load_interactions(config: RecommendationDataConfig) -> Interactions:
-    """Returns all choices of one section in the order of its file, loaded once per process."""
-    reader: Reader = RATING_SOURCES.get(config.source).load()
-    return _load_interactions(reader.load, **reader.arguments(config))
-
-
-def source_files(config: RecommendationDataConfig) -> list[DataFile]:
-    """Returns descriptions of the files of one section."""
-    return describe_files(load_source(config).files, content_digest)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,9 +60,7 @@ class TrainedRatings:
 
     def check(self, source: RatingSource, section: str) -> None:
         """Raises `SettingError` if a section has other users or items than the run."""
-        users = source.num_users
-        same_users = np.array_equal(self.user_ids[:users], source.user_ids)
-        if same_users and np.array_equal(self.item_ids, source.item_ids):
+        if _same_ids(self, source):
             return
         raise SettingError(
             f"task.{section}.source",
@@ -114,13 +98,7 @@ def trained_ratings(config: RecommendationDataConfig, assets: Assets) -> Trained
 def _load(
     load: Callable[..., Interactions], min_interactions: int, **arguments: Any
 ) -> RatingSource:
-    # Not from the cache below, because a run needs all choices only here.
     return leave_one_out(load(**arguments), min_interactions)
-
-
-@cache_source(maxsize=1)
-def _load_interactions(load: Callable[..., Interactions], **arguments: Any) -> Interactions:
-    return load(**arguments)
 
 
 def mismatch_problems(
@@ -131,25 +109,27 @@ def mismatch_problems(
     `validation` must have the same items as `train`, and its users or the first of them. Each
     held-out item is ranked among `num_negatives` others, or all of them if 0.
     """
-    users = validation.num_users
-    same = np.array_equal(train.item_ids, validation.item_ids) and np.array_equal(
-        train.user_ids[:users], validation.user_ids
-    )
-    if not same:
-        yield Problem(
-            "validation_data.source",
+    if not _same_ids(train, validation):
+        message = (
             f"got {_describe_source(validation)}, expected those of train_data: "
             f"{_describe_source(train)}\n"
-            "both sections must read the same dataset: one choice per user is held out of training",
-            code="data-mismatch",
+            "both sections must read the same dataset: one choice per user is held out of training"
         )
+        yield Problem("validation_data.source", message, code="data-mismatch")
     if num_negatives >= validation.num_items:
-        yield Problem(
-            "validation_data.num_eval_negatives",
+        message = (
             f"got {num_negatives}, expected fewer than the {validation.num_items:,} items, or 0 "
-            "for all of them",
-            code="data-mismatch",
+            "for all of them"
         )
+        yield Problem("validation_data.num_eval_negatives", message, code="data-mismatch")
+
+
+def _same_ids(known: RatingSource | TrainedRatings, source: RatingSource) -> bool:
+    """Returns whether a source has the known items, and the known users or the first of them."""
+    users = known.user_ids[: source.num_users]
+    return np.array_equal(users, source.user_ids) and np.array_equal(
+        known.item_ids, source.item_ids
+    )
 
 
 def _describe_source(source: RatingSource) -> str:
@@ -162,10 +142,9 @@ class RatingExamples:
     k is 1 + `num_negatives`. The other examples have an item that is drawn again in each epoch.
     """
 
-    id_help = "an index as `runner batch` prints it, FILE:LINE, or USER/ITEM"
+    id_help = "an index as `runner batch` prints it, or USER/ITEM"
 
     def __init__(self, data: RatingTrainData) -> None:
-        self._data = data
         self._ratings = load_source(data)
         self._group_size = 1 + data.num_negatives
         self._seed = data.seed or 0
@@ -176,7 +155,7 @@ class RatingExamples:
         self.order = RowOrder(exclude_examples(sequence, self.excluded), data.global_batch_size)
 
     def describe(self, rows: Rows, chosen: np.ndarray, *, text: bool = False) -> list[JsonObject]:
-        """Returns user, item, label and the line of the choice of each chosen row."""
+        """Returns user, item and label of each chosen row."""
         del text
         ids = rows.examples[chosen]
         epochs = rows.epochs[chosen]
@@ -185,18 +164,14 @@ class RatingExamples:
         users, items = ratings.users[choices], ratings.items[choices]
         is_choice = ids % self._group_size == 0
         drawn = self._negatives(ids, epochs, users)
-        lines = self._lines(users, items)
         return [
             {
                 "user": int(ratings.user_ids[user]),
                 "item": int(ratings.item_ids[item if positive else negative]),
                 "label": int(positive),
-                **({"file": line[0], "line": line[1]} if line else {}),
                 **({} if positive else {"negative_for": int(ratings.item_ids[item])}),
             }
-            for user, item, positive, negative, line in zip(
-                users, items, is_choice, drawn, lines, strict=True
-            )
+            for user, item, positive, negative in zip(users, items, is_choice, drawn, strict=True)
         ]
 
     def find(self, text: str) -> int:
@@ -207,18 +182,7 @@ class RatingExamples:
         user, slash, item = text.partition("/")
         if slash and user.isdecimal() and item.isdecimal():
             return self._index(text, int(user), int(item))
-        place = place_of(text)
-        interactions = load_interactions(self._data)
-        if (
-            place is None
-            or not interactions.first_line
-            or not is_same_file(str(interactions.files[0]), place[0])
-        ):
-            raise unknown_id_error(text, self.id_help)
-        row = place[1] - interactions.first_line
-        if not 0 <= row < len(interactions.users):
-            raise unknown_id_error(text, self.id_help, "is not a line with a rating")
-        return self._index(text, int(interactions.users[row]), int(interactions.items[row]))
+        raise unknown_id_error(text, self.id_help)
 
     def _index(self, text: str, user: int, item: int) -> int:
         ratings: RatingSource = self._ratings
@@ -250,33 +214,6 @@ class RatingExamples:
             items[row] = ranks[row] + np.searchsorted(others, ranks[row], side="right")
         return items
 
-    def _lines(self, users: np.ndarray, items: np.ndarray) -> list[tuple[str, int] | None]:
-        """Returns the file and the line of each choice; None if the source has no lines."""
-        interactions = load_interactions(self._data)
-        if not interactions.first_line:
-            return [None] * len(users)
-        pairs = self._ratings.user_ids[users], self._ratings.item_ids[items]
-        rows = latest_rows(interactions, *pairs)
-        first = interactions.first_line
-        return [(str(interactions.files[0]), int(row) + first) for row in rows]
-
-
-def latest_rows(interactions: Interactions, users: np.ndarray, items: np.ndarray) -> np.ndarray:
-    """Returns the latest interaction of each pair of published ids, which must exist: int64 [b]."""
-    among = np.flatnonzero(np.isin(interactions.users, users) & np.isin(interactions.items, items))
-    # The last of equal keys is the latest; the last in the file if the times are equal.
-    among = among[np.argsort(interactions.times[among], kind="stable")]
-    latest = dict(
-        zip(
-            zip(
-                interactions.users[among].tolist(), interactions.items[among].tolist(), strict=True
-            ),
-            among.tolist(),
-            strict=True,
-        )
-    )
-    return np.array([latest[pair] for pair in zip(users.tolist(), items.tolist(), strict=True)])
-
 
 class RecommendationData(TaskData):
     """The choices of users, of which the latest of each user is held out from training."""
@@ -298,7 +235,10 @@ class RecommendationData(TaskData):
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
-        return {name: source_files(getattr(self.config, name)) for name in SECTIONS}
+        sources = {name: load_source(getattr(self.config, name)) for name in SECTIONS}
+        return {
+            name: describe_files(source.files, content_digest) for name, source in sources.items()
+        }
 
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""

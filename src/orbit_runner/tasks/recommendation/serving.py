@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -19,9 +17,7 @@ from orbit_runner.tasks.serving import (
     Prediction,
     Serving,
     answer_rows,
-    file_lines,
-    is_file,
-    stream_lines,
+    item_lines,
 )
 
 # Returned if there is no item.
@@ -143,19 +139,11 @@ class UserPredictor:
         Arguments are ids, files with one id per line, or `-` for standard input. Empty lines are
         ignored. Raises `RunnerError` if an argument is neither an id nor a file.
         """
-        for argument in arguments or ["-"]:
-            if argument == "-":
-                yield from _nonblank_lines(stream_lines(lines))
-            elif is_file(path := os.path.expanduser(argument)):
-                yield from _nonblank_lines(file_lines(Path(path)))
-            elif _NUMBER.match(argument):
-                yield Line(argument.strip())
-            else:
-                raise RunnerError(
-                    f"got {shorten(repr(argument))}, expected a user id, a text file of ids, or - "
-                    "for standard input",
-                    code="bad-item",
-                )
+        for line in item_lines(arguments, lines, _user_id):
+            if line.problem:
+                yield line
+            elif line.text.strip():
+                yield Line(line.text.strip())
 
     def predict(self, items: Sequence[Line]) -> list[Prediction]:
         """Returns the best items of each user, or what is wrong with the id."""
@@ -201,17 +189,19 @@ def _error_prediction(reason: str, user: int | str) -> Prediction:
     return Prediction(text=reason, data={"user": user, "error": reason})
 
 
+def _user_id(argument: str) -> Line:
+    if not _NUMBER.match(argument):
+        raise RunnerError(
+            f"got {shorten(repr(argument))}, expected a user id, a text file of ids, or - for "
+            "standard input",
+            code="bad-item",
+        )
+    return Line(argument)
+
+
 def _parse_id(text: str) -> int | None:
     """Returns the id in a text; None if it is not one."""
     if not _ID.fullmatch(text):
         return None
     user = int(text)
     return user if -(2**63) <= user < 2**63 else None
-
-
-def _nonblank_lines(lines: Iterable[Line]) -> Iterator[Line]:
-    for line in lines:
-        if line.problem:
-            yield line
-        elif line.text.strip():
-            yield Line(line.text.strip())

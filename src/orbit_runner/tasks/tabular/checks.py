@@ -13,7 +13,6 @@ from orbit_runner.data.tables.arrow_types import is_date_or_time
 from orbit_runner.data.tables.build import CellError
 from orbit_runner.data.tables.cell_texts import (
     are_dates,
-    equal_numbers,
     odd_among_numbers,
     parse_number,
 )
@@ -30,15 +29,10 @@ from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.data.tables.summary import TableSummary, summarize
 from orbit_runner.errors import DataError, format_count, nearest_name_hint, shorten
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
-from orbit_runner.tasks.tabular.config import (
-    CLASSIFICATION,
-    REGRESSION,
-    SECTIONS,
-    TabularConfig,
-)
+from orbit_runner.tasks.shared_config import SECTIONS
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.sources import (
     feature_kinds,
-    load_dataset,
     load_datasets,
     load_part,
     named_columns,
@@ -46,13 +40,11 @@ from orbit_runner.tasks.tabular.sources import (
 )
 
 Problems = Iterator[Problem]
-# A target with more classes probably consists of numbers.
-_MAX_CLASSES = 10_000
 # If nearly all texts of a column differ, it is an ID or free text.
 _MAX_TEXTS = 1000
 # In smaller tables, each row may well have a category of its own.
 _FEW_TEXTS = 20
-_MAX_LISTED = 20
+_MOST_CHARACTERS = 500
 _MOST_COMPARED_ROWS = 1_000_000
 
 
@@ -84,7 +76,7 @@ def _name_problems(config: TabularConfig) -> Problems:
     checked: list[TableDataset] = []
     for section in SECTIONS:
         try:
-            dataset = load_dataset(config, section)
+            dataset = load_datasets(config, section)[0]
         except DataError as error:
             yield Problem(setting_of_error(section, error), str(error), code=error.code)
             return
@@ -94,18 +86,12 @@ def _name_problems(config: TabularConfig) -> Problems:
         named = [*named_columns(config, section)]
         for path, name, kind in named:
             if problem := _name_problem(name, kind, dataset.kinds):
-                yield Problem(
-                    path,
-                    f"{problem}\ncolumns of {section}: {', '.join(dataset.kinds)}",
-                    code="unknown-column",
-                )
+                message = f"{problem}\ncolumns of {section}: {', '.join(dataset.kinds)}"
+                yield Problem(path, message, code="unknown-column")
         inferred = set(feature_kinds(config)) - {name for _, name, _ in named}
         for name in sorted(inferred - set(dataset.kinds)):
-            yield Problem(
-                f"{section}.source",
-                f"has no column {name!r}, which train_data has",
-                code="bad-data",
-            )
+            message = f"has no column {name!r}, which train_data has"
+            yield Problem(f"{section}.source", message, code="bad-data")
         for name in config.features.exclude if section == "train_data" else ():
             if name not in {**dataset.kinds, **dataset.extra}:
                 hint = nearest_name_hint(name, dataset.kinds)
@@ -158,26 +144,9 @@ def _class_problems(
 ) -> Problems:
     train, validation = (columns[section] for section in SECTIONS)
     known = set(train.text_counts()) - {""}
-    if len(known) > _MAX_CLASSES:
-        yield Problem(
-            path,
-            f"column {name!r} has {len(known):,} classes\nfor numbers, set type: {REGRESSION}",
-            code="bad-data",
-        )
-    elif len(known) < 2:
-        yield Problem(
-            path,
-            f"column {name!r} has only the class {', '.join(known)!r} in training",
-            code="bad-data",
-        )
-    if same := equal_numbers([*train.vocabulary, *validation.vocabulary]):
-        left, right = same
-        yield Problem(
-            path,
-            f"column {name!r} has the classes {left!r} and {right!r}, which are the same number\n"
-            "write it in one way",
-            code="bad-data",
-        )
+    if len(known) < 2:
+        message = f"column {name!r} has only the class {', '.join(known)!r} in training"
+        yield Problem(path, message, code="bad-data")
     new = np.array([text not in known for text in (*validation.vocabulary, "")])
     rows = np.flatnonzero(new[validation.values] & ~validation.is_missing())
     if len(rows):
@@ -186,12 +155,11 @@ def _class_problems(
         advice = nearest_name_hint(got, known)
         if len(known) > _FEW_TEXTS and _is_number(got):
             advice = f"\nfor numbers, write targets: [{{column: {name}, type: {REGRESSION}}}]"
-        yield Problem(
-            path,
+        message = (
             f"column {name!r} has the class {got!r} in {where}{_other_rows(rows)}, which no "
-            f"training row has{advice}",
-            code="unknown-class",
+            f"training row has{advice}"
         )
+        yield Problem(path, message, code="unknown-class")
 
 
 def _is_number(text: str) -> bool:
@@ -203,18 +171,15 @@ def _is_number(text: str) -> bool:
 
 
 def _weight_problems(config: TabularConfig, parts: dict[str, TablePart]) -> Problems:
-    if not config.weight_column:
-        return
-    for section, part in parts.items():
+    for section, part in parts.items() if config.weight_column else ():
         values = part.column(config.weight_column).values
         rows = np.flatnonzero(~(values >= 0))
         if len(rows):
-            yield Problem(
-                "weight_column",
+            message = (
                 f"column {config.weight_column!r} has {values[rows[0]]:g} in "
-                f"{part.row_location(int(rows[0]))}{_other_rows(rows)}, expected 0 or more",
-                code="bad-record",
+                f"{part.row_location(int(rows[0]))}{_other_rows(rows)}, expected 0 or more"
             )
+            yield Problem("weight_column", message, code="bad-record")
         elif not values.any():
             yield Problem("weight_column", f"all weights of {section} are 0", code="bad-data")
 
@@ -242,17 +207,15 @@ def _category_problem(part: TablePart, name: str) -> str:
         return (
             f"{source.row_location(row)}: column {name!r}: got {shorten(column.text(row), 80)!r} "
             f"in a column of texts, most of which are {'dates' if has_dates else 'numbers'}\n"
-            "if it is a missing value, list it in missing_values of both sections; list the column "
-            "in features.numeric, date or categorical with all other features, or in "
-            "features.exclude"
+            "list it in missing_values of both sections, or the column in features.exclude, or in "
+            "features.numeric, date or categorical with all other features"
         )
     texts, rows = len(part.column(name).text_counts()), part.size
     if texts <= max(_MAX_TEXTS, rows // 2):
         return ""
     return (
         f"column {name!r} has {texts:,} different texts in {rows:,} rows, as an ID has\n"
-        "list it in features.exclude, or list all features in features.numeric, date, "
-        "categorical and text"
+        "list it in features.exclude"
     )
 
 
@@ -284,12 +247,7 @@ def _unused_columns(config: TabularConfig, section: str) -> Iterator[str]:
         }
         unused |= {name: f"{name} (only in {file})" for name, file in dataset.extra.items()}
     if unused:
-        yield f"columns that are not used: {_format_names([*unused.values()])}"
-
-
-def _format_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MAX_LISTED} more" if names[_MAX_LISTED:] else ""
-    return f"{', '.join(names[:_MAX_LISTED])}{more}"
+        yield f"columns that are not used: {shorten(', '.join(unused.values()), _MOST_CHARACTERS)}"
 
 
 def shared_rows(
@@ -321,38 +279,12 @@ def shared_rows(
 
 def summarize_table(config: TabularConfig) -> TableSummary:
     """Returns a summary of both sections. Raises `DataError` if one cannot be read."""
-    roles = _roles(config)
-    parts = {section: load_part(config, section) for section in SECTIONS}
-    summary = summarize(parts, roles)
-    return dataclasses.replace(summary, left_out=left_out(config))
-
-
-def _roles(config: TabularConfig) -> dict[str, str]:
     roles = dict.fromkeys(feature_kinds(config), "feature")
     for path, name, kind in named_columns(config, "train_data"):
         if kind != KEY:
             roles[name] = _role(path)
-    return roles
-
-
-def column_facts(config: TabularConfig) -> dict[str, list[tuple[str, str]]]:
-    """Returns role, kind and missing cells of each column of each section, and what is not used.
-
-    Raises `DataError` if a section cannot be read.
-    """
-    facts: dict[str, list[tuple[str, str]]] = {}
-    for section in SECTIONS:
-        part = load_part(config, section)
-        facts[section] = [("rows", f"{part.size:,}")]
-        for name, role in _roles(config).items():
-            column = part.column(name)
-            texts = []
-            if column.kind == CATEGORY:
-                texts.append(f"{len(column.text_counts().keys() - {''}):,} different texts")
-            missing = f"{int(column.is_missing().sum()):,} missing"
-            facts[section].append((name, ", ".join([role, column.kind, *texts, missing])))
-    facts[SECTIONS[0]] += [("not used", line) for line in left_out(config)]
-    return facts
+    parts = {section: load_part(config, section) for section in SECTIONS}
+    return dataclasses.replace(summarize(parts, roles), left_out=left_out(config))
 
 
 def _role(path: str) -> str:

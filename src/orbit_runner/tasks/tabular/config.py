@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.config.schema.data import training_field, validation_field
-from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.errors import unknown_name_message
-from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
+from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.class_metrics import metric_problems
 from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
-    source_problems,
     value_problems,
 )
 from orbit_runner.tasks.keras_items import Item, is_item, split_item
-from orbit_runner.tasks.table_split import TableSplitConfig
-from orbit_runner.tasks.tabular.data_config import (
-    TableDataConfig,
+from orbit_runner.tasks.shared_config import (
+    SECTIONS,
+    NetworkTaskConfig,
+    TableSplitConfig,
     part_problems,
 )
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
-SECTIONS = ("train_data", "validation_data")
 CLASSIFICATION, REGRESSION = "classification", "regression"
 WORDS, SUBWORDS = "words", "subwords"
 # The metrics that each type of target always has.
@@ -82,11 +81,8 @@ class TextColumnConfig(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields a length without room for a token."""
         if self.tokenizer == SUBWORDS and self.max_length < 2:
-            yield Problem(
-                "max_length",
-                "got 1, expected at least 2 with subwords: one is the end token",
-                code="out-of-range",
-            )
+            message = "got 1, expected at least 2 with subwords: one is the end token"
+            yield Problem("max_length", message, code="out-of-range")
 
 
 @config_class
@@ -111,27 +107,18 @@ class FeaturesConfig(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields columns that are listed twice, and texts without a column."""
         if self.exclude and self.names:
-            yield Problem(
-                "exclude",
-                "has no effect beside numeric, categorical, date or text, which list all features",
-                code="no-effect",
-            )
+            message = "has no effect beside numeric, categorical, date or text, the features"
+            yield no_effect("exclude", message)
         listed = [*self.numeric, *self.categorical, *self.date]
-        twice = sorted({name for name in listed if listed.count(name) > 1})
-        if twice:
-            lists = "numeric, categorical and date" if self.date else "numeric and categorical"
-            yield Problem(
-                "categorical",
-                f"{', '.join(map(repr, twice))} is listed twice in {lists}",
-                code="set-twice",
-            )
+        for name in sorted({name for name in listed if listed.count(name) > 1}):
+            message = f"{name!r} is listed twice in numeric, categorical and date"
+            yield Problem("categorical", message, code="set-twice")
         for index, text in enumerate(self.text):
+            path = f"text[{index}].column"
             if not text.column:
-                yield Problem(f"text[{index}].column", "is not set", code="not-set")
+                yield not_set(path, "is not set")
             elif text.column in self.names[: len(listed) + index]:
-                yield Problem(
-                    f"text[{index}].column", f"{text.column!r} is listed twice", code="set-twice"
-                )
+                yield Problem(path, f"{text.column!r} is listed twice", code="set-twice")
 
     @property
     def names(self) -> list[str]:
@@ -177,22 +164,27 @@ class TabularModelConfig(Config):
     )
 
 
-class TableTaskConfig(TaskConfig):
-    """A task whose examples are rows of tables. Subclasses have the setting `split`."""
+@config_class
+class TableTaskConfig(NetworkTaskConfig):
+    """A task whose examples are rows of tables."""
+
+    class_weights: str | Mapping[str, Any] = class_weights_field()
+    split: TableSplitConfig | None = field(
+        None, help="how rows are split into parts; null: each section reads all rows of its files"
+    )
+    train_data: TableDataConfig = training_field(TableDataConfig)
+    validation_data: TableDataConfig = validation_field(TableDataConfig)
 
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task as one on a table, with features and targets."""
         raise NotImplementedError
 
-    def section_problems(
-        self, split: TableSplitConfig | None, sections: Sequence[str] = SECTIONS
-    ) -> Iterator[Problem]:
-        """Yields unknown sources of the sections, and parts that `split` does not have."""
-        sources = [entry.name for entry in TABLE_SOURCES.entries()]
-        for section in sections:
-            data = getattr(self, section)
-            yield from source_problems(section, data, sources)
-            yield from part_problems(section, data, split)
+    def problems(self) -> Iterator[Problem]:
+        """Yields parts that `split` does not have, and wrong weights of classes."""
+        yield from super().problems()
+        yield from value_problems("class_weights", self.class_weights)
+        for section in SECTIONS:
+            yield from part_problems(section, getattr(self, section), self.split)
 
 
 @config_class
@@ -205,12 +197,6 @@ class TabularConfig(TableTaskConfig):
     features: FeaturesConfig = field(factory=FeaturesConfig, help="columns that the model sees")
     targets: list[TargetConfig] = field((), help="columns to predict")
     weight_column: str = field("", help="column with the weight of each row; by default all equal")
-    class_weights: str | Mapping[str, Any] = class_weights_field()
-    split: TableSplitConfig | None = field(
-        None, help="how rows are split into parts; null: each section reads all rows of its files"
-    )
-    train_data: TableDataConfig = training_field(TableDataConfig)
-    validation_data: TableDataConfig = validation_field(TableDataConfig)
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,
@@ -239,38 +225,24 @@ class TabularConfig(TableTaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
-        if not self.model.name:
-            known = ", ".join(entry.name for entry in TABLE_MODELS.entries())
-            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
-        # Without a source of its own, validation data has that of the training data.
-        has_source = self.train_data.source or self.validation_data.source
-        yield from self.section_problems(self.split, SECTIONS if has_source else SECTIONS[:1])
         yield from self._target_problems()
-        yield from value_problems("class_weights", self.class_weights)
         yield from self._class_problems()
         yield from self._metric_problems()
 
     def _target_problems(self) -> Iterator[Problem]:
         if not self.targets:
-            yield Problem("targets", "is empty; list the columns to predict", code="not-set")
+            yield not_set("targets", "is empty; list the columns to predict")
         names = [target.column for target in self.targets]
         for index, name in enumerate(names):
+            path = f"targets[{index}].column"
             if not name:
-                yield Problem(f"targets[{index}].column", "is not set", code="not-set")
+                yield not_set(path, "is not set")
             elif name in names[:index]:
-                yield Problem(
-                    f"targets[{index}].column", f"{name!r} is listed twice", code="set-twice"
-                )
+                yield Problem(path, f"{name!r} is listed twice", code="set-twice")
             elif name in self.features.names:
-                yield Problem(
-                    f"targets[{index}].column", f"{name!r} is also a feature", code="conflict"
-                )
+                yield conflict(path, f"{name!r} is also a feature")
             elif name in self.features.exclude:
-                yield Problem(
-                    f"targets[{index}].column",
-                    f"{name!r} is in features.exclude, but a target",
-                    code="conflict",
-                )
+                yield conflict(path, f"{name!r} is in features.exclude, but a target")
 
     def _class_problems(self) -> Iterator[Problem]:
         count = sum(target.type == CLASSIFICATION for target in self.targets)
@@ -278,11 +250,10 @@ class TabularConfig(TableTaskConfig):
             "class_weights": self.class_weights,
             "train_data.class_sampling": self.train_data.class_sampling,
         }
-        if count != 1:
-            for name in (name for name, value in settings.items() if value):
-                yield Problem(
-                    name, f"got {count} classification targets, expected one", code="not-supported"
-                )
+        for name, value in settings.items():
+            if value and count != 1:
+                message = f"got {count} classification targets, expected one"
+                yield Problem(name, message, code="not-supported")
 
     def _metric_problems(self) -> Iterator[Problem]:
         """Yields wrong forms and names of metrics, and unknown, unlike or missing targets."""
@@ -295,12 +266,11 @@ class TabularConfig(TableTaskConfig):
                 yield Problem(f"metrics[{index}].{TARGET}", hint, code="unknown-name")
             elif target is None and is_mixed and is_item(item):
                 name, _ = split_item(item)
-                yield Problem(
-                    f"metrics[{index}]",
+                message = (
                     "is for all targets, but some of them are classes, and others are numbers\n"
-                    f"name its target: {{class_name: {name}, {TARGET}: {names[0]}}}",
-                    code="not-supported",
+                    f"name its target: {{class_name: {name}, {TARGET}: {names[0]}}}"
                 )
+                yield Problem(f"metrics[{index}]", message, code="not-supported")
         problems = [
             problem
             for target in self.targets

@@ -18,14 +18,14 @@ from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.tabular.checks import (
-    column_facts,
     setting_of_error,
     shared_rows,
     summarize_table,
     table_problems,
 )
-from orbit_runner.tasks.tabular.config import CLASSIFICATION, SECTIONS, SUBWORDS, TabularConfig
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, SUBWORDS, TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.sources import load_part, source_files, table_mixture
 
@@ -85,26 +85,25 @@ class TabularData(TaskData):
     def baselines(self) -> Mapping[str, tuple[str, float]]:
         """Returns the results of the majority class, or of the mean, of the training rows."""
         table = self.table
-        train = load_part(table, SECTIONS[0])
-        validation = load_part(table, SECTIONS[1])
+        train, validation = (load_part(table, section) for section in SECTIONS)
         excluded = self.excluded_rows()
         kept = np.ones(train.size, bool)
         if excluded is not None:
             kept[excluded] = False
-        train_weights = _weights(table, train)[kept]
-        weights = _weights(table, validation)
+        train_weights, weights = (_weights(table, part) for part in (train, validation))
         results: dict[str, tuple[str, float]] = {}
         for target in table.targets:
             start = f"{target.column}_" if len(table.targets) > 1 else ""
             column = train.column(target.column).take(kept)
             other = validation.column(target.column)
             if target.type == CLASSIFICATION:
-                text = column.vocabulary[np.bincount(column.values, train_weights).argmax()]
+                counts = np.bincount(column.values, train_weights[kept])
+                text = column.vocabulary[counts.argmax()]
                 is_majority = np.array([*(known == text for known in other.vocabulary), False])
                 accuracy = np.average(is_majority[other.values], weights=weights)
                 results[f"{start}accuracy"] = "majority", float(accuracy)
             else:
-                errors = other.values - np.average(column.values, weights=train_weights)
+                errors = other.values - np.average(column.values, weights=train_weights[kept])
                 mae = np.average(np.abs(errors), weights=weights)
                 rmse = np.sqrt(np.average(errors**2, weights=weights))
                 results[f"{start}mae"] = "mean", float(mae)
@@ -117,19 +116,6 @@ class TabularData(TaskData):
             return summarize_table(self.table)
         except DataError:
             return None
-
-    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
-        """Returns the columns of both sections, and what is not used."""
-        try:
-            facts = column_facts(self.table)
-            baselines = self.baselines()
-        except DataError:
-            return {}
-        facts[SECTIONS[1]] += [
-            ("baseline", f"{name} {result:.4g} ({constant} of the training rows)")
-            for name, (constant, result) in baselines.items()
-        ]
-        return facts
 
     def learn(self, assets: Assets) -> Preprocessing:
         """Returns the values fitted on the training rows of the run."""

@@ -8,16 +8,14 @@ from typing import Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import NoImagesConfig, source_field
-from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
-from orbit_runner.errors import unknown_name_message
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.tasks.imbalance.config import MixedDataConfig
-from orbit_runner.tasks.table_split import TableSplitConfig
+from orbit_runner.tasks.shared_config import StoredDataConfig
 
 
 @config_class
-class TableDataConfig(NoImagesConfig, MixedDataConfig):
+class TableDataConfig(NoImagesConfig, StoredDataConfig):
     """A table and its pipeline."""
 
     source: str = source_field(TABLE_SOURCES)
@@ -52,55 +50,30 @@ class TableDataConfig(NoImagesConfig, MixedDataConfig):
         help="`source: text_files`: text file, or list of files, of each class, such as "
         "{en: train.en, de: train.de}, with one example per line",
     )
-    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
-    tfds_split: str = field(
-        "", help="`source: tfds`: split, such as train; by default depending on is_training"
-    )
-    tfds_data_dir: str = field(
-        "",
-        path="dir",
-        weights=DATA_LOCATION,
-        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
-    )
-    hugging_face_split: str = field(
-        "",
-        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
-        "depending on is_training",
-    )
 
     def problems(self) -> Iterator[Problem]:
         """Yields settings that the source ignores, and required ones that are missing."""
         yield from super().problems()
         if len(self.delimiter) != 1:
-            yield Problem(
-                "delimiter",
-                f"got {self.delimiter!r}, expected one character, such as ',' or '|'",
-                code="wrong-type",
-            )
+            message = f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
+            yield Problem("delimiter", message, code="wrong-type")
         if self.files is not None:
             yield from self._class_file_problems()
 
     def _class_file_problems(self) -> Iterator[Problem]:
-        """Yields too few classes, and classes without a name or without files."""
+        """Yields too few classes, or a class without a name or without files."""
         files = self.files or {}
+        problem = ""
         if len(files) < (2 if self.is_training else 1):
             got = f"got only the class {next(iter(files))!r}" if files else "is empty"
-            yield Problem(
-                "files",
-                f"{got}, expected two or more, such as {{en: train.en, de: train.de}}",
-                code="wrong-type",
-            )
+            problem = f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
         for label, names in files.items():
             if not label.strip():
-                yield Problem(
-                    "files", f"got the class {label!r}, expected a name", code="wrong-type"
-                )
+                problem = f"got the class {label!r}, expected a name"
             elif not _file_names(names):
-                yield Problem(
-                    "files",
-                    f"{label}: got {names!r}, expected the name of a file, or a list",
-                    code="wrong-type",
-                )
+                problem = f"{label}: got {names!r}, expected the name of a file, or a list"
+        if problem:
+            yield Problem("files", problem, code="wrong-type")
 
     @property
     def format(self) -> type[TableDataset]:
@@ -141,21 +114,3 @@ def _file_names(value: object) -> tuple[str, ...]:
     if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) and n for n in names):
         return ()
     return tuple(names)
-
-
-def part_problems(
-    section: str, data: TableDataConfig, split: TableSplitConfig | None
-) -> Iterator[Problem]:
-    """Yields a part of a section that `split`, the setting of the task, does not have."""
-    if data.traits.is_generated:
-        return
-    if split is None and data.split:
-        yield Problem(
-            f"{section}.split", f"got {data.split!r}, but task.split is not set", code="not-set"
-        )
-    elif split is not None and split.parts and data.part not in split.parts:
-        yield Problem(
-            f"{section}.split",
-            unknown_name_message("part", data.part, split.parts),
-            code="unknown-part",
-        )

@@ -21,6 +21,14 @@ _WEEK_DAYS = 7
 _DAY_MINUTES = DAY_SECONDS // 60
 
 
+def add_constant(
+    layer: tf_keras.layers.Layer, name: str, values: float | Sequence[float]
+) -> tf.Variable:
+    """Adds a weight that is not trained, and saved with the others."""
+    initializer = tf_keras.initializers.Constant(values)
+    return layer.add_weight(name, np.shape(values), initializer=initializer, trainable=False)
+
+
 class EncodeDates(tf_keras.layers.Layer):
     """Encodes the days since 1970 and the seconds of the day of each column as numbers.
 
@@ -38,13 +46,9 @@ class EncodeDates(tf_keras.layers.Layer):
         """Creates the means and factors, which are saved with the weights."""
         # Differences of whole days are exact in float32.
         self._days = [math.floor(column.mean) for column in self._columns]
-        for name, values in (
-            ("mean", [column.mean - math.floor(column.mean) for column in self._columns]),
-            ("factor", [1 / column.deviation for column in self._columns]),
-        ):
-            value = tf_keras.initializers.Constant(values)
-            weight = self.add_weight(name, (len(values),), initializer=value, trainable=False)
-            setattr(self, name, weight)
+        means = [column.mean - math.floor(column.mean) for column in self._columns]
+        self.mean = add_constant(self, "mean", means)
+        self.factor = add_constant(self, "factor", [1 / x.deviation for x in self._columns])
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the encodings side by side, float32 [batch, width], of int32 [batch, 2 n]."""

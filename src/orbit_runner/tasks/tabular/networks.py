@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.tasks.tabular.layers import EncodeDates, TextColumnMeans
+from orbit_runner.tasks.tabular.layers import EncodeDates, TextColumnMeans, add_constant
 from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
 
 layers = tf_keras.layers
@@ -24,6 +25,7 @@ def mlp(
     dropout_rate: float = 0.0,
     max_one_hot: int = 10,
     embedding_width: int | None = None,
+    is_wide: bool = False,
 ) -> tf_keras.Model:
     """Returns dense ReLU layers, each followed by dropout, and a linear layer for each target.
 
@@ -33,45 +35,43 @@ def mlp(
     the tokens of all text columns, to one output per target: logits, float32 [batch,
     classes], or numbers in the unit of the target, float32 [batch].
 
-    For the settings, see `TabularModelConfig`.
+    For the settings, see `TabularModelConfig`. If the model `is_wide`, a linear model is added to
+    the outputs, and trained with it. It has a weight for each number and for each text of a
+    category (Cheng et al., Wide & Deep Learning for Recommender Systems, DLRS 2016), without
+    crossed columns and text columns.
     """
     inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = hidden_layers(_concatenate(parts, "features"), hidden_units, dropout_rate)
-    outputs = {name: _head(name, width)(x) for name, width in _output_widths(fitted).items()}
-    return tf_keras.Model(inputs, _rescale_outputs(outputs, fitted), name="mlp")
-
-
-def wide_deep(
-    *,
-    fitted: Preprocessing,
-    hidden_units: Sequence[int] = (64, 32),
-    dropout_rate: float = 0.0,
-    max_one_hot: int = 10,
-    embedding_width: int | None = None,
-) -> tf_keras.Model:
-    """Returns the sum of a linear model and of `mlp`, trained together.
-
-    The linear model has a weight for each number and for each text of a category (Cheng et al.,
-    Wide & Deep Learning for Recommender Systems, DLRS 2016), without crossed columns and text
-    columns. Inputs and outputs are those of `mlp`.
-    """
-    inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
-    x = hidden_layers(_concatenate(parts, "features"), hidden_units, dropout_rate)
-    sizes = [len(texts) for texts in fitted.categorical.values()]
+    x = hidden_layers(_concatenate(parts), hidden_units, dropout_rate)
     outputs = {}
     for name, width in _output_widths(fitted).items():
-        terms = [_head(name, width)(x)]
-        for part, end in ((NUMERIC, "wide"), (DATES, "wide_dates")):
-            if part in parts:
-                wide = layers.Dense(
-                    width, use_bias=False, dtype="float32", name=f"{_layer_name(name)}_{end}"
-                )
-                terms.append(wide(parts[part]))
-        if sizes:
-            table = CategoryWeights(sizes, width, name=f"{_layer_name(name)}_wide_categories")
-            terms.append(table(inputs[CATEGORICAL]))
-        outputs[name] = layers.Add(dtype="float32", name=f"{_layer_name(name)}_sum")(terms)
-    return tf_keras.Model(inputs, _rescale_outputs(outputs, fitted), name="wide_deep")
+        outputs[name] = _head(name, width)(x)
+        if is_wide:
+            terms = [outputs[name], *_wide_terms(fitted, name, width, inputs, parts)]
+            outputs[name] = layers.Add(dtype="float32", name=f"{_layer_name(name)}_sum")(terms)
+    outputs = _rescale_outputs(outputs, fitted)
+    return tf_keras.Model(inputs, outputs, name="wide_deep" if is_wide else "mlp")
+
+
+wide_deep = functools.partial(mlp, is_wide=True)
+
+
+def _wide_terms(
+    fitted: Preprocessing,
+    name: str,
+    width: int,
+    inputs: Mapping[str, tf.Tensor],
+    parts: Mapping[str, tf.Tensor],
+) -> Iterator[tf.Tensor]:
+    """Yields what the linear model adds to the output of a target."""
+    layer_name = _layer_name(name)
+    for part, end in ((NUMERIC, "wide"), (DATES, "wide_dates")):
+        if part in parts:
+            options = {"use_bias": False, "dtype": "float32", "name": f"{layer_name}_{end}"}
+            yield layers.Dense(width, **options)(parts[part])
+    if fitted.categorical:
+        sizes = [len(texts) for texts in fitted.categorical.values()]
+        table = CategoryWeights(sizes, width, name=f"{layer_name}_wide_categories")
+        yield table(inputs[CATEGORICAL])
 
 
 class NormalizeColumns(tf_keras.layers.Layer):
@@ -88,8 +88,8 @@ class NormalizeColumns(tf_keras.layers.Layer):
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates the means and factors, which are saved with the weights."""
-        self.mean = self._constant("mean", [column.mean for column in self._columns])
-        self.factor = self._constant("factor", [1 / column.deviation for column in self._columns])
+        self.mean = add_constant(self, "mean", [column.mean for column in self._columns])
+        self.factor = add_constant(self, "factor", [1 / x.deviation for x in self._columns])
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns normalized columns, float32 [batch, columns + lacking]."""
@@ -99,14 +99,6 @@ class NormalizeColumns(tf_keras.layers.Layer):
             return normalized
         lacking = tf.gather(missing, self._lacking, axis=1)
         return tf.concat([normalized, tf.cast(lacking, tf.float32)], axis=1)
-
-    def _constant(self, name: str, values: Sequence[float]) -> tf.Variable:
-        return self.add_weight(
-            name=name,
-            shape=(len(values),),
-            initializer=tf_keras.initializers.Constant(values),
-            trainable=False,
-        )
 
 
 class EncodeCategories(tf_keras.layers.Layer):
@@ -178,9 +170,8 @@ class Rescale(tf_keras.layers.Layer):
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Creates mean and deviation, which are saved with the weights."""
-        for name in ("mean", "deviation"):
-            value = tf_keras.initializers.Constant(getattr(self._scale, name))
-            setattr(self, name, self.add_weight(name, (), initializer=value, trainable=False))
+        self.mean = add_constant(self, "mean", self._scale.mean)
+        self.deviation = add_constant(self, "deviation", self._scale.deviation)
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns float32 [batch] for [batch, 1]."""
@@ -219,9 +210,9 @@ def _embedding_width(size: int) -> int:
     return min(_MAX_EMBEDDING_WIDTH, math.ceil(math.sqrt(size)))
 
 
-def _concatenate(parts: Mapping[str, tf.Tensor], name: str) -> tf.Tensor:
+def _concatenate(parts: Mapping[str, tf.Tensor]) -> tf.Tensor:
     values = list(parts.values())
-    return layers.Concatenate(name=name)(values) if len(values) > 1 else values[0]
+    return layers.Concatenate(name="features")(values) if len(values) > 1 else values[0]
 
 
 def hidden_layers(x: tf.Tensor, hidden_units: Sequence[int], dropout_rate: float) -> tf.Tensor:

@@ -7,12 +7,11 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.disk_cache import cached, file_status
 from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER, Column, TablePart
 from orbit_runner.data.text.source import PAD, Ragged
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
@@ -25,15 +24,13 @@ from orbit_runner.data.text.tokenizer.words import (
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.tabular.config import REGRESSION, WORDS, TabularConfig, TextColumnConfig
-from orbit_runner.tasks.tabular.sources import feature_kinds, load_datasets, load_part
+from orbit_runner.tasks.tabular.sources import feature_kinds, load_part
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
 # The asset of a run.
 PREPROCESSING_FILE = "preprocessing.json"
-# The settings that decide which columns are fitted, and how.
-_COLUMNS = ("features", "targets")
 _FORMAT = 1
 
 
@@ -66,7 +63,7 @@ class TextFit:
             rows = encode_words(texts, self.words)
         return _pad_rows(rows, self.max_length)[column.values]
 
-    def encode(self, tokenizer: Tokenizer, texts: tf.Tensor) -> tf.Tensor:
+    def encode(self, tokenizer: GraphTokenizer | WordTokenizer, texts: tf.Tensor) -> tf.Tensor:
         """Returns the same tokens of texts, string [n], with the result of `make_tokenizer`."""
         ids = tokenizer.encode(texts, self.max_length)
         padding = self.max_length - tf.shape(ids)[1]
@@ -79,21 +76,13 @@ class TextFit:
         names = ("", "⁇", *self.words)
         return [" ".join(names[token] for token in row if token) for row in rows]
 
-    def make_tokenizer(self) -> Tokenizer:
+    def make_tokenizer(self) -> GraphTokenizer | WordTokenizer:
         """Returns the tokenizer for a model that is exported."""
         return GraphTokenizer(self._subwords) if self.sentencepiece else WordTokenizer(self.words)
 
     @functools.cached_property
     def _subwords(self) -> Vocabulary:
         return Vocabulary(base64.b64decode(self.sentencepiece))
-
-
-class Tokenizer(Protocol):
-    """Encodes texts in TensorFlow ops. Is a `tf.Module`."""
-
-    def encode(self, texts: tf.Tensor, max_length: int, /) -> tf.Tensor:
-        """Returns int32 [n, at most max_length], padded with 0, of string [n]."""
-        ...
 
 
 def fit_text(config: TextColumnConfig, column: Column) -> TextFit:
@@ -132,19 +121,9 @@ class NumberFit:
 
 
 @dataclasses.dataclass(frozen=True)
-class DateFit:
-    """A column of dates, in days since 1970: mean and standard deviation.
+class DateFit(NumberFit):
+    """A column of dates, in days since 1970; and whether a training row has a time of the day."""
 
-    Attributes:
-        mean: The mean.
-        deviation: The standard deviation.
-        has_missing: Whether training rows lack values.
-        has_time: Whether a training row has a time of the day that is not midnight.
-    """
-
-    mean: float
-    deviation: float
-    has_missing: bool = False
     has_time: bool = False
 
 
@@ -206,45 +185,26 @@ def fit(config: TabularConfig) -> Preprocessing:
     )
 
 
-def fit_or_load(config: TabularConfig) -> JsonObject:
-    """Returns the result of `fit` as JSON values.
-
-    It is read from the cache if the fit is slow and neither files nor settings have changed.
-    """
-    datasets = load_datasets(config, "train_data")
-
-    def encode() -> JsonObject:
-        return encode_fit(config, fit(config))
-
-    if not all(dataset.files for dataset in datasets):
-        return encode()
-    files = [file_status(path) for dataset in datasets for path in dataset.files]
-    return cached("tables", ["fit", _settings(config)], encode, files)
-
-
 def _fit_number(column: Column) -> NumberFit:
     missing = column.is_missing()
     values = column.values[~missing] if missing.any() else column.values
+    return _fit_values(values, bool(missing.any()))
+
+
+def _fit_values(values: np.ndarray, has_missing: bool) -> NumberFit:
     if not len(values):
         return NumberFit(0.0, 1.0, True)
     mean = float(values.mean(dtype=np.float64))
     deviation = float(values.std(dtype=np.float64))
     # A constant column must stay constant.
-    return NumberFit(mean, deviation or 1.0, bool(missing.any()))
+    return NumberFit(mean, deviation or 1.0, has_missing)
 
 
 def _fit_date(column: Column) -> DateFit:
     missing = column.is_missing()
     seconds = column.values[~missing]
-    if not len(seconds):
-        return DateFit(0.0, 1.0, True)
-    days = seconds / DAY_SECONDS
-    return DateFit(
-        float(days.mean()),
-        float(days.std()) or 1.0,
-        bool(missing.any()),
-        bool((seconds % DAY_SECONDS).any()),
-    )
+    fit = _fit_values(seconds / DAY_SECONDS, bool(missing.any()))
+    return DateFit(**dataclasses.asdict(fit), has_time=bool((seconds % DAY_SECONDS).any()))
 
 
 def _category_texts(part: TablePart, name: str) -> tuple[str, ...]:
@@ -257,7 +217,7 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
     Raises `DataError` if it has to be fitted and the rows cannot be read, and `RunnerError` if the
     run fitted other columns.
     """
-    content = assets.get_json(PREPROCESSING_FILE, lambda: fit_or_load(config))
+    content = assets.get_json(PREPROCESSING_FILE, lambda: encode_fit(config, fit(config)))
     try:
         return decode_fit(content, config)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -266,8 +226,7 @@ def fitted_of_run(config: TabularConfig, assets: Assets) -> Preprocessing:
 
 def encode_fit(config: TabularConfig, fitted: Preprocessing) -> JsonObject:
     """Returns the fitted values, and the settings that they belong to, as JSON values."""
-    columns = {name: value for name, value in _settings(config).items() if name in _COLUMNS}
-    return {"format": _FORMAT, **columns, **dataclasses.asdict(fitted)}
+    return {"format": _FORMAT, **_settings(config), **dataclasses.asdict(fitted)}
 
 
 def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
@@ -278,9 +237,8 @@ def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
     """
     if content["format"] != _FORMAT:
         raise ValueError(f"unknown format {content['format']!r}")
-    settings = _settings(config)
-    for name in _COLUMNS:
-        if content[name] != settings[name]:
+    for name, value in _settings(config).items():
+        if content[name] != value:
             raise RunnerError(
                 "differs from the setting that the run was trained with\n"
                 "use the config.yaml of the run, or another --model_dir",
@@ -292,30 +250,18 @@ def decode_fit(content: JsonObject, config: TabularConfig) -> Preprocessing:
         categorical={name: tuple(texts) for name, texts in content["categorical"].items()},
         classes={name: tuple(texts) for name, texts in content["classes"].items()},
         scales={name: NumberFit(**fit) for name, fit in content["scales"].items()},
-        texts={name: _load_text(fit) for name, fit in content["texts"].items()},
+        texts={
+            name: TextFit(**fit | {"words": tuple(fit["words"])})
+            for name, fit in content["texts"].items()
+        },
         dates={name: DateFit(**fit) for name, fit in content["dates"].items()},
     )
 
 
-def _load_text(fit: JsonObject) -> TextFit:
-    return TextFit(fit["max_length"], tuple(fit["words"]), fit["sentencepiece"])
-
-
 def _settings(config: TabularConfig) -> JsonObject:
-    """Returns the settings that the result depends on besides the files, as JSON values."""
-    data = config.train_data
-    settings: dict[str, object] = {
+    """Returns the settings that decide which columns are fitted, and how, as JSON values."""
+    settings = {
         "features": config.features.as_dict(),
         "targets": [target.as_dict() for target in config.targets],
-        "split": None if config.split is None else config.split.as_dict(),
-        "source": data.source,
-        "part": data.part,
-        "delimiter": data.delimiter,
-        "column_names": list(data.column_names),
-        "missing_values": list(data.missing_values),
     }
-    if data.files:
-        settings["files"] = data.class_files
-    if data.mixture:
-        settings["mixture"] = [source.as_dict() for source in data.mixture]
     return json.loads(json.dumps(settings))

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from orbit_runner.data.tables.dataset import TableDataset
 
 CSV, JSON_LINES, LINES = "csv", "jsonl", "lines"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MOST_CELL_CHARACTERS = 2**31 - 1
 _AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?!\n|\Z)")
 
@@ -92,8 +91,6 @@ def file_rows(
     try:
         with open_binary(Path(path).expanduser()) as file:
             head = file.peek(16)  # type: ignore[attr-defined]
-            if head[:2] in _UTF16_MARKS:
-                raise RunnerError(f"{path}: is UTF-16, expected UTF-8", code="damaged-file")
             table = _binary_format(head)
             if table is None:
                 lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="\n")
@@ -134,10 +131,6 @@ def text_rows(
     rest = remove_mark(lines)
     first = next(rest, "")
     lines = itertools.chain([first], rest) if first else rest
-    if _binary_format(first[:16].encode("utf-8", "surrogateescape")):
-        raise RunnerError(
-            f"{where}: is a binary file; pass its name to `runner predict`", code="bad-item"
-        )
     if not kind and first.lstrip().startswith("{"):
         kind = JSON_LINES
     if kind == JSON_LINES:

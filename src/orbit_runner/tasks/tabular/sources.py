@@ -36,11 +36,6 @@ from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, Tabula
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 
-def load_dataset(config: TabularConfig, section: str) -> TableDataset:
-    """Returns the dataset of a section, that of the first source of a mixture."""
-    return load_datasets(config, section)[0]
-
-
 def load_datasets(config: TabularConfig, section: str) -> list[TableDataset]:
     """Returns the dataset of each source of a section, which is opened once per process."""
     use = TableUse(
@@ -91,7 +86,7 @@ def feature_kinds(config: TabularConfig) -> dict[str, str]:
     numeric, categorical = config.features.numeric, config.features.categorical
     dates = config.features.date
     if not config.features.names:
-        kinds = load_dataset(config, "train_data").kinds
+        kinds = load_datasets(config, "train_data")[0].kinds
         used = {name for _, name, _ in named_columns(config, "train_data")}
         used |= {*config.features.exclude}
         numeric = [n for n, kind in kinds.items() if kind == NUMBER and n not in used]
@@ -157,14 +152,12 @@ def _explain_cell(config: TabularConfig, section: str, error: CellError) -> Cell
     named = {name: path for path, name, _ in reversed([*named_columns(config, section)])}
     path = named.get(error.column, "features")
     message, _, more = str(error).partition("\n")
-    lines = [message]
-    if error.text:
-        lines.append("if it is a missing value, list it in missing_values of both sections")
+    advice = "if it is a missing value, list it in missing_values of both sections"
     if path.startswith("targets"):
-        lines.append("if its values are classes, set type: classification")
+        advice = "if its values are classes, set type: classification"
     elif path.startswith("features"):
-        lines.append("to use its texts as categories, list the column in features.categorical")
-    lines += [more] * bool(more)
+        advice += "; to use its texts as categories, list the column in features.categorical"
+    lines = [message, advice, *([more] if more else [])]
     setting = path if path.startswith(("targets", "weight_column")) else "features"
     return CellError("\n".join(lines), error.column, error.text, setting, code=error.code)
 

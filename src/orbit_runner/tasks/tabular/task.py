@@ -17,11 +17,11 @@ from orbit_runner.data.tables.columns import CATEGORY, DATE, DAY_SECONDS, NUMBER
 from orbit_runner.errors import DataError, nearest_name_hint, shorten
 from orbit_runner.registry import TABLE_MODELS
 from orbit_runner.tasks.array_inputs import ArrayInputs
-from orbit_runner.tasks.base import Task, section_of, split_labels, training_labels
+from orbit_runner.tasks.base import Task, section_of, split_labels
 from orbit_runner.tasks.class_metrics import make_metric
 from orbit_runner.tasks.imbalance.classes import Classes
 from orbit_runner.tasks.metrics import AbsoluteError, RootSquaredError, SparseAccuracy
-from orbit_runner.tasks.report_examples import ColumnImportance, ReportExamples
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
 from orbit_runner.tasks.tabular.checks import left_out
 from orbit_runner.tasks.tabular.config import (
@@ -34,10 +34,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.layers import MISSING_DAY
 from orbit_runner.tasks.tabular.networks import CATEGORICAL, DATES, NUMERIC, TOKENS
 from orbit_runner.tasks.tabular.preprocessing import Preprocessing
-from orbit_runner.tasks.tabular.report_examples import (
-    permute_columns,
-    table_examples,
-)
+from orbit_runner.tasks.tabular.report_examples import table_examples
 from orbit_runner.tasks.tabular.sources import (
     feature_kinds,
     load_part,
@@ -72,18 +69,10 @@ class TabularTask(Task):
         options = self.task_config.model.as_dict()
         return TABLE_MODELS.get(options.pop("name")).load()(fitted=self.fitted, **options)
 
-    def train_step(
-        self,
-        inputs: Tensors,
-        model: tf_keras.Model,
-        optimizer: tf_keras.optimizers.Optimizer | tf_keras.optimizers.legacy.Optimizer,
-        metrics: Sequence[TaskMetric] | None = None,
-    ) -> dict[str, tf.Tensor]:
-        """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
-        features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
-        classes = targets[self._class_target] if self.loss_by_class else None
-        labels = training_labels(targets, weights, self.loss_by_class, classes)
-        return super().train_step((features, labels), model, optimizer, metrics)
+    def class_labels(self, labels: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the classes of the only classification target."""
+        targets = self.table_config.targets
+        return labels[next(t.column for t in targets if t.type == CLASSIFICATION)]
 
     def split_counts(self, inputs: Tensors) -> tuple[Tensors, tf.Tensor]:
         """Returns features, targets and any weights; and which rows are examples, float32 [batch].
@@ -174,11 +163,6 @@ class TabularTask(Task):
         always = [target for target in targets for _ in METRICS_OF_TYPE[target.type]]
         return always + [t for t in targets for _ in self.table_config.metrics_of(t)]
 
-    @functools.cached_property
-    def _class_target(self) -> str:
-        targets = self.table_config.targets
-        return next(target.column for target in targets if target.type == CLASSIFICATION)
-
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signature `predict`, which takes columns by name, and descriptions."""
         from orbit_runner.tasks.tabular.serving import table_serving
@@ -202,12 +186,6 @@ class TabularTask(Task):
     ) -> ReportExamples | None:
         """Returns the predictions of each target by class or error, and the worst rows."""
         return table_examples(self, model, batches)
-
-    def column_importance(
-        self, model: tf_keras.Model, batches: Iterable[Tensors], *, seed: int, seconds: float
-    ) -> ColumnImportance | None:
-        """Returns how much the loss rises if a column is permuted among the rows."""
-        return permute_columns(self, model, batches, seed=seed, seconds=seconds)
 
     @property
     def fitted(self) -> Preprocessing:
@@ -308,14 +286,16 @@ def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -
     column for it. Raises `DataError` if a row has a class that the run was not trained on.
     """
     features: dict[str, np.ndarray] = {}
-    if fitted.numeric:
-        features[NUMERIC] = _matrix(part, [*fitted.numeric], np.float32)
-        for place, name in enumerate(fitted.numeric):
-            features[NUMERIC][:, place] = part.column(name).values
-    if fitted.categorical:
-        features[CATEGORICAL] = _matrix(part, [*fitted.categorical], np.int32)
-        for place, name in enumerate(fitted.categorical):
-            features[CATEGORICAL][:, place] = fitted.codes(part.column(name))
+    for kind, names, dtype in (
+        (NUMERIC, fitted.numeric, np.float32),
+        (CATEGORICAL, fitted.categorical, np.int32),
+    ):
+        if names:
+            features[kind] = np.empty((part.size, len(names)), dtype)
+        for place, name in enumerate(names):
+            column = part.column(name)
+            values = column.values if kind == NUMERIC else fitted.codes(column)
+            features[kind][:, place] = values
     if fitted.dates:
         dates = [_days_and_seconds(part.column(name)) for name in fitted.dates]
         features[DATES] = np.concatenate(dates, axis=1)
@@ -361,7 +341,3 @@ def _class_numbers(part: TablePart, fitted: Preprocessing, name: str) -> np.ndar
             code="unknown-class",
         )
     return numbers
-
-
-def _matrix(part: TablePart, names: list[str], dtype: type[np.float32 | np.int32]) -> np.ndarray:
-    return np.empty((part.size, len(names)), dtype)

@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict, not_set
 from orbit_runner.config.schema.base import Config, config_class, field
-from orbit_runner.config.schema.data import training_field, validation_field
 from orbit_runner.config.schema.weights import METRICS
 from orbit_runner.registry import TEXT_CLASSIFIERS
 from orbit_runner.tasks.class_metrics import metric_problems
-from orbit_runner.tasks.imbalance.config import (
-    class_weights_field,
-    value_problems,
-)
-from orbit_runner.tasks.table_split import TableSplitConfig
 from orbit_runner.tasks.tabular.config import (
     FeaturesConfig,
     TableTaskConfig,
     TabularConfig,
     TargetConfig,
     TextColumnConfig,
-)
-from orbit_runner.tasks.tabular.data_config import (
-    TableDataConfig,
 )
 
 
@@ -87,12 +78,6 @@ class TextClassificationConfig(TableTaskConfig):
     )
     text: TextColumnConfig = field(factory=_text_column, help="the column of texts")
     label_column: str = field("label", help="column of classes")
-    class_weights: str | Mapping[str, Any] = class_weights_field()
-    split: TableSplitConfig | None = field(
-        None, help="how rows are split into parts; null: each section reads all rows of its files"
-    )
-    train_data: TableDataConfig = training_field(TableDataConfig)
-    validation_data: TableDataConfig = validation_field(TableDataConfig)
     metrics: list[str | Mapping[str, Any]] = field(
         (),
         weights=METRICS,
@@ -104,18 +89,11 @@ class TextClassificationConfig(TableTaskConfig):
         """Yields settings that are missing, unknown or contradictory."""
         yield from super().problems()
         yield from metric_problems(dict(enumerate(self.metrics)), taken=("accuracy",))
-        yield from value_problems("class_weights", self.class_weights)
-        if not self.model.name:
-            known = ", ".join(entry.name for entry in TEXT_CLASSIFIERS.entries())
-            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
         for name, value in (("text.column", self.text.column), ("label_column", self.label_column)):
             if not value:
-                yield Problem(name, "is not set", code="not-set")
+                yield not_set(name, "is not set")
         if self.text.column == self.label_column:
-            yield Problem(
-                "label_column", f"{self.label_column!r} is also text.column", code="conflict"
-            )
-        yield from self.section_problems(self.split)
+            yield conflict("label_column", f"{self.label_column!r} is also text.column")
 
     def to_tabular_config(self) -> TabularConfig:
         """Returns this task as one on a table, with one text feature and one target."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, conflict
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import (
     NoImagesConfig,
@@ -12,12 +12,9 @@ from orbit_runner.config.schema.data import (
     training_field,
     validation_field,
 )
-from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
-from orbit_runner.tasks.imbalance.config import source_problems
-from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
-
-__all__ = ["TransformerConfig", "TranslationConfig", "TranslationDataConfig"]
+from orbit_runner.tasks.shared_config import NetworkTaskConfig
+from orbit_runner.tasks.translation.models import TextModelConfig
 
 
 @config_class
@@ -74,27 +71,18 @@ class TranslationDataConfig(NoImagesConfig):
             if problem.path != "global_batch_size" or not by_tokens:
                 yield problem
         if self.batch_tokens and self.global_batch_size:
-            yield Problem(
-                "batch_tokens",
-                f"global_batch_size is also set, to {self.global_batch_size}; set only one",
-                code="conflict",
-            )
+            message = f"global_batch_size is also set, to {self.global_batch_size}; set only one"
+            yield conflict("batch_tokens", message)
         if self.batch_tokens and not self.is_training:
-            yield Problem(
-                "batch_tokens",
-                "is not supported in evaluation; set global_batch_size instead",
-                code="not-supported",
-            )
+            message = "is not supported in evaluation; set global_batch_size instead"
+            yield Problem("batch_tokens", message, code="not-supported")
         if self.synthetic.features is not None:
-            yield Problem(
-                "synthetic.features",
-                "is not supported in translation; remove it",
-                code="not-supported",
-            )
+            message = "is not supported in translation; remove it"
+            yield Problem("synthetic.features", message, code="not-supported")
 
 
 @config_class
-class TranslationConfig(TaskConfig):
+class TranslationConfig(NetworkTaskConfig):
     """Translation of sentences from one language to another."""
 
     model: TextModelConfig = field(factory=TextModelConfig, help="the model", variants=TEXT_MODELS)
@@ -138,18 +126,9 @@ class TranslationConfig(TaskConfig):
     def problems(self) -> Iterator[Problem]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
-        if not self.model.name:
-            known = ", ".join(entry.name for entry in TEXT_MODELS.entries())
-            yield Problem("model.name", f"is not set\nallowed: {known}", code="not-set")
-        sources = [entry.name for entry in TEXT_SOURCES.entries()]
-        for section in ("train_data", "validation_data"):
-            yield from source_problems(section, getattr(self, section), sources)
         if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
-            yield Problem(
-                "validation_data.static_batch",
-                "is false, but model.padded_decode requires true",
-                code="conflict",
-            )
+            message = "is false, but model.padded_decode requires true"
+            yield conflict("validation_data.static_batch", message)
 
     @property
     def batch_shapes_vary(self) -> bool:

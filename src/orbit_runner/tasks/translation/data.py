@@ -40,7 +40,7 @@ from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
-from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
+from orbit_runner.tasks.shared_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 # The asset of a run, which is then all that translation needs.
 VOCABULARY_FILE = "vocabulary.model"
-_SECTIONS = ("train_data", "validation_data")
 # Larger texts are compared by their files, because reading them would delay the start.
 _MOST_COMPARED_BYTES = 2**26
 _SIDES = ("inputs", "targets")
@@ -64,29 +63,6 @@ def open_pairs(section: TranslationDataConfig) -> PairDataset:
     """Returns the pairs that a section names. Reads nothing."""
     dataset: PairDataset = TEXT_SOURCES.get(section.source).load()(section)
     return dataset
-
-
-def check_files(config: TranslationConfig, section: str) -> None:
-    """Raises `DataError` if a file of a section is missing, empty or unreadable.
-
-    Also raises it if the two languages have different numbers of lines.
-    """
-    if config.sentencepiece_model_path and needs_vocabulary(config):
-        _read_vocabulary(config.sentencepiece_model_path)
-    open_pairs(getattr(config, section)).check()
-
-
-def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
-    """Returns descriptions of the files of both sections and of the vocabulary.
-
-    `check_files` must have been called before.
-    """
-    datasets = {section: open_pairs(getattr(config, section)) for section in _SECTIONS}
-    files = {name: dataset.data_files() for name, dataset in datasets.items() if dataset.is_text}
-    if config.sentencepiece_model_path and needs_vocabulary(config):
-        path = Path(config.sentencepiece_model_path).expanduser()
-        files["sentencepiece_model_path"] = describe_files([path], content_digest)
-    return files
 
 
 def load_vocabulary(config: TranslationConfig, assets: Assets) -> Vocabulary | None:
@@ -116,30 +92,6 @@ def _make_vocabulary(config: TranslationConfig) -> Vocabulary:
     )
 
 
-def shared_pairs(
-    config: TranslationConfig, excluded_rows: np.ndarray | None
-) -> SharedExamples | None:
-    """Returns the validation pairs that are also training pairs, or None.
-
-    `excluded_rows` are the rows in the training files that are left out, or None.
-    """
-    datasets = [open_pairs(getattr(config, section)) for section in _SECTIONS]
-    advice = "name other files in validation_data"
-    if not all(dataset.is_text for dataset in datasets):
-        return None
-    sides = [dataset.text_files() for dataset in datasets]
-    paths = [path for pair in sides for side in pair for path in side]
-    if sum(path.stat().st_size for path in paths) > _MOST_COMPARED_BYTES:
-        files = [[str(path) for path in pair[0]] for pair in sides]
-        return shared_files(files[0], files[1], advice)
-    train, validation = (bytes_keys(_pair_bytes(*pair)) for pair in sides)
-    if excluded_rows is not None:
-        train = np.delete(train, excluded_rows)
-    where = f"line {{}} of {_format_paths(sides[1][0])}"
-    places = (lambda row: "", lambda row: where.format(row + 1))
-    return compare_keys(train, validation, "pairs", places, advice)
-
-
 def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
     """Yields each sentence with its translation; both are lines."""
     pairs = zip(read_files(sources), read_files(targets), strict=True)
@@ -148,11 +100,7 @@ def _pair_bytes(sources: list[Path], targets: list[Path]) -> Iterator[bytes]:
 
 def needs_vocabulary(config: TranslationConfig) -> bool:
     """Returns whether a run needs the vocabulary: unless all data are ids."""
-    return any(open_pairs(getattr(config, section)).is_text for section in _SECTIONS)
-
-
-def _format_paths(paths: list[Path]) -> str:
-    return ", ".join(map(str, paths[:3])) + (" …" if paths[3:] else "")
+    return any(open_pairs(getattr(config, section)).is_text for section in SECTIONS)
 
 
 @cache_source(maxsize=4)
@@ -263,15 +211,27 @@ class TranslationData(TaskData):
 
     def problems(self) -> Iterator[Problem]:
         """Yields problems with the files of the datasets."""
-        for section in ("train_data", "validation_data"):
+        for section in SECTIONS:
             try:
-                check_files(self.config, section)
+                if self._vocabulary_path:
+                    _read_vocabulary(self._vocabulary_path)
+                open_pairs(getattr(self.config, section)).check()
             except DataError as error:
                 yield Problem(self.setting_of_error(section, error), str(error), code=error.code)
 
+    @property
+    def _vocabulary_path(self) -> str:
+        """The file of the vocabulary; "" if it is built from the texts, or not needed."""
+        return self.config.sentencepiece_model_path if needs_vocabulary(self.config) else ""
+
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections and of the vocabulary."""
-        return text_files(self.config)
+        pairs = {section: open_pairs(getattr(self.config, section)) for section in SECTIONS}
+        files = {name: dataset.data_files() for name, dataset in pairs.items() if dataset.is_text}
+        if path := self._vocabulary_path:
+            paths = [Path(path).expanduser()]
+            files["sentencepiece_model_path"] = describe_files(paths, content_digest)
+        return files
 
     def file_reading(self) -> str:
         """Returns that each worker reads all files at the start."""
@@ -283,10 +243,23 @@ class TranslationData(TaskData):
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation pairs that are also training pairs, or None."""
-        data = self.config.train_data
-        # The rows in the files, which also have the pairs that are too long.
-        rows = PairExamples(self.config, data, None).excluded_rows if data.exclude else None
-        return shared_pairs(self.config, rows)
+        datasets = [open_pairs(getattr(self.config, section)) for section in SECTIONS]
+        if not all(dataset.is_text for dataset in datasets):
+            return None
+        advice = "name other files in validation_data"
+        sides = [dataset.text_files() for dataset in datasets]
+        paths = [path for pair in sides for side in pair for path in side]
+        if sum(path.stat().st_size for path in paths) > _MOST_COMPARED_BYTES:
+            files = [[str(path) for path in pair[0]] for pair in sides]
+            return shared_files(files[0], files[1], advice)
+        train, validation = (bytes_keys(_pair_bytes(*pair)) for pair in sides)
+        if self.config.train_data.exclude:
+            # The rows in the files, which also have the pairs that are too long.
+            examples = PairExamples(self.config, self.config.train_data, None)
+            train = np.delete(train, examples.excluded_rows)
+        where = f"line {{}} of {', '.join(map(str, sides[1][0]))}"
+        places = (lambda row: "", lambda row: where.format(row + 1))
+        return compare_keys(train, validation, "pairs", places, advice)
 
     def training_examples(
         self, section: TranslationDataConfig, model_dir: str | None

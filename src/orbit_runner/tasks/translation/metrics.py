@@ -90,52 +90,44 @@ class CorpusBleu:
         return float(bleu.score)
 
 
-def _weights(targets: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:
-    mask = token_mask(targets)
-    return mask if sample_weight is None else mask * sample_weight[:, tf.newaxis]
+class _TokenMean(Ratio):
+    """The mean of a value over target tokens."""
+
+    @tf.autograph.experimental.do_not_convert
+    def update_state(
+        self,
+        labels: Mapping[str, tf.Tensor],
+        logits: tf.Tensor,
+        sample_weight: tf.Tensor | None = None,
+    ) -> None:
+        """Adds a batch.
+
+        `labels["targets"]` is int32 [batch, length], `logits` float32 [batch, length, vocabulary].
+        `sample_weight` is float32 [batch]; all 1 if None.
+        """
+        targets = labels["targets"]
+        weights = token_mask(targets)
+        if sample_weight is not None:
+            weights *= sample_weight[:, tf.newaxis]
+        self.add(tf.reduce_sum(self._values(targets, logits) * weights), tf.reduce_sum(weights))
+
+    def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        raise NotImplementedError
 
 
-class TokenAccuracy(Ratio):
+class TokenAccuracy(_TokenMean):
     """The share of target tokens that have the largest logit."""
 
-    @tf.autograph.experimental.do_not_convert
-    def update_state(
-        self,
-        labels: Mapping[str, tf.Tensor],
-        logits: tf.Tensor,
-        sample_weight: tf.Tensor | None = None,
-    ) -> None:
-        """Adds a batch.
-
-        `labels["targets"]` is int32 [batch, length], `logits` float32 [batch, length, vocabulary].
-        `sample_weight` is float32 [batch]; all 1 if None.
-        """
-        targets = labels["targets"]
-        weights = _weights(targets, sample_weight)
+    def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        hits = tf.cast(tf.equal(best, targets), tf.float32) * weights
-        self.add(tf.reduce_sum(hits), tf.reduce_sum(weights))
+        return tf.cast(tf.equal(best, targets), tf.float32)
 
 
-class Perplexity(Ratio):
+class Perplexity(_TokenMean):
     """The exponential of the mean cross entropy of target tokens, without label smoothing."""
 
-    @tf.autograph.experimental.do_not_convert
-    def update_state(
-        self,
-        labels: Mapping[str, tf.Tensor],
-        logits: tf.Tensor,
-        sample_weight: tf.Tensor | None = None,
-    ) -> None:
-        """Adds a batch.
-
-        `labels["targets"]` is int32 [batch, length], `logits` float32 [batch, length, vocabulary].
-        `sample_weight` is float32 [batch]; all 1 if None.
-        """
-        targets = labels["targets"]
-        weights = _weights(targets, sample_weight)
-        entropy = negative_log_likelihood(targets, logits) * weights
-        self.add(tf.reduce_sum(entropy), tf.reduce_sum(weights))
+    def _values(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return negative_log_likelihood(targets, logits)
 
     def result(self) -> tf.Tensor:
         """Returns the perplexity, or 1 if nothing was added."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import tensorflow as tf
 import tf_keras
@@ -18,9 +17,7 @@ from orbit_runner.tasks.serving import (
     Serving,
     answer_rows,
     argument_line,
-    file_lines,
-    is_file,
-    stream_lines,
+    item_lines,
 )
 from orbit_runner.tf_internals import unpadded_decoding_scope
 
@@ -102,15 +99,7 @@ class LinePredictor:
         Arguments are files, `-` for standard input, or sentences. Raises `RunnerError` if an
         argument looks like a file that does not exist.
         """
-        for argument in arguments or ["-"]:
-            if argument == "-":
-                yield from stream_lines(lines)
-            elif is_file(argument):
-                yield from file_lines(Path(argument))
-            elif FILE_PATTERN.fullmatch(argument):
-                raise RunnerError(f"file not found: {shorten(argument)}", code="missing-file")
-            else:
-                yield argument_line(argument)
+        return item_lines(arguments, lines, _sentence)
 
     def predict(self, items: Sequence[Line]) -> list[Prediction]:
         """Returns the translations of lines, in the same order. Blank lines give empty text."""
@@ -138,6 +127,12 @@ class LinePredictor:
             raw.decode("utf-8", "replace") for raw in translated["translations"].numpy()
         ]
         return list(zip(translations, translated["scores"].numpy().tolist(), strict=True))
+
+
+def _sentence(argument: str) -> Line:
+    if FILE_PATTERN.fullmatch(argument):
+        raise RunnerError(f"file not found: {shorten(argument)}", code="missing-file")
+    return argument_line(argument)
 
 
 def _answer(source: str, answer: tuple[str, float] | str) -> Prediction:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_MODELS
-from orbit_runner.storage.paths import local_run_directory
 from orbit_runner.tasks.base import EXAMPLES, Task, section_of
 from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving, require_no_top_k
@@ -38,7 +36,6 @@ from orbit_runner.tasks.translation.metrics import (
     smoothed_cross_entropy,
     token_mask,
 )
-from orbit_runner.utils.cache import write_shared_file
 from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
@@ -270,16 +267,7 @@ class TranslationTask(Task):
         config = self.task_config
         metric = CorpusBleu(tokenize=config.bleu_tokenize, lowercase=config.bleu_lowercase)
         note(f"BLEU signature: {metric.signature}")
-        self._write_run_file(
-            "bleu.json", f"{json.dumps({'signature': metric.signature})}\n".encode()
-        )
         return metric
-
-    def _write_run_file(self, name: str, content: bytes) -> None:
-        """Writes a file to the run directory atomically, on the chief only."""
-        if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
-            return
-        write_shared_file(local_run_directory(self.logging_dir) / name, content)
 
 
 def _training_element(batch: _Batch) -> tuple[_Batch, _Batch]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from orbit_runner.config.schema.plugins import CallbackConfig
 from orbit_runner.config.serialize import plain_value
@@ -13,15 +12,6 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.utils.user_code import load_class
 
 if TYPE_CHECKING:
-    import tf_keras
-
-    from orbit_runner.checkpoint.manager import Checkpoints
-    from orbit_runner.config.schema.experiment import ExperimentConfig
-    from orbit_runner.distribute.process_group import Workers
-    from orbit_runner.run_directory.paths import RunDirectory
-    from orbit_runner.state.initial_weights import AnyTask
-    from orbit_runner.state.train_state import TrainState
-    from orbit_runner.tasks.adapter import TaskAdapter
     from orbit_runner.utils.types import JsonObject
 
 
@@ -29,90 +19,8 @@ Logs = Mapping[str, Any]
 SomeCallback = TypeVar("SomeCallback", bound="Callback")
 
 
-class RunView(Protocol):
-    """What callbacks use of a `train.run.Run`, which has the descriptions; it imports them."""
-
-    @property
-    def config(self) -> ExperimentConfig:
-        """The experiment, with the paths that this machine uses."""
-
-    @property
-    def written_config(self) -> ExperimentConfig:
-        """The experiment before its paths were made local."""
-
-    @property
-    def adapter(self) -> TaskAdapter:
-        """The task's adapter."""
-
-    @property
-    def task(self) -> AnyTask:
-        """The task."""
-
-    @property
-    def strategy(self) -> Any:
-        """The distribution strategy."""
-
-    @property
-    def workers(self) -> Workers:
-        """The processes that train together."""
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process writes the files."""
-
-    @property
-    def directory(self) -> RunDirectory:
-        """The paths of the files in the run directory."""
-
-    @property
-    def model_dir(self) -> Path:
-        """The run directory."""
-
-    @property
-    def state(self) -> TrainState:
-        """What a step changes."""
-
-    @property
-    def model(self) -> tf_keras.Model:
-        """The model."""
-
-    @property
-    def step(self) -> int:
-        """The global step."""
-
-    @property
-    def train_steps(self) -> int:
-        """The last step of training."""
-
-    @property
-    def plan(self) -> Any:
-        """The `train.schedule.Plan`."""
-
-    @property
-    def stops(self) -> Any:
-        """The `train.stop_requests.StopRequests`."""
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        """The checkpoints."""
-
-    @property
-    def trainer(self) -> Any:
-        """The trainer, or None in modes that only evaluate."""
-
-    @property
-    def evaluator(self) -> Any:
-        """The evaluator, or None in modes that only train."""
-
-    @property
-    def callbacks(self) -> CallbackList:
-        """All callbacks in the order in which they are called."""
-
-    def section(self, name: str) -> Any:
-        """Returns a section of the task's config, such as `train_data`, or None if it has none."""
-
-    def stop(self, reason: str) -> None:
-        """Ends training after the current loop, for a reason that is reported."""
+# What callbacks get: a `train.run.Run`, whose module imports this one.
+RunView: TypeAlias = Any
 
 
 class Callback:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.manager import RunConditions, record_of
-from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.config.schema.trainer import EarlyStopping
-from orbit_runner.distribute.process_group import Workers
-from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs, RunView
 from orbit_runner.train.callbacks.best_checkpoint import Comparison
 
@@ -88,30 +82,3 @@ class EarlyStop(Callback):
                 return f"{rule.metric} was NaN or infinite at all {since} evaluations"
             return f"{rule.metric} was no better than {best:.4g} for {since} evaluations"
         return ""
-
-
-AVERAGES = "ema_checkpoints"
-
-
-class AverageCheckpoints(Callback):
-    """Saves a checkpoint of the averaged weights after each evaluation."""
-
-    def __init__(
-        self,
-        model_dir: Path,
-        state: TrainState,
-        conditions: RunConditions,
-        *,
-        keep: int | None,  # the number of checkpoints to keep; None: all
-        workers: Workers | None = None,  # None: this process only
-    ) -> None:
-        directory = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
-        self._writer = CheckpointWriter(state.checkpoint(), directory, workers=workers)
-        self._state = state
-        self._conditions = conditions
-
-    def on_evaluate(self, run: RunView, logs: Logs) -> None:
-        """Saves the averaged weights."""
-        assert self._state.ema is not None
-        with self._state.ema.applied_scope():
-            self._writer.write(record_of(self._state, self._conditions))

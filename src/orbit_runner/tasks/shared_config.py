@@ -1,0 +1,135 @@
+"""Configs that tasks share: saved datasets, splits of rows, and networks in a registry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
+from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.data import source_registry
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import DATA_LOCATION
+from orbit_runner.errors import unknown_name_message
+from orbit_runner.tasks.imbalance.config import MixedDataConfig, source_problems
+
+if TYPE_CHECKING:
+    from orbit_runner.data.tables.split import RowSplit
+
+SECTIONS = ("train_data", "validation_data")
+
+
+@config_class
+class StoredDataConfig(MixedDataConfig):
+    """A dataset that TensorFlow Datasets or Hugging Face may have saved."""
+
+    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
+    tfds_split: str = field(
+        "",
+        help="`source: tfds`: split, such as train, or for images train[:90%]; by default "
+        "depending on is_training",
+    )
+    tfds_data_dir: str = field(
+        "",
+        path="dir",
+        weights=DATA_LOCATION,
+        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
+    )
+    hugging_face_split: str = field(
+        "",
+        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
+        "depending on is_training",
+    )
+
+
+@config_class
+class NetworkTaskConfig(TaskConfig):
+    """A task whose `model` and `source` are names in registries."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields a model without a name, and unknown sources."""
+        yield from super().problems()
+        if not getattr(self.model, "name", ""):
+            registry = type(self).__dataclass_fields__["model"].metadata["variants"]
+            known = ", ".join(entry.name for entry in registry.entries())
+            yield not_set("model.name", f"is not set\nallowed: {known}")
+        # Without a source of its own, the validation data of a table have that of the training.
+        has_source = self.train_data.source or self.validation_data.source
+        for section in SECTIONS if has_source else SECTIONS[:1]:
+            data = getattr(self, section)
+            known_sources = [entry.name for entry in source_registry(data).entries()]
+            yield from source_problems(section, data, known_sources)
+
+
+@config_class
+class TableSplitConfig(Config):
+    """How the rows of a table are split: by a column, or by a hash."""
+
+    column: str = field("", help="column whose values are the names of the parts")
+    fractions: Mapping[str, Any] | None = field(
+        None, help="share of the rows of each part, such as {train: 0.8, validation: 0.2}"
+    )
+    hash_of: list[str] = field(
+        (),
+        help="`fractions`: columns that decide on the part of a row, such as an ID; by default all "
+        "features, so that equal rows are in the same part",
+    )
+    seed: int = field(0, le=2**32 - 1, help="`fractions`: another seed gives other parts")
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields fractions that are not shares, and settings without effect."""
+        if bool(self.column) == bool(self.fractions):
+            got = "both" if self.column else "neither"
+            yield conflict("column", f"got {got} of column and fractions, expected one of them")
+            return
+        if self.column and self.hash_of:
+            yield no_effect("hash_of", "has no effect with column")
+        shares = [*(self.fractions or {}).values()]
+        message = ""
+        if not all(_is_share(share) for share in shares):
+            got = ", ".join(map(repr, shares))
+            message = f"got {got}, expected numbers above 0 and at most 1"
+        elif math.fsum(shares) > 1 + 1e-9:
+            message = f"got a sum of {math.fsum(shares):g}, expected at most 1"
+        if message:
+            yield Problem("fractions", message, code="out-of-range")
+
+    def row_split(self, hash_of: Sequence[str] = ()) -> RowSplit:
+        """Returns the split; by default, it depends on the columns in `hash_of`."""
+        from orbit_runner.data.tables.split import RowSplit
+
+        fractions = tuple((self.fractions or {}).items())
+        return RowSplit(self.column, fractions, tuple(self.hash_of or hash_of), self.seed)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts; empty if a column defines them."""
+        return tuple(self.fractions or ())
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
+
+
+def part_problems(
+    section: str,
+    data: MixedDataConfig,
+    split: TableSplitConfig | None,
+    own_splits: Sequence[str] = (),
+) -> Iterator[Problem]:
+    """Yields a part of a section that `split`, the setting of the task, does not have.
+
+    Without it, a section can name a split that its source has itself, one of `own_splits`.
+    """
+    path = f"{section}.split"
+    if data.traits.is_generated:
+        return
+    if split is None and data.split and not own_splits:
+        yield not_set(path, f"got {data.split!r}, but task.split is not set")
+    elif split is None and data.split and data.split not in own_splits:
+        message = unknown_name_message("value", data.split, own_splits)
+        yield Problem(path, message, code="unknown-name")
+    elif split is not None and split.parts and data.part not in split.parts:
+        message = unknown_name_message("part", data.part, split.parts)
+        yield Problem(path, message, code="unknown-part")

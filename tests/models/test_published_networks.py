@@ -1,0 +1,156 @@
+"""Sizes, initial weights and settings of the networks that others have published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.models.catalog import VIT_NAMES
+from orbit_runner.registry import IMAGE_MODELS
+from tests.support.keras_models import total_size
+
+
+def _build(name: str, size: int = 32, **options: Any) -> tf_keras.Model:
+    shape = {"input_shape": (size, size, 3), "num_classes": 1000}
+    return IMAGE_MODELS.get(name).load()(**(shape | options))
+
+
+# torchvision's and timm's models, which have each convolution, scale and shift. With basic blocks,
+# Model Garden's ResNets have one more projection.
+_PROJECTION = 64 * 64 + 2 * 64
+_COUNTS: list[tuple[str, dict[str, Any], int]] = [
+    ("resnet", {"depth": 18}, 11_689_512 + _PROJECTION),
+    ("resnet", {"depth": 34}, 21_797_672 + _PROJECTION),
+    ("resnet", {"depth": 50}, 25_557_032),
+    ("resnet", {"depth": 101}, 44_549_160),
+    ("resnet", {"depth": 152}, 60_192_808),
+    ("resnet", {"depth": 200}, 64_673_832),
+    ("efficientnet", {"model_id": "b0"}, 5_288_548),
+    ("efficientnet", {"model_id": "b1"}, 7_794_184),
+    ("efficientnet", {"model_id": "b2"}, 9_109_994),
+    ("efficientnet", {"model_id": "b3"}, 12_233_232),
+    ("efficientnet", {"model_id": "b4"}, 19_341_616),
+    ("efficientnet", {"model_id": "b5"}, 30_389_784),
+    ("efficientnet", {"model_id": "b6"}, 43_040_704),
+    ("efficientnet", {"model_id": "b7"}, 66_347_960),
+    ("vit", {"model_name": "vit-ti16"}, 5_717_416),
+    ("vit", {"model_name": "vit-s16"}, 22_050_664),
+    ("vit", {"model_name": "vit-b16"}, 86_567_656),
+    ("vit", {"model_name": "vit-b32"}, 88_224_232),
+    ("vit", {"model_name": "vit-l16"}, 304_326_632),
+    ("vit", {"model_name": "vit-l32"}, 306_535_400),
+    ("cnn", {"input_shape": (28, 28, 1), "num_classes": 10}, 3_274_634),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options", "count"), _COUNTS)
+def test_networks_have_the_published_parameter_counts(
+    name: str, options: dict[str, Any], count: int
+) -> None:
+    model = _build(name, 224 if name == "vit" else 32, **options)
+    assert total_size(model.trainable_variables) == count
+
+
+def test_every_vit_has_a_published_parameter_count() -> None:
+    names = [options["model_name"] for name, options, _ in _COUNTS if name == "vit"]
+    assert set(names) == set(VIT_NAMES)
+
+
+def _layers(model: tf_keras.Model, attribute: str) -> list[Any]:
+    return [layer for layer in model._flatten_layers() if hasattr(layer, attribute)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [
+        ("resnet", {"depth": 18}, 21),
+        # One block does not widen its input first, and has no batch norm for that.
+        ("efficientnet", {"se_ratio": 0.5}, 3 * 16 - 1 + 2),
+    ],
+)
+def test_settings_reach_the_layers(name: str, options: dict[str, Any], count: int) -> None:
+    settings = {"batch_norm_momentum": 0.8, "batch_norm_epsilon": 1e-4, "use_sync_bn": True}
+    model = _build(name, dropout_rate=0.25, **settings, **options)
+    norms = [norm for norm in _layers(model, "synchronized") if norm.built]
+    assert len(norms) == count
+    assert {(x.momentum, x.epsilon, x.synchronized) for x in norms} == {(0.8, 1e-4, True)}
+    assert model.get_layer("dropout").rate == 0.25
+    squeezes = [block._squeeze_excitation for block in _layers(model, "_squeeze_excitation")]
+    assert {one._se_reduce.filters for one in squeezes[1:2]} <= {8}
+
+
+@pytest.mark.slow
+def test_stochastic_depth_grows_with_the_depth_of_a_block() -> None:
+    """Where the shape changes there is no shortcut, and Model Garden's block drops nothing."""
+    blocks = _layers(_build("efficientnet", stochastic_depth_drop_rate=0.32), "_squeeze_excitation")
+    rates = [block._stochastic_depth._drop_rate for block in blocks]
+    np.testing.assert_allclose(rates, 0.02 * np.arange(16))
+    rates = {"dropout_rate": 0.1, "attention_dropout_rate": 0.2, "init_stochastic_depth_rate": 0.24}
+    blocks = _layers(_build("vit", model_name="vit-ti16", **rates), "_attention_layer")
+    assert {block._output_dropout.rate for block in blocks} == {0.1}
+    assert {block._attention_layer._dropout for block in blocks} == {0.2}
+    depths = [block._stochastic_depth._drop_rate for block in blocks]
+    np.testing.assert_allclose(depths, np.arange(1, 13) * 0.02)
+
+
+@pytest.mark.slow
+def test_kernels_of_efficientnet_start_as_in_the_code_of_its_authors() -> None:
+    model = _build("efficientnet")
+    block = _layers(model, "_squeeze_excitation")[-1]
+    assert np.std(block._conv2.kernel) == pytest.approx((2 / 320) ** 0.5, rel=0.02)
+    assert np.std(block._conv1.depthwise_kernel) == pytest.approx((2 / 9) ** 0.5, rel=0.02)
+    kernel = model.get_layer("logits").kernel.numpy()
+    assert np.max(np.abs(kernel)) == pytest.approx(1000**-0.5, rel=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    # Keras does not compensate: a normal distribution truncated at two deviations is narrower.
+    ("original", "deviation"), [(True, (2 / (192 + 768)) ** 0.5), (False, 0.02 * 0.8796)]
+)  # fmt: skip
+def test_kernels_of_a_vit_start_as_in_the_paper_or_as_in_deit(
+    original: bool, deviation: float
+) -> None:
+    model = _build("vit", model_name="vit-ti16", original_init=original, pooler="gap")
+    kernel = _layers(model, "_attention_layer")[0]._intermediate_dense.kernel
+    assert np.std(kernel) == pytest.approx(deviation, rel=0.02)
+    assert not np.any(model(np.full((1, 32, 32, 3), 9, "uint8")))
+    # Without the class token.
+    assert {v.shape[1] for v in model.variables if "pos_embedding" in v.name} == {4}
+
+
+@pytest.mark.parametrize("shape", [(30, 32, 3), (32, 33, 3), (8, 8, 3)])
+def test_image_size_must_be_a_multiple_of_the_patch_size(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"{shape[0]} × {shape[1]} pixels, .* multiples of 16"):
+        _build("vit", model_name="vit-ti16", input_shape=shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("depth", "blocks"), [(18, 8), (50, 16)])
+def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(depth: int, blocks: int) -> None:
+    devices = ["CPU:0", "CPU:1"]
+    strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+    with strategy.scope():
+        model = _build("resnet", 64, depth=depth, zero_init_last_bn=True)
+    scales = [norm.gamma for norm in _layers(model, "synchronized")]
+    for replica in range(2):
+        values = [strategy.experimental_local_results(scale)[replica] for scale in scales]
+        assert sum(not np.any(value) for value in values) == blocks
+    model = _build("resnet", 64, depth=depth, zero_init_last_bn=True)
+    block = [x for x in model.get_layer("backbone").layers if hasattr(x, "_conv2")][-1]
+    x = np.random.default_rng(1).normal(size=(2, *block.input_shape[1:])).astype("float32")
+    np.testing.assert_array_equal(block(x, training=True), tf.nn.relu(x))
+
+
+def test_mlp_without_hidden_layers_is_linear() -> None:
+    options = {"input_shape": (4,), "num_classes": 3, "input_dtype": "float32"}
+    model = _build("mlp", hidden_units=(), **options)
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype("float32")
+    kernel, bias = model.get_weights()
+    np.testing.assert_allclose(model(x), x @ kernel + bias, rtol=1e-5, atol=1e-6)
