@@ -166,14 +166,6 @@ def test_direction_of_the_best_checkpoint_counts(tmp_path: Path) -> None:
     assert _comparison(tmp_path, "lower").winners("accuracy", [0.9, 0.8, 0.9]) == [1]
 
 
-def test_equal_best_runs_have_no_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _comparison(tmp_path)
-    assert main(["compare", str(tmp_path)]) == 0
-    assert "best:" not in capsys.readouterr().out
-
-
 def test_runs_on_different_data_have_no_best_value(tmp_path: Path) -> None:
     for name, source in (("a", "digits"), ("b", "synthetic")):
         flags = [("task.validation_data.source", source)]

@@ -189,7 +189,7 @@ def _other_seeds(trials: Path) -> None:
         (
             _missing_value,
             ["trials/0001", "trials/0003", "--metric=accuracy"],
-            "not-comparable",
+            "unknown-name",
             "--metric",
         ),
         (None, ["trials/0001", "nowhere"], "not-a-run", "RUN"),

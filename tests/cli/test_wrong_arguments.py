@@ -55,7 +55,6 @@ CASES = [
     ("show --experiment=digits --diff=digits_mlp --schema", "wrong-usage", ""),
     ("run --experiment=digits --resume=maybe", "wrong-usage", ""),
     ("run --experiment=digits --progress_interval=-1", "wrong-usage", ""),
-    ("replay run --step=1 --verify --no_verify", "wrong-usage", ""),
     ("clean run --keep_last=x", "wrong-usage", ""),
     (f"batch digits --step={'9' * 25}", "wrong-usage", ""),
     (f"replay run --step={'9' * 5000}", "wrong-usage", ""),
@@ -79,7 +78,6 @@ CASES = [
     # The examples of steps, inspections, published fingerprints.
     ("batch digits", "wrong-usage", ""),
     ("batch digits --step=5:4", "wrong-usage", ""),
-    ("batch digits --step=1 --worker=1", "out-of-range", "--worker"),
     ("batch digits --step=1:2 --images=x.png", "conflict", "--images"),
     ("batch digits --experiment=digits_mlp --step=1", "conflict", "--experiment"),
     ("batch digit --step=1", "unknown-name", "--experiment"),

@@ -20,7 +20,7 @@ from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.history import RunHistory, common_steps
 from orbit_runner.run_directory.metric_records import read_recoveries
@@ -226,8 +226,8 @@ def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
         yield Finding(
             kind="resume", name="recoveries after divergence", left=counts[0], right=counts[1]
         )
-    reasons = _inexact_reasons(left), _inexact_reasons(right)
-    for name, own, other in (("A", *reasons), ("B", *reversed(reasons))):
+    a, b = _inexact_reasons(left), _inexact_reasons(right)
+    for name, own, other in (("A", a, b), ("B", b, a)):
         for reason in sorted(own - other):
             yield Finding(kind="resume", name=f"{name} is not reproducible: {reason}")
 
@@ -327,4 +327,5 @@ def _resolve(
         return resolve(Request(experiment=str(directory.config), imports=imports)), ""
     except ConfigError as error:
         problem = error.problems[0]
-        return None, f"{problem.path}: {first_line(problem.message)}"
+        message = problem.message.partition("\n")[0]
+        return None, f"{problem.path}: {message}"

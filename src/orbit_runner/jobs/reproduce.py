@@ -86,7 +86,7 @@ def plan_reproduction(
                 path="--last",
                 code="no-checkpoint",
             )
-    return dataclasses.replace(plan, start=start and start.step, stop=newest)
+    return dataclasses.replace(plan, start=start.step if start else None, stop=newest)
 
 
 def reproduce_run(
