@@ -342,7 +342,8 @@ def test_traceback_of_a_mistake_has_the_call_and_the_message(tmp_path: Path) -> 
     assert text.count("Traceback") == 1
     assert text.count("  File ") == 2  # this file, and `run`
     head = "ConfigError: 1 problem in the configuration\n  task.loss — run(loss=…)\n"
-    assert f"{head}    categorical_crossentropy does not fit" in text
+    assert head in text
+    assert "are incompatible" in text
 
 
 def test_advice_names_arguments_instead_of_flags(tmp_path: Path) -> None:
