@@ -119,7 +119,7 @@ def test_another_split_is_named(
     printed = capsys.readouterr().out
     assert "task.validation_data.split: train" in printed
     assert "validation_examples  1438" in printed
-    assert "\nclasses\n" in printed
+    assert "\nClasses\n" in printed
     assert "Expected calibration error 0." in printed
 
 

@@ -39,31 +39,6 @@ def test_augmented_pixels_match_a_numpy_reference(padding, flip, images):
     np.testing.assert_array_equal(got, _reference(augmentation, images, *_keys()))
 
 
-@pytest.mark.parametrize("padding", [0, 2, 4])
-@pytest.mark.parametrize("flip", [False, True])
-def test_crops_and_flips_are_equally_likely(padding, flip):
-    places = 2 * padding + 1
-    ids = tf.range(400 * places**2, dtype=tf.int64)
-    draws = CropFlip(padding, flip).draw(_SEED, ids, tf.zeros_like(ids))
-    cells = places * places * 2
-    counts = np.bincount((draws[0] * places + draws[1]) * 2 + tf.cast(draws[2], tf.int64))
-    if not flip:
-        counts, cells = counts[::2], cells // 2
-    expected = len(ids) / cells
-    assert len(counts) == cells
-    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
-
-
-def test_draw_depends_on_seed_example_and_epoch():
-    ids, epochs = tf.range(200, dtype=tf.int64), tf.zeros([200], tf.int64)
-    base, *others = (
-        np.stack([np.asarray(part, np.int64) for part in CropFlip().draw(*key)])
-        for key in ((1, ids, epochs), (2, ids, epochs), (1, ids + 1, epochs), (1, ids, epochs + 1))
-    )
-    for other in others:
-        assert (base == other).all(axis=0).sum() < 20
-
-
 def test_augmented_image_does_not_depend_on_its_batch():
     read = CroppedImages(_IMAGES, CropFlip(), _SEED)
     ids, epochs = _keys(50)

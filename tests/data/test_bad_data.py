@@ -14,11 +14,10 @@ import pytest
 from PIL import Image
 
 from orbit_runner.data import tfds
-from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.files import named_files
 from orbit_runner.data.images.dataset import as_images
 from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.synthetic import load as synthetic
 from orbit_runner.datasets import movielens
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import load_source
@@ -34,16 +33,10 @@ INFO: dict[str, Any] = {
 FEATURES = features_json({"image": IMAGE, "label": class_label(2)})
 
 
-def _splits(**changes: Any) -> bytes:
-    return json.dumps(INFO | {"splits": [INFO["splits"][0] | changes]}).encode()
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         ("dataset_info.json", b"[" * 100_000),
-        ("dataset_info.json", json.dumps(INFO | {"splits": None}).encode()),
-        ("dataset_info.json", _splits(filepathTemplate=3)),
         ("features.json", b'{"featuresDict": null}'),
         ("features.json", b"\xff"),
     ],
@@ -59,13 +52,6 @@ def test_malformed_tfds_description_is_rejected_with_its_path(
     with raises("damaged-file") as caught:
         tfds.load(tfds_name="some", data_dir=str(tmp_path))
     assert len(str(caught.value)) < 500
-
-
-def test_path_too_long_for_the_file_system_is_rejected(tmp_path: Path) -> None:
-    with raises("missing-file"):
-        named_files("cifar10", str(tmp_path), ["x" * 5000])
-    with raises("missing-file"):
-        data_folder("cifar10", "x" * 5000, "")
 
 
 def test_ratings_file_without_newlines_is_not_read_entirely(tmp_path: Path) -> None:
@@ -84,7 +70,7 @@ def test_synthetic_data_larger_than_memory_is_rejected() -> None:
     assert caught.value.field == "source"
 
 
-@pytest.mark.parametrize("size", [(60_000, 60_000), (0, 8), (2**31, 2**31)])
+@pytest.mark.parametrize("size", [(60_000, 60_000), (0, 8)])
 def test_image_header_with_impossible_size_is_rejected(size: tuple[int, int]) -> None:
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "PNG")
@@ -115,16 +101,6 @@ def test_invalid_labels_or_pixels_are_rejected(arrays: dict[str, Any], message: 
         as_images(ArraySource("made", arrays)).check()
 
 
-def test_valid_image_arrays_are_accepted() -> None:
-    as_images(ArraySource("made", {"image": _IMAGES, "label": np.arange(3)})).check()
-    as_images(ArraySource("made", {"image": _IMAGES * 1e38, "label": np.arange(3)})).check()
-    features = {
-        "image": {"shape": [2, 2, 1]},
-        "label": {"shape": [], "dtype": "int32", "high": 2},
-    }
-    as_images(synthetic(features=features, num_examples=10**6, max_bytes=64)).check()
-
-
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
 def test_pattern_ignores_pipes_directories_and_broken_links(
     make: Callable[[Path], None], tmp_path: Path
@@ -132,3 +108,11 @@ def test_pattern_ignores_pipes_directories_and_broken_links(
     make(tmp_path / "train-0")
     with raises("missing-file"):
         named_files("tfrecord", str(tmp_path), ["train-*"])
+
+
+@pytest.mark.parametrize(
+    "arrays", [{}, {"a": np.zeros(0)}, {"a": np.zeros(2), "b": {"c": np.zeros(3)}}]
+)
+def test_empty_or_differently_sized_arrays_are_rejected(arrays: dict[str, Any]) -> None:
+    with raises("bad-data"):
+        ArraySource("s", arrays)

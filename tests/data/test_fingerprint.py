@@ -161,10 +161,7 @@ def test_data_record_round_trips_and_logs_changed_data_on_resume(
     assert inexact_data(tmp_path) == ["it resumed at step 40 with different data"]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b"\xff", b'{"format": 2}', b'{"format": 1, "sections": 3}',
-                b'{"format": 1, "sections": {"a": [{"name": 1}]}, "changes": []}']
-)  # fmt: skip
+@pytest.mark.parametrize("content", [b"{", b'{"format": 2}', b'{"format": 1, "sections": 3}'])
 def test_damaged_data_record_is_reported_and_renamed(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_bytes(content)
     record = DataRecord(tmp_path, _rows(DataFile("a", 5)))

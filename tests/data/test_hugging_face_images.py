@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from pyarrow import feather
 from orbit_runner.data.hugging_face import HuggingFaceImages, load
 from orbit_runner.data.images.dataset import join_images
 from orbit_runner.data.images.decode_errors import BadImages
-from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.images.pipeline import eval_images
 from orbit_runner.data.images.survey import add_survey
-from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.shared_examples import shared_images
 from tests.support.hugging_face import IMAGE_TYPE, class_label, image_table, save_to_disk
 from tests.support.images import GARBAGE
@@ -28,9 +27,6 @@ SIZES = (23, 4, 33)
 COUNT = sum(SIZES)
 NAMES = ("pear", "apple", "fig")
 FEATURES = {"image": {"_type": "Image"}, "kind": class_label(*NAMES)}
-Decode = Callable[[int], np.ndarray]
-
-
 pytestmark = pytest.mark.usefixtures("own_cache")
 
 
@@ -61,7 +57,7 @@ def test_images_are_read_by_index_through_all_files(folder: Path) -> None:
     assert source.read(numbers) == [encoded(number) for number in numbers]
     survey = add_survey(source).survey
     assert survey is not None
-    assert (survey.size, survey.sizes, survey.channels) == (COUNT, [SHAPE[:2]], SHAPE[2])
+    assert (len(survey.headers), survey.sizes, survey.channels) == (COUNT, [SHAPE[:2]], SHAPE[2])
     assert source.label.tolist() == [number % 3 for number in range(COUNT)]
     assert [*source.encoded_images()] == [encoded(number) for number in range(COUNT)]
 
@@ -173,14 +169,6 @@ def test_other_arrow_files_are_read_and_other_files_rejected(tmp_path: Path) -> 
     (tmp_path / "a.arrow").write_bytes(b"PAR1" + bytes(99))
     with raises("damaged-file"):
         open_images(tmp_path, input_path=["a.arrow"])
-
-
-def test_tf_data_services_are_rejected(folder: Path) -> None:
-    with raises("not-supported"):
-        train_images(
-            open_images(folder), shape=SHAPE, resize=False, global_batch_size=12, seed=5,
-            bad=BadImages("train_data", 0), options=PipelineOptions(services=("127.0.0.1:1",)),
-        )  # fmt: skip
 
 
 def test_images_of_both_sections_are_found(folder: Path) -> None:

@@ -17,10 +17,8 @@ from orbit_runner.data.hugging_face import HuggingFaceTable
 from orbit_runner.data.tables.cache import read_table
 from orbit_runner.data.tables.columns import TablePart
 from orbit_runner.data.tables.dataset import TableOptions
-from orbit_runner.tasks.tabular.data import TabularData
 from tests.support.hugging_face import class_label, save_dict, save_to_disk, write_arrow
 from tests.support.problems import raises
-from tests.support.tables import table_config
 
 NAMES = ("pear", "apple", "fig")  # Not in alphabetical order.
 FEATURES = {"kind": class_label(*NAMES)}
@@ -85,18 +83,6 @@ def test_classes_are_their_names_in_the_order_of_the_file(tmp_path: Path) -> Non
     assert joined.column("kind").vocabulary == NAMES
 
 
-def test_the_cache_keeps_the_order_of_classes_until_their_names_change(tmp_path: Path) -> None:
-    paths = save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
-    for _ in range(2):
-        dataset = open_table(tmp_path / "fruit")
-        column = read_table(dataset, {"kind": "category"}, kept_seconds=0.0).columns["kind"]
-        assert column.vocabulary == NAMES
-    info = paths[0].with_name("dataset_info.json")
-    info.write_text(info.read_text().replace('"pear"', '"grape"'))
-    column = read_table(open_table(tmp_path / "fruit"), {"kind": "category"}).columns["kind"]
-    assert column.vocabulary == ("grape", "apple", "fig")
-
-
 def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
     save_dict(tmp_path, ["train", "test"])
     for number, name in enumerate(("train", "test")):
@@ -116,7 +102,7 @@ def test_the_parts_of_a_dict_are_chosen(tmp_path: Path) -> None:
         open_table(tmp_path, splits=["validation"])
 
 
-@pytest.mark.parametrize("kind", ["stream", "file", "feather"])
+@pytest.mark.parametrize("kind", ["stream", "feather"])
 def test_arrow_files_are_read_without_their_directory(tmp_path: Path, kind: str) -> None:
     table = make_table().drop_columns(["many"])
     path = tmp_path / "rows.arrow"
@@ -159,28 +145,6 @@ def test_the_classes_of_an_arrow_file_are_in_its_metadata(tmp_path: Path) -> Non
     save_to_disk(tmp_path / "fruit", make_table(), FEATURES)
     dataset = open_table(tmp_path, ["fruit/data-*"])
     assert read_table(dataset, {"kind": "category"}).columns["kind"].vocabulary == NAMES
-
-
-def test_a_run_reads_parts_of_one_dict_as_its_sections(tmp_path: Path) -> None:
-    save_dict(tmp_path, ["train", "validation"])
-    for number, name in enumerate(("train", "validation")):
-        table = make_table(20, first=100 * number).drop_columns(["many"])
-        save_to_disk(tmp_path / name, table, FEATURES)
-    changes: dict[str, Any] = {
-        "task.targets": ["kind"],
-        "task.features": {},
-        "task.split": None,
-    }
-    for section in ("train_data", "validation_data"):
-        changes[f"task.{section}.source"] = "hugging_face"
-        changes[f"task.{section}.data_dir"] = str(tmp_path)
-        changes[f"task.{section}.input_path"] = []
-    config = table_config("", **changes)
-    data = TabularData(config.task)
-    files = {name: [file.path for file in rows] for name, rows in data.files().items()}
-    assert files["train_data"][0].endswith("train/data-00000-of-00001.arrow")
-    assert files["validation_data"][0].endswith("validation/data-00000-of-00001.arrow")
-    assert files["train_data"][-1].endswith("train/dataset_info.json")
 
 
 def _damage(path: Path, offset: int) -> None:

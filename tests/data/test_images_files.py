@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.data.images.files import FileSource, load
+from orbit_runner.utils import log
 from tests.support.images import GARBAGE, jpeg, write_folder
 from tests.support.problems import raises
 
@@ -85,3 +88,59 @@ def test_corrupt_first_image_leaves_the_image_size_unknown(tmp_path: Path) -> No
         (place / "0.jpg").write_bytes(content)
         (place / "1.jpg").write_bytes(jpeg(1))
         assert load(split="train", data_dir=str(tmp_path)).image_shape == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "skipped"),
+    [
+        (lambda at: (at / "cat" / "1.webp").touch(), "cat/1.webp"),
+        (lambda at: (at / "cat" / "loop").symlink_to(at), "cat/loop"),
+        (lambda at: (at / "cat" / ".DS_Store").touch(), ""),
+    ],
+)
+def test_what_is_skipped_is_named_in_one_note(
+    make: Callable[[Path], None],
+    skipped: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log.note_once.cache_clear()
+    write_folder(tmp_path / "train", {"cat": 1, "ant": 1})
+    make(tmp_path / "train")
+    for _ in range(2):
+        load(split="train", data_dir=str(tmp_path))
+    said = capsys.readouterr().err
+    assert said.count("\n") == bool(skipped)
+    assert f"{tmp_path}/train/{skipped}\n" in said or not skipped
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: path.symlink_to("no"), os.mkfifo], ids=["a broken link", "a pipe"]
+)
+def test_file_that_cannot_be_read_is_rejected(make: Callable[[Path], None], tmp_path: Path) -> None:
+    write_folder(tmp_path, {"cat": 1, "ant": 1})
+    make(tmp_path / "cat" / "1.png")
+    with raises("wrong-file-type"):
+        load(split="train", data_dir=str(tmp_path))
+
+
+def test_unreadable_directory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path, {"cat": 1, "locked": 1})
+    # The superuser can read everything, so the error is simulated.
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with raises("unreadable-file"):
+        load(split="train", data_dir=str(tmp_path))
+
+
+def test_file_name_that_is_not_utf8_is_accepted(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"cat": 1, "ant": 1})
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/cat/caf\xe9.png")
+    Path(odd).write_bytes(b"no image")
+    assert odd in load(split="train", data_dir=str(tmp_path)).paths

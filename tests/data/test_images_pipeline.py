@@ -226,26 +226,6 @@ def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt: Callable[...,
     assert (batches[1]["image"] == 0).all()
 
 
-def test_missing_image_file_is_reported_as_undecodable(spoilt: Callable[..., Any]) -> None:
-    source, names = spoilt("image_folder", [b""], [2])
-    Path(names[0]).unlink()
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"02.jpg: cannot be decoded"):
-        list(_evaluate(source, global_batch_size=4))
-
-
-@pytest.mark.slow
-def test_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) -> None:
-    source, _ = spoilt("image_folder", [b""] * 10, list(range(0, 20, 2)))
-    settings = {
-        "bad": BadImages("t", 10), "shuffle_buffer_size": 1, "preprocessing": Preprocessing(),
-        "mixing": Mixing(num_classes=3, label_smoothing=0.0), "global_batch_size": 20,
-    }  # fmt: skip
-    (batch,) = _take(_train(source, **settings), 1)
-    (plain,) = _take(_evaluate(source, bad=BadImages("v", 10), global_batch_size=20), 1)
-    np.testing.assert_array_equal(batch["image"][1::2], plain["image"][1::2])
-    np.testing.assert_array_equal(batch["label"][1::2, 0], 1)
-
-
 @pytest.mark.slow
 def test_cached_batches_do_not_read_files_again(
     made: Callable[[str], ImageDataset], tmp_path: Path

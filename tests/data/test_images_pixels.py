@@ -66,22 +66,11 @@ def test_image_formats_and_channel_counts_decode_alike() -> None:
     options: dict[str, Any] = {"shape": _SHAPE, "seed": 0, "preprocessing": Preprocessing()}
     expected = augment(tf.constant(image), *_key(0), **options)
     np.testing.assert_array_equal(decode_for_evaluation(encoded, _SHAPE), expected)
-    bitmap = tf.constant(_bmp(image))
-    np.testing.assert_array_equal(decode_for_evaluation(bitmap, _SHAPE), expected)
     grey = tf.image.rgb_to_grayscale(image)
     three = augment(grey, *_key(0), **options)
     assert three.shape == _SHAPE
     np.testing.assert_array_equal(three[..., 0], three[..., 2])
     assert decode_for_evaluation(encoded, (24, 20, 1)).shape == (24, 20, 1)
-
-
-def _bmp(image: np.ndarray) -> bytes:
-    rows, columns = image.shape[:2]
-    assert columns % 4 == 0
-    head = b"BM" + (54 + image.size).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little")
-    head += (40).to_bytes(4, "little") + columns.to_bytes(4, "little")
-    head += rows.to_bytes(4, "little") + b"\x01\x00\x18\x00" + bytes(24)
-    return head + image[::-1, :, ::-1].tobytes()
 
 
 @pytest.mark.parametrize("encode", [jpeg, png])

@@ -21,7 +21,7 @@ from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.pipeline import eval_images
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tables.split import RowSplit, ranks
+from orbit_runner.data.tables.split import RowSplit
 from tests.support.array_records import write_array_file
 from tests.support.hugging_face import class_label, image_table, save_to_disk
 from tests.support.images import png, write_folder, write_listed
@@ -85,12 +85,6 @@ def test_each_part_has_its_share_of_each_class(tmp_path: Path) -> None:
     parts = parts_of(open_folder(tmp_path / "set"), is_stratified=True)
     counts = {part: np.bincount(source.label).tolist() for part, source in parts.items()}
     assert counts == {"train": [18, 6, 13], "validation": [9, 3, 6], "test": [3, 1, 2]}
-
-
-def test_equal_places_of_a_class_have_equal_ranks() -> None:
-    places = np.array([0.5, 0.1, 0.5, 0.9, 0.5])
-    found = ranks(places, np.array([0, 0, 0, 1, 1]))
-    np.testing.assert_allclose(found, [1.5 / 3, 0.5 / 3, 1.5 / 3, 1.5 / 2, 0.5 / 2])
 
 
 def groups_are_whole(parts: dict[str, FileSource], group_of: Any) -> bool:

@@ -13,10 +13,12 @@ import tensorflow as tf
 from PIL import Image
 
 from orbit_runner.config.schema.task_data import task_data
-from orbit_runner.data.images import survey
+from orbit_runner.data import disk_cache
+from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.images.decode import decode_for_evaluation
 from orbit_runner.data.images.headers import read_header
 from orbit_runner.data.images.survey import survey_rows
+from orbit_runner.tasks.image_classification import sources
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
@@ -24,8 +26,6 @@ from orbit_runner.tasks.image_classification.models import CnnConfig
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.imbalance.config import MixtureSource
 from orbit_runner.utils import log
-from tests.support.array_records import write_array_file
-from tests.support.images import write_tfds
 from tests.support.problems import pairs
 from tests.support.tfrecords import example, write_file
 
@@ -79,48 +79,17 @@ def _folder(root: Path, files: list[bytes]) -> dict[str, Any]:
     return {"source": "image_folder", "data_dir": str(root)}
 
 
-def _listed(root: Path, files: list[bytes]) -> dict[str, Any]:
-    _write_folder(root, files)
-    rows = [f"{'ab'[n % 2]}/{n // 2:03}.png,{'ab'[n % 2]}" for n in range(len(files))]
-    (root / "labels.csv").write_text("\n".join(["file,kind", *rows]) + "\n")
-    return {"source": "image_csv", "data_dir": str(root), "labels_file": "labels.csv"}
-
-
 def _records(root: Path, files: list[bytes]) -> dict[str, Any]:
+    root.mkdir(exist_ok=True)
     records = [example(content, number % 2) for number, content in enumerate(files)]
     write_file(root / "train-0", records[:1])
     write_file(root / "train-1", records[1:])
     return {"source": "tfrecord", "data_dir": str(root), "input_path": ["train-*"]}
 
 
-def _array_records(root: Path, files: list[bytes]) -> dict[str, Any]:
-    records = [example(content, number % 2) for number, content in enumerate(files)]
-    write_array_file(root / "train-0", records)
-    return {"source": "array_record", "data_dir": str(root), "input_path": ["train-0"]}
-
-
-def _tfds(root: Path, files: list[bytes]) -> dict[str, Any]:
-    sizes = {"train": [len(files)], "test": [len(files)]}
-    place = write_tfds(root, "photos", sizes, ("cat", "dog"))
-    for path in place.glob("photos-*"):
-        write_file(path, [_example_of_tfds(file, n % 2) for n, file in enumerate(files)])
-    return {"source": "tfds", "tfds_name": "photos", "tfds_data_dir": str(root)}
-
-
-def _example_of_tfds(encoded: bytes, label: int) -> bytes:
-    features = {
-        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
-        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
 _SOURCES = {
     "image_folder": _folder,
-    "image_csv": _listed,
     "tfrecord": _records,
-    "array_record": _array_records,
-    "tfds": _tfds,
 }
 
 
@@ -219,7 +188,7 @@ def test_model_for_images_with_transparency_accepts_files_without_it() -> None:
     [
         ("image_folder", "color", "gray", 3, "2 of 2 images (such as {}) are grayscale and "),
         ("tfrecord", "gray", "color", 1, "2 of 2 images (such as {}) are in color and conv"),
-        ("array_record", "rgba", "color", 4, ""),
+        ("image_folder", "rgba", "color", 4, ""),
     ],
 )
 def test_validation_images_are_converted_to_the_channels_of_training(
@@ -265,9 +234,7 @@ def test_header_tells_the_size_and_the_channels(kind: str) -> None:
         read_header(content[:12])
 
 
-def test_inspection_lists_what_was_found_in_a_sample(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inspection_lists_what_was_found(tmp_path: Path) -> None:
     settings = _folder(tmp_path, _files("gray", "color", "color", "jpeg"))
     rows = task_data(_task(settings, settings)).contents()
     assert dict(rows["train_data"][:3]) == {
@@ -276,11 +243,26 @@ def test_inspection_lists_what_was_found_in_a_sample(
         "height × width": "6 × 5",
     }
     assert [name for name, _ in rows["train_data"][3:]] == ["note"]
-    monkeypatch.setattr(survey, "_SAMPLE", 2)
-    source = survey.add_survey(load_source(_config(settings)))
-    assert dict(survey_rows(source.survey))["channels"] == (
-        "1 grayscale, 1 in color (of a sample of 2)"
-    )
+
+
+@pytest.mark.parametrize("name", ["image_folder", "tfrecord"])
+def test_headers_are_cached_until_a_file_changes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_cache, "KEPT_SECONDS", -1.0)
+    config = _config(_SOURCES[name](tmp_path / "data", _files("gray", "gray")))
+    kind: type[ImageDataset] = type(load_source(config))
+
+    def load() -> int:
+        sources._load_cached.cache_clear()
+        return load_source(config).spec()[0][2]
+
+    assert load() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "headers", lambda source: pytest.fail("reads headers"))
+        assert load() == 1
+    _SOURCES[name](tmp_path / "data", _files("gray", "color"))
+    assert load() == 3
 
 
 @pytest.mark.parametrize("name", ["image_folder", "tfrecord"])

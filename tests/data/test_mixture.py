@@ -67,14 +67,6 @@ def test_group_gives_each_example_once_in_each_pass(case: str, shuffle: bool) ->
             assert len(set(given.tolist())) == len(given) <= size
 
 
-def test_passes_have_different_orders() -> None:
-    mixture, groups = _mixture("decimals")
-    ids, passes = _read(mixture, 1000)
-    orders = [ids[(groups[ids] == 0) & (passes == one)] for one in range(3)]
-    assert not np.array_equal(orders[0], orders[1])
-    assert not np.array_equal(orders[1], orders[2])
-
-
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("case", _CASES)
 def test_order_by_numpy_is_that_of_the_sampler_and_knows_where_examples_are(

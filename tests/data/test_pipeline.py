@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,7 +12,7 @@ from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.order.epochs import ShuffledOrder
 from orbit_runner.data.order.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
-from tests.support.batches import assert_equal_batches, contexts, global_batches, make_source
+from tests.support.batches import assert_equal_batches, global_batches, make_source
 from tests.support.problems import raises
 
 _SEED = 11
@@ -65,40 +61,6 @@ def test_asynchronous_workers_take_batches_in_turn():
     assert_equal_batches(list(itertools.islice(itertools.chain.from_iterable(turns), 6)), alone)
 
 
-_MIRRORED = """
-import itertools
-import sys
-import tensorflow as tf
-from tests.support.batches import make_source
-from orbit_runner.data.array_pipeline import train_dataset
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
-def make(context):
-    return train_dataset(make_source(50), global_batch_size=16, seed=11, input_context=context)
-
-distributed = strategy.distribute_datasets_from_function(make)
-for batch in itertools.islice(distributed, 3):
-    parts = strategy.experimental_local_results(batch["label"])
-    print([part.numpy().tolist() for part in parts])
-"""
-
-
-@pytest.mark.slow
-def test_mirrored_strategy_assigns_slices_in_replica_order():
-    run = subprocess.run(
-        [sys.executable, "-c", _MIRRORED],
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    expected = [batch["label"].reshape(2, 8).tolist() for batch in _train(make_source(50), 3, 16)]
-    assert run.stdout.splitlines() == [str(parts) for parts in expected]
-
-
 def test_training_dataset_is_infinite_with_static_shapes():
     context = tf.distribute.InputContext(2, 0, 4)
     dataset = train_dataset(make_source(50), global_batch_size=16, seed=1, input_context=context)
@@ -125,17 +87,6 @@ def test_pipeline_graph_holds_no_state_or_data(make):
     dataset._as_serialized_graph(external_state_policy=policy)
     sizes = [graph.as_graph_def().ByteSize() for graph in _graphs(dataset)]
     assert 2_000 < max(sizes) < 100_000
-
-
-def test_element_function_changes_the_batch_structure():
-    dataset = train_dataset(
-        make_source(50),
-        global_batch_size=16,
-        seed=_SEED,
-        element=lambda batch: (batch["image"], batch["label"]),
-    )
-    _, label = next(dataset.as_numpy_iterator())
-    np.testing.assert_array_equal(label, _train(make_source(50), 1, 16)[0]["label"])
 
 
 @pytest.mark.sample(1)
@@ -187,13 +138,6 @@ def test_drop_remainder_omits_the_last_partial_batch(size, batch, kept):
     assert all((weight == 1).all() for _, weight in pairs)
 
 
-@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
-def test_evaluation_dataset_is_finite(replicas, pipelines):
-    for context in contexts(replicas, pipelines):
-        dataset = eval_dataset(make_source(50), global_batch_size=16, input_context=context)
-        assert len(list(dataset)) == 4 * replicas // pipelines
-
-
 def test_evaluation_without_a_full_batch_is_rejected():
     with raises("out-of-range") as caught:
         eval_dataset(make_source(10), global_batch_size=16, drop_remainder=True)
@@ -240,13 +184,11 @@ def test_only_images_can_be_augmented(name):
 def test_pipeline_options_are_set_on_the_dataset():
     options = PipelineOptions(
         prefetch=0,
-        private_threads=3,
         deterministic=True,
         ram_budget_gb=2,
         autotune_algorithm="MAX_PARALLELISM",
     )
     got = train_dataset(make_source(9), global_batch_size=2, seed=1, options=options).options()
-    assert got.threading.private_threadpool_size == 3
     assert got.deterministic is True
     assert got.autotune.ram_budget == 2 * 2**30
     algorithm = tf.data.experimental.AutotuneAlgorithm.MAX_PARALLELISM
@@ -256,10 +198,3 @@ def test_pipeline_options_are_set_on_the_dataset():
     plain = train_dataset(make_source(9), global_batch_size=2, seed=1).options()
     assert plain.experimental_distribute.auto_shard_policy == off
     assert plain.deterministic is None
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
-def test_prefetching_does_not_change_batches(prefetch):
-    got = _train(make_source(50), 5, 16, options=PipelineOptions(prefetch=prefetch))
-    assert_equal_batches(got, _train(make_source(50), 5, 16))

@@ -1,3 +1,5 @@
+"""Keyed random numbers and orders: uniform, uncorrelated, and equal in NumPy and TensorFlow."""
+
 from __future__ import annotations
 
 import collections
@@ -7,6 +9,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.order.epochs import ShuffledOrder
+from orbit_runner.data.order.keyed_random import mix, random_bits, random_uniform_int
+from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
+from orbit_runner.data.order.tf_arrays import TENSORFLOW
 
 _SIZES = [1, 2, 3, 5, 16, 17, 97, 1797, 50_000, 65_536]
 
@@ -56,27 +61,6 @@ def test_even_and_odd_permutations_both_occur(size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (1797, 128), (3, 7)])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_batches_continue_across_epoch_boundaries(size, batch, shuffle):
-    sampler = ShuffledOrder(size, 7, shuffle)
-    row = np.concatenate([_epoch(size, e) if shuffle else np.arange(size) for e in range(24)])
-    sample = tf.function(sampler)
-    for step in range(24 * min(size, 20) // batch):
-        ids, epochs, _ = sample(tf.range(step * batch, (step + 1) * batch, dtype=tf.int64))
-        places = np.arange(step * batch, (step + 1) * batch)
-        np.testing.assert_array_equal(ids, row[places])
-        np.testing.assert_array_equal(epochs, places // size)
-
-
-def test_positions_can_be_looked_up_in_any_order():
-    positions = np.random.default_rng(1).permutation(5 * 97)
-    ids = ShuffledOrder(97, 7)(tf.constant(positions)).examples
-    row = np.concatenate([_epoch(97, epoch) for epoch in range(5)])
-    np.testing.assert_array_equal(ids, row[positions])
-
-
-@pytest.mark.slow
 def test_xla_gives_the_same_order():
     sample = tf.function(lambda p: ShuffledOrder(1797, 7)(p)[0], jit_compile=True)
     np.testing.assert_array_equal(sample(tf.range(1797, dtype=tf.int64)), _epoch(1797, 0))
@@ -86,3 +70,108 @@ def test_order_of_a_seed_does_not_change():
     # Another order would give each config other weights.
     assert _epoch(10, 0).tolist() == [0, 3, 5, 9, 4, 2, 1, 7, 8, 6]
     assert _epoch(10, 1).tolist() == [7, 8, 2, 0, 4, 5, 1, 9, 3, 6]
+
+
+_SEEDS = [0, 17, 2**32 - 1, 2**63 + 5, -3]
+_SEGMENTS = np.array([3, 1, 0, 250, 16, 17, 2, 99])
+
+
+def _hashed(seed: int, count: int) -> np.ndarray:
+    return random_bits(seed, np.arange(count), 5, 99)
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_random_bits_and_integers_match_tensorflow(seed: int) -> None:
+    ids, epochs = np.arange(300), np.arange(300) % 7 * 10**9
+
+    bits = random_bits(seed, ids, epochs, 12345)
+    numbers = random_uniform_int(seed, ids, epochs, 12345, 162)
+
+    tensors = tf.constant(ids), tf.constant(epochs)
+    np.testing.assert_array_equal(bits, random_bits(seed, *tensors, 12345))
+    expected = random_uniform_int(seed, *tensors, 12345, 162)
+    np.testing.assert_array_equal(numbers, expected)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("size", _SIZES)
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_permutation_matches_tensorflow_and_is_inverted(size: int, seed: int) -> None:
+    places = np.unique(np.random.default_rng(seed % 97).integers(0, size, 500))
+    keys = _hashed(seed, len(places))
+
+    values = permute(places, size, keys)
+
+    expected = permute(tf.constant(places), size, tf.constant(keys))
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(invert(values, size, keys), places)
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_permutation_of_segments_matches_tensorflow_and_is_inverted(seed: int) -> None:
+    segments = np.repeat(np.arange(len(_SEGMENTS)), _SEGMENTS)
+    places = np.concatenate([np.arange(size) for size in _SEGMENTS])
+    keys = _hashed(seed, len(_SEGMENTS))[segments]
+
+    permutation = SegmentPermutation(_SEGMENTS)
+    values = permutation(places, segments, keys)
+
+    tensors = (tf.constant(column) for column in (places, segments, keys))
+    np.testing.assert_array_equal(values, SegmentPermutation(_SEGMENTS, TENSORFLOW)(*tensors))
+    np.testing.assert_array_equal(permutation.invert(values, segments, keys), places)
+
+
+_MASK = 2**64 - 1
+
+
+def _mix_of_integers(value: int) -> int:
+    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & _MASK
+    return value ^ value >> 31
+
+
+def _keys(size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.range(size, dtype=tf.int64), tf.zeros([size], tf.int64)
+
+
+def test_mix_matches_splitmix64():
+    # The first outputs of the reference implementation of SplitMix64 from state 0.
+    states = np.arange(1, 4, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    np.testing.assert_array_equal(mix(tf.constant(states)), np.array(expected, np.uint64))
+
+
+@pytest.mark.parametrize("seed", [0, 17, -1, 2**63, 2**64 - 1])
+def test_random_bits_match_python_integer_arithmetic(seed):
+    ids, epochs, salt = [0, 1, 2**40, 5], [0, 3, 2, 2**33], 9
+    got = random_bits(seed, tf.constant(ids, tf.int64), tf.constant(epochs, tf.int64), salt)
+    for bits, number, epoch in zip(got.numpy(), ids, epochs, strict=True):
+        state = seed & _MASK
+        for part in (salt, epoch, number):
+            state = _mix_of_integers(((state ^ part) + 0x9E3779B97F4A7C15) & _MASK)
+        assert bits == state
+
+
+@pytest.mark.parametrize("maxval", [1, 2, 81, 162, 1000])
+def test_random_integers_are_uniform(maxval):
+    size = 200_000
+    drawn = random_uniform_int(3, *_keys(size), 7, maxval).numpy()
+    counts = np.bincount(drawn, minlength=maxval)
+    expected = size / maxval
+    assert len(counts) == maxval
+    # Chi-squared has a mean of maxval - 1 and a standard deviation of sqrt(2·(maxval - 1)).
+    surplus = ((counts - expected) ** 2 / expected).sum() - (maxval - 1)
+    assert abs(surplus) <= 5 * np.sqrt(2 * (maxval - 1))
+
+
+@pytest.mark.parametrize("what", ["seed", "epoch", "salt", "id"])
+def test_draws_of_neighboring_keys_are_uncorrelated(what):
+    ids, zeros = _keys(100_000)
+    first = random_uniform_int(3, ids, zeros, 7, 2**31).numpy()
+    second = {
+        "seed": lambda: random_uniform_int(4, ids, zeros, 7, 2**31),
+        "epoch": lambda: random_uniform_int(3, ids, zeros + 1, 7, 2**31),
+        "salt": lambda: random_uniform_int(3, ids, zeros, 8, 2**31),
+        "id": lambda: random_uniform_int(3, ids + 1, zeros, 7, 2**31),
+    }[what]().numpy()
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.016

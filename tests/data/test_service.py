@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
-from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.source import load
 from tests.support.tfrecords import eval_records, train_records, write_set
 
@@ -29,51 +26,10 @@ def addresses() -> Iterator[tuple[str, ...]]:
     pairs.clear()
 
 
-def _source() -> ArraySource:
-    rng = np.random.default_rng(3)
-    images = rng.integers(0, 256, (700, 6, 6, 3), dtype=np.uint8)
-    labels = np.arange(700, dtype=np.int32)
-    return ArraySource("pictures", {"image": images, "label": labels})
-
-
-def _train(services: tuple[str, ...], start: int, few: bool) -> list[Any]:
-    dataset = train_dataset(
-        _source(), global_batch_size=500 if few else 8, seed=5, start_step=start,
-        augmentation=CropFlip(padding=2, flip=True), options=PipelineOptions(services=services),
-    )  # fmt: skip
-    return list(dataset.take(40).as_numpy_iterator())
-
-
 def _same(ours: list[Any], theirs: list[Any]) -> None:
     assert len(ours) == len(theirs) > 0
     for left, right in zip(ours, theirs, strict=True):
         tf.nest.map_structure(np.testing.assert_array_equal, left, right)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize(("start", "few"), [(0, True), (7, True), (7, False)])
-def test_services_give_the_same_training_batches(
-    addresses: tuple[str, ...], count: int, start: int, few: bool
-) -> None:
-    _same(_train(addresses[:count], start, few), _train((), start, few))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("batch", [8, 300])
-def test_services_give_the_same_evaluation_batches_each_time(
-    addresses: tuple[str, ...], count: int, batch: int
-) -> None:
-    def made(services: tuple[str, ...]) -> tf.data.Dataset:
-        options = PipelineOptions(services=services)
-        return eval_dataset(_source(), global_batch_size=batch, options=options)
-
-    expected, dataset = list(made(()).as_numpy_iterator()), made(addresses[:count])
-
-    assert sum(weights.sum() for _, weights in expected) == 700
-    for _ in range(2):
-        _same(list(dataset.as_numpy_iterator()), expected)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.array_pipeline import train_dataset
-from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.order.epochs import ShuffledOrder, exclude_examples
 from orbit_runner.data.order.records import RecordOrder
@@ -28,7 +27,6 @@ from tests.support.sentences import token_pairs
 from tests.support.tfrecords import write_set
 
 SEED, STEPS = 11, 1000
-_SHARDS = [(1, 1), (2, 2), (4, 2)]  # Replicas and workers.
 _RECORDS = np.array([64, 6, 1, 64, 64, 2, 5, 64])
 
 
@@ -123,24 +121,6 @@ def test_steps_of_records(
         return columns.map(lambda found: found["id"])
 
     _assert_equal_steps(order, make, shards, first, steps)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shards", _SHARDS)
-@pytest.mark.parametrize("first", [0, 7_777])
-def test_steps_of_image_files(first: int, shards: Any) -> None:
-    paths = tuple(f"{number}.png" for number in range(45))
-    source = FileSource("made", paths, np.zeros(45, np.int32), ("a",), (0, 0, 0))
-    excluded = some_indices(45, first and 6)
-    order = RowOrder(exclude_examples(ShuffledOrder(45, SEED), excluded), 8)
-
-    def make(context: Any) -> tf.data.Dataset:
-        columns = make_reader(source).training_columns(
-            replica_slices(8, context), SEED, first, 100, excluded
-        )
-        return columns.map(lambda found: found["id"])
-
-    _assert_equal_steps(order, make, shards, first)
 
 
 @pytest.mark.slow

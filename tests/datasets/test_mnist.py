@@ -69,60 +69,33 @@ def test_splits_load_the_matching_files(folder):
     np.testing.assert_array_equal(both, np.concatenate([train, test]))
 
 
-def test_input_path_overrides_the_default_files(folder):
-    source = mnist.load(split="train", data_dir=str(folder), input_path=_NAMES["t10k"])
-    np.testing.assert_array_equal(source.arrays["label"], _arrays(3, 2)[1])
-
-
 def _cut(content: bytes) -> bytes:
     return content[:-1]
-
-
-def _lengthened(content: bytes) -> bytes:
-    return content + b"\0"
-
-
-def _signed(content: bytes) -> bytes:
-    return content[:2] + b"\x09" + content[3:]
-
-
-def _huge(content: bytes) -> bytes:
-    return content[:4] + b"\xff" * 12 + content[16:]
 
 
 @pytest.mark.parametrize(
     ("file", "mangle", "code"),
     [
         (0, _cut, "damaged-file"),
-        (0, _lengthened, "damaged-file"),
-        (1, _cut, "damaged-file"),
-        (1, _lengthened, "damaged-file"),
-        (0, _signed, "damaged-file"),
-        (1, _signed, "damaged-file"),
-        (0, lambda content: b"", "damaged-file"),
+        (1, lambda content: content + b"\0", "damaged-file"),
+        (0, lambda content: content[:2] + b"\x09" + content[3:], "damaged-file"),
         (0, lambda content: content[:10], "damaged-file"),
-        (0, _huge, "damaged-file"),
+        (0, lambda content: content[:4] + b"\xff" * 12 + content[16:], "damaged-file"),
         (0, lambda content: _idx(np.zeros((0, 28, 28))), "damaged-file"),
         (1, lambda content: _idx(np.zeros(4)), "data-mismatch"),
         (1, lambda content: _idx(np.array([1, 2, 10, 10, 9])), "bad-record"),
     ],
 )
-@pytest.mark.parametrize("zipped", [False, True])
-def test_corrupt_idx_file_is_rejected(folder, file, mangle, code, zipped):
+def test_corrupt_idx_file_is_rejected(folder, file, mangle, code):
     path = folder / _NAMES["train"][file]
-    content = mangle(path.read_bytes())
-    path.unlink()
-    path = path.with_name(f"{path.name}.gz") if zipped else path
-    path.write_bytes(gzip.compress(content) if zipped else content)
+    path.write_bytes(mangle(path.read_bytes()))
     with raises(code) as caught:
         mnist.load(split="train", data_dir=str(folder))
     assert str(path) in str(caught.value)
     assert caught.value.field == "data_dir"
 
 
-@pytest.mark.parametrize(
-    "mangle", [_cut, lambda content: b"no gzip", lambda content: content[:40] + b"\0" * 40]
-)
+@pytest.mark.parametrize("mangle", [_cut, lambda content: b"no gzip"])
 def test_corrupt_gzip_file_is_rejected(folder, mangle):
     path = folder / f"{_NAMES['train'][0]}.gz"
     path.write_bytes(mangle(gzip.compress(_idx(_arrays(5, 1)[0]))))
@@ -131,32 +104,13 @@ def test_corrupt_gzip_file_is_rejected(folder, mangle):
         mnist.load(split="train", data_dir=str(folder))
 
 
-@pytest.mark.parametrize("name", [*_NAMES["train"], *_NAMES["t10k"]])
-def test_missing_file_is_reported_with_directory_and_download_command(folder, name):
-    (folder / name).unlink()
-    with raises("missing-file") as caught:
-        mnist.load(split="all", data_dir=str(folder))
-    assert str(folder) in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("settings", "field", "code"),
     [
-        (
-            {"data_dir": ""},
-            "data_dir",
-            "not-set",
-        ),
-        (
-            {"data_dir": "/no/such"},
-            "data_dir",
-            "missing-file",
-        ),
-        ({"data_dir": "", "split": "dev"}, "split", "unknown-part"),
-        ({"input_path": ["x-images"]}, "input_path", "missing-file"),
-        ({"input_path": ["train-*"] * 2}, "input_path", "set-twice"),
-        ({"input_path": ["train-images*"]}, "input_path", "bad-data"),
-        ({"input_path": ["t10k-l*", "t10k-i*"]}, "input_path", "damaged-file"),
+        ({"data_dir": ""}, "data_dir", "not-set"),
+        ({"data_dir": "/no/such"}, "data_dir", "missing-file"),
+        ({"split": "dev"}, "split", "unknown-part"),
+        ({"input_path": ["train-*"]}, "input_path", "not-allowed"),
     ],
 )
 def test_invalid_settings_are_rejected(folder, settings, field, code):
@@ -165,7 +119,11 @@ def test_invalid_settings_are_rejected(folder, settings, field, code):
     assert caught.value.field == field
 
 
-def test_splits_with_different_image_sizes_are_rejected(folder):
+def test_missing_file_and_different_image_sizes_are_rejected(folder):
     (folder / _NAMES["t10k"][0]).write_bytes(_idx(np.zeros((3, 8, 8))))
     with raises("data-mismatch"):
         mnist.load(split="all", data_dir=str(folder))
+    (folder / _NAMES["t10k"][1]).unlink()
+    with raises("missing-file") as caught:
+        mnist.load(split="all", data_dir=str(folder))
+    assert f"runner data get mnist --dir={folder}" in str(caught.value)

@@ -53,7 +53,7 @@ _LINES = [f"the {word} {verb} here" for word in ("dog", "cat", "man") for verb i
 _RATINGS = "".join(
     f"{user}\t{item}\t{item % 5 + 1}\t{9783000 + item}\n" for user in (1, 2) for item in range(25)
 ).encode()
-_VARIANTS = {".data": "100k", ".dat": "1m", ".csv": "20m"}
+_VARIANTS = {".data": "100k", ".dat": "1m"}
 _EXPECTED = {"image/encoded": "bytes", "image/class/label": "int64"}
 _ATTEMPT = {
     "argv": ["run", "--experiment=digits"], "mode": "train_and_eval", "step": 20,
@@ -95,7 +95,7 @@ _IDX = struct.pack(">BBBBIII", 0, 0, 8, 3, 2, 4, 5) + bytes(range(40))
 
 
 def _read_idx(path: Path) -> object:
-    return read_idx(path, 3, field="data_dir")
+    return read_idx(path, 3)
 
 
 def _archives(**arrays: np.ndarray) -> list[bytes]:
@@ -226,18 +226,16 @@ def _checkpoint(folder: Path) -> list[bytes]:
 
 READERS = {
     "idx": Reader("x-idx3", _fixed(_IDX), _read_idx),
-    "idx_gz": Reader("x.gz", _fixed(gzip.compress(_IDX)), _read_idx),
     "cifar10": Reader(
-        "batch.bin",
+        "test_batch.bin",
         _fixed(bytes([3]) * 6146),
-        lambda path: cifar10.load(split="train", input_path=(str(path),)),
+        lambda path: cifar10.load(split="test", data_dir=str(path.parent)),
     ),
     "npz": Reader("t.npz", lambda folder: _archives(a=np.arange(3.0)), _table("npz")),
     "keras_npz": Reader(
         "xy.npz", lambda folder: _archives(x=np.ones((3, 2)), y=np.arange(3)), _read_keras
     ),
     "csv": Reader("table.csv", _fixed(_CSV), _table("csv")),
-    "csv_gz": Reader("table.csv.gz", _fixed(gzip.compress(_CSV)), _table("csv")),
     "jsonl": Reader("t.jsonl", _fixed("\n".join(map(json.dumps, _ROWS)).encode()), _table("jsonl")),
     "parquet": Reader("table.parquet", _parquet, _table("parquet")),
     "image_csv": Reader("labels.csv", _image_csv, _read_image_csv),
@@ -248,11 +246,6 @@ READERS = {
     "vocabulary": Reader("spm.model", _vocabulary, _read_vocabulary),
     "ratings": Reader("u.data", _fixed(_RATINGS), _read_ratings),
     "ratings_1m": Reader("r.dat", _fixed(_RATINGS.replace(b"\t", b"::")), _read_ratings),
-    "ratings_csv": Reader(
-        "r.csv",
-        _fixed(b"userId,movieId,rating,timestamp\n" + _RATINGS.replace(b"\t", b",")),
-        _read_ratings,
-    ),
     "run": Reader("run.json", _fixed(json.dumps({"attempts": [_ATTEMPT]}).encode()), _read_run),
     "metrics": Reader(
         "metrics.jsonl", _fixed("\n".join(map(json.dumps, _METRICS)).encode()), _read_run

@@ -107,23 +107,3 @@ def test_changed_file_is_read_or_refused_by_name(prepared: tuple[Sequence[bytes]
 @pytest.mark.parametrize("prepared", READERS, indirect=True)
 def test_any_bytes_are_refused_by_name_or_read(prepared: tuple[Sequence[bytes], Check]) -> None:
     examples(25)(given(content=st.binary(max_size=300))(prepared[1]))()
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda folder: os.system("true"),
-        lambda folder: (folder.parent / "beside").write_text(""),
-        lambda folder: sum(range(10**8)),
-    ],
-)
-def test_code_and_files_elsewhere_and_long_times_are_noticed(
-    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(globals(), "_CPU_SECONDS", 0.1)
-    (tmp_path / "inside").mkdir()
-
-    with pytest.raises(AssertionError), _watch(tmp_path / "inside"):
-        act(tmp_path / "inside")
-    with _watch(tmp_path / "inside"):
-        (tmp_path / "inside" / "a").write_text("")

@@ -7,11 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
-from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.support.array_records import write_array_file
 from tests.support.tfds import IMAGE, class_label, features_json
 from tests.support.tfrecords import example, write_file
@@ -132,10 +129,3 @@ def _tfds_example(number: int, labels: Sequence[str]) -> bytes:
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % len(labels)])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-
-
-def refused_problems(make_config: Callable[[], ExperimentConfig]) -> dict[str, str]:
-    """Returns the messages of a config that must be refused, by their settings."""
-    with pytest.raises(ConfigError) as caught:
-        make_config()
-    return {problem.path: problem.message for problem in caught.value.problems}

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.data.arrays import is_text, leaves, stored_rows, tree_of
 from orbit_runner.data.augment import CropFlip, CroppedImages
-from orbit_runner.data.images.decode_errors import zero_or_raise
+from orbit_runner.data.images.decode_errors import read_in_python
 from orbit_runner.data.indexed import IndexedArray, indexed_arrays
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
@@ -226,31 +226,19 @@ def _make_reader(source: ArraySource, augmentation: CropFlip | None, seed: int) 
 
 def _make_indexed_reader(source: ArraySource, first: IndexedArray) -> _Read:
     """Returns the function that reads the examples of an object in Python."""
-    paths = [path for path, _ in leaves(source.arrays)]
-    arrays = [array for _, array in leaves(source.arrays)]
-    dtypes = [tf.string if is_text(array) else tf.as_dtype(array.dtype) for array in arrays]
+    arrays = dict(leaves(source.arrays))
+    specs = [
+        (tf.string if is_text(array) else tf.as_dtype(array.dtype), array.shape[1:])
+        for array in arrays.values()
+    ]
 
-    def read_rows(ids: np.ndarray) -> tuple[np.ndarray | bytes, ...]:
-        try:
-            rows = first.reader.read(first.rows[ids].tolist())
-        except DataError as error:
-            empty = [np.zeros((len(ids), *array.shape[1:]), array.dtype) for array in arrays]
-            return (*empty, str(error).encode())
-        return (*(np.stack(rows[path]) for path in paths), b"")
+    def read_rows(ids: list[int]) -> list[np.ndarray]:
+        rows = first.reader.read(first.rows[ids].tolist())
+        return [np.stack(rows[path]) for path in arrays]
 
     def read(ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:
         del epochs
-        # The result depends only on the ids.
-        *tensors, problem = tf.numpy_function(
-            read_rows, [ids], [*dtypes, tf.string], stateful=False
-        )
-        zero = zero_or_raise(tf.equal(problem, ""), lambda: tf.ensure_shape(problem, []))
-        # Slices of whole tensors, which cost nothing but depend on the zero.
-        rows = [
-            tf.ensure_shape(tensor[zero:], [*ids.shape, *array.shape[1:]])
-            for tensor, array in zip(tensors, arrays, strict=True)
-        ]
-        return tree_of(dict(zip(paths, rows, strict=True)))
+        return tree_of(dict(zip(arrays, read_in_python(read_rows, ids, specs), strict=True)))
 
     return read
 

@@ -34,6 +34,19 @@ def check_split(source: str, split: str) -> None:
         )
 
 
+def refuse_paths(
+    source: str, why: str, *, data_dir: str = "", input_path: Sequence[str] = ()
+) -> None:
+    """Raises `DataError` if a path is set that a source does not read; `why` is the reason."""
+    for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
+        if value:
+            raise DataError(
+                f"{source}: got {field} {value!r}, expected none: {why}",
+                field=field,
+                code="not-allowed",
+            )
+
+
 def data_folder(source: str, data_dir: str, hint: str) -> Path:
     """Returns the directory of a dataset, with `~` expanded.
 

@@ -20,7 +20,7 @@ from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
-from orbit_runner.data.images.headers import ImageHeader, image_shape, read_header
+from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.images.survey import ImageSurvey
 from orbit_runner.data.tables.arrow_types import read_error_scope
 from orbit_runner.data.tables.cache import read_table
@@ -316,12 +316,6 @@ class HuggingFaceImages(EncodedImages):
     def known_classes(self) -> int:
         """Returns the number of classes."""
         return self.num_classes
-
-    def header(self, number: int) -> ImageHeader | None:
-        """Returns the header of an image."""
-        with contextlib.suppress(ValueError):  # The pipeline will report it.
-            return read_header(self.read([number])[0])
-        return None
 
     def select(self, rows: np.ndarray) -> HuggingFaceImages:
         """Returns some of the images, as if there were no others."""

@@ -17,7 +17,6 @@ class PipelineOptions:
     """Options of a tf.data pipeline. None leaves the choice to tf.data."""
 
     prefetch: int | None = None  # Minimum number of batches to prefetch; 0 for none.
-    private_threads: int | None = None  # Size of the pipeline's own thread pool.
     deterministic: bool | None = None  # Whether batches keep their order.
     ram_budget_gb: int | None = None  # Memory for buffers, in GiB.
     autotune_algorithm: str | None = None  # Of `tf.data.experimental.AutotuneAlgorithm`.
@@ -45,8 +44,6 @@ class PipelineOptions:
         options = tf.data.Options()
         # Every pipeline computes its own slice, so there is nothing to shard.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        if self.private_threads is not None:
-            options.threading.private_threadpool_size = self.private_threads
         if self.deterministic is not None:
             options.deterministic = self.deterministic
         if self.ram_budget_gb is not None:

@@ -21,7 +21,6 @@ from orbit_runner.errors import DataError
 if TYPE_CHECKING:
     from orbit_runner.config.schema.data import DataConfig
 
-_KINDS = ("constant", "random")
 # Images repeat once they take this much memory.
 _IMAGE_BYTES = 2**26
 _IMAGE_SIZE = (32, 32, 3)
@@ -60,15 +59,18 @@ def load(
     whose rows then repeat; None for no limit. `num_classes` is `high` of an integer `label`. Raises
     `DataError` with the dotted path of a wrong specification.
     """
-    if kind not in _KINDS:
-        raise _error("kind", kind, f"one of {', '.join(_KINDS)}")
-    if num_examples < 1:
-        raise _error("num_examples", num_examples, "at least 1")
 
     def make(leaf: _Leaf) -> np.ndarray | RepeatedArray:
+        try:
+            return draw(leaf)
+        except (ValueError, OverflowError) as error:  # NumPy checks the range of the dtype.
+            got = f"low {leaf.low}, high {leaf.high}, value {leaf.value}"
+            raise _error(leaf.path, got, f"values of {leaf.dtype}: {error}") from None
+
+    def draw(leaf: _Leaf) -> np.ndarray | RepeatedArray:
         shape = (num_examples, *leaf.shape)
         if kind == "constant":
-            return np.broadcast_to(np.asarray(leaf.value).astype(leaf.dtype), shape)
+            return np.broadcast_to(np.array(leaf.value, leaf.dtype), shape)
         row = math.prod(leaf.shape) * leaf.dtype.itemsize
         rows = num_examples if max_bytes is None else max(1, min(num_examples, max_bytes // row))
         array = _draw_array(leaf, (rows, *leaf.shape), seed)
@@ -123,58 +125,26 @@ def _parse_leaf(node: Mapping[str, Any], path: str) -> _Leaf:
     for key in node:
         if key not in _KEYS:
             raise _error(f"{path}.{key}", node[key], f"only the keys {', '.join(_KEYS)}")
-    dtype = _parse_dtype(node.get("dtype", "float32"), path)
-    low, high = _parse_range(node, dtype, path)
-    value = node.get("value", 0)
-    if not is_finite_number(value) or not _is_in_range(value, dtype):
-        raise _error(f"{path}.value", value, f"a number that {dtype} can hold")
-    return _Leaf(path, _parse_shape(node["shape"], path), dtype, low, high, value)
-
-
-def _parse_shape(shape: Any, path: str) -> tuple[int, ...]:
+    shape = node["shape"]
     is_list = isinstance(shape, Iterable) and not isinstance(shape, str | Mapping)
-    sizes = tuple(shape) if is_list else (None,)
-    if not all(type(size) is int and 1 <= size <= INT_MAX for size in sizes):
+    if not is_list or not all(type(size) is int and 1 <= size <= INT_MAX for size in shape):
         raise _error(f"{path}.shape", shape, f"a list of integers from 1 to {INT_MAX}")
-    return sizes
-
-
-def _parse_dtype(name: Any, path: str) -> np.dtype:
     try:
-        dtype = np.dtype(name)
+        dtype = np.dtype(node.get("dtype", "float32"))
     except TypeError:
         dtype = np.dtype(object)
     if dtype.kind not in "fiub":
-        raise _error(f"{path}.dtype", name, "a numeric or boolean dtype, such as uint8")
-    return dtype
-
-
-def _parse_range(
-    node: Mapping[str, Any], dtype: np.dtype, path: str
-) -> tuple[float | None, float | None]:
+        raise _error(f"{path}.dtype", node["dtype"], "a numeric or boolean dtype, such as uint8")
+    for key in ("low", "high", "value"):
+        if node.get(key) is not None and not is_finite_number(node[key]):
+            raise _error(f"{path}.{key}", node[key], "a number")
     low, high = node.get("low"), node.get("high")
-    for key, bound in (("low", low), ("high", high)):
-        if bound is not None and not is_finite_number(bound):
-            raise _error(f"{path}.{key}", bound, "a number")
     if dtype.kind == "f" and (low is None) != (high is None):
         raise _error(path, dict(node), "both `low` and `high`, or neither")
-    if dtype.kind == "f" and low is None:
-        return None, None
-    if dtype.kind == "b":
-        return 0, 2
-    low = 0 if low is None else low
-    high = (256 if dtype == np.uint8 else 2) if high is None else high
-    largest = high if dtype.kind == "f" else high - 1
-    if low >= high or not _is_in_range(low, dtype) or not _is_in_range(largest, dtype):
-        raise _error(path, f"low {low}, high {high}", f"low < high, both in the range of {dtype}")
-    return low, high
-
-
-def _is_in_range(value: float, dtype: np.dtype) -> bool:
-    if dtype.kind == "f":
-        return True
-    limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return value == int(value) and limits[0] <= value <= limits[1]
+    if dtype.kind != "f":
+        low = 0 if low is None else low
+        high = (256 if dtype == np.uint8 else 2) if high is None else high
+    return _Leaf(path, tuple(shape), dtype, low, high, node.get("value", 0))
 
 
 def _error(path: str, got: object, expected: str) -> DataError:

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ import numpy as np
 from orbit_runner.data.array_record.files import ArrayRecordFiles
 from orbit_runner.data.array_record.source import ArrayRecordSource, array_record_source
 from orbit_runner.data.dataset import Reader
+from orbit_runner.data.files import refuse_paths
 from orbit_runner.data.tables.columns import CATEGORY, NUMBER
 from orbit_runner.data.tables.dataset import (
     Block,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from orbit_runner.data.images.dataset import ImageUse
 
 _TFRECORD, _ARRAY_RECORD = "tfrecord", "array_record"
-_NAME = re.compile(r"\w+(/[\w.\-]+)?(:[\d.*]+)?")
 _BLOCK_ROWS = 2**13
 _NUMBERS = ("int", "uint", "float", "bfloat")
 # The usual name and the class of the two features of images.
@@ -74,26 +73,14 @@ class PreparedSplit:
             )
 
     def class_names(self, name: str) -> tuple[str, ...] | None:
-        """Returns the names of the classes of a feature, or None if they are unknown.
-
-        Raises `DataError` if their file is damaged, which the package ignores.
-        """
+        """Returns the names of the classes of a feature, or None if they are unknown."""
         feature = self.features[name]
         if _kind_of_feature(feature) != "ClassLabel":
             return None
         path = Path(feature.get_names_filepath(os.fspath(self.folder), name))
         if not path.is_file():
             return None
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        names = tuple(line.strip() for line in lines if line.strip())
-        if len(names) != feature.num_classes or names != tuple(feature.names):
-            raise DataError(
-                f"{path}: expected the names of {feature.num_classes:,} classes, one on each line, "
-                "according to features.json",
-                field="tfds_data_dir",
-                code="damaged-file",
-            )
-        return names
+        return tuple(feature.names)
 
 
 def _kind_of_feature(feature: object) -> str:
@@ -147,12 +134,6 @@ def _read_info(name: str, data_dir: str) -> Any:
     """Returns the `DatasetInfo` of a prepared dataset."""
     from tensorflow_datasets.core import read_only_builder, registered
 
-    if not _NAME.fullmatch(name):
-        raise DataError(
-            f"tfds: got {name!r}, expected name, name/config or name:version",
-            field="tfds_name",
-            code="wrong-type",
-        )
     given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
     directory = Path(given).expanduser()
     try:
@@ -293,13 +274,7 @@ class TfdsTable(TableDataset):
     has_parts = True
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        if input_path:
-            raise DataError(
-                f"tfds: got input_path {list(input_path)}, expected none: tfds_split names the "
-                "files",
-                field="input_path",
-                code="not-allowed",
-            )
+        refuse_paths(self.name, "tfds_split names the files", input_path=input_path)
         splits = options.default_splits or ("validation", "test")
         split = read_split(options.tfds_name, options.tfds_data_dir, options.tfds_split, splits)
         if split.part is not None:

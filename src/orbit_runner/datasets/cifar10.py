@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import check_split, data_folder, download_hint, named_files
+from orbit_runner.data.files import check_split, data_folder, download_hint, refuse_paths
 from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
@@ -30,13 +30,12 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     A record is a label byte and 3,072 pixel bytes, one channel after the other. `split` is `train`,
     `test` or `all`. `data_dir` contains `data_batch_1.bin` and the others, or their directory.
 
-    `input_path` are files or patterns to read instead, relative to `data_dir`; `split` is then
-    ignored. Raises `DataError` if a file is missing or invalid.
+    Raises `DataError` if a file is missing or invalid, or if `input_path` is not empty.
     """
     check_split("cifar10", split)
-    field = "input_path" if input_path else "data_dir"
-    files = named_files("cifar10", data_dir, input_path) or _standard_files(split, data_dir)
-    records = [_read_records(path, field) for path in files]
+    refuse_paths("cifar10", "data_dir contains the files", input_path=input_path)
+    files = _find_files(split, data_dir)
+    records = [_read_records(path) for path in files]
     image = np.empty((sum(map(len, records)), _SIDE, _SIDE, _CHANNELS), np.uint8)
     start = 0
     for part in records:
@@ -56,43 +55,27 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     )
 
 
-def _standard_files(split: str, data_dir: str) -> list[Path]:
+def _find_files(split: str, data_dir: str) -> list[Path]:
     hint = download_hint("cifar10", data_dir=data_dir)
     above = data_folder("cifar10", data_dir, hint)
     directory = above / _SUBFOLDER if (above / _SUBFOLDER).is_dir() else above
-    names = _FILES[split]
-    missing = [name for name in names if not (directory / name).is_file()]
+    missing = [name for name in _FILES[split] if not (directory / name).is_file()]
     if missing:
-        present = [
-            (directory / name).relative_to(above).as_posix()
-            for name in names
-            if name not in missing
-        ]
         raise DataError(
-            f"cifar10: no {', '.join(missing)} in {directory}; {hint}{_subset_advice(present)}",
-            code="missing-file",
+            f"cifar10: no {', '.join(missing)} in {directory}; {hint}", code="missing-file"
         )
-    return [directory / name for name in names]
+    return [directory / name for name in _FILES[split]]
 
 
-def _subset_advice(present: Sequence[str]) -> str:
-    return (
-        f", or to use only these files, set input_path: [{', '.join(present)}]" if present else ""
-    )
-
-
-def _read_records(path: Path, field: str) -> np.ndarray:
+def _read_records(path: Path) -> np.ndarray:
     try:
         content = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({error})", field=field, code="unreadable-file"
-        ) from None
+        raise DataError(f"{path}: cannot be read ({error})", code="unreadable-file") from None
     if not len(content) or len(content) % _RECORD:
         raise DataError(
             f"{path}: got {len(content)} bytes, expected records of {_RECORD} bytes, so record "
             f"{len(content) // _RECORD} is incomplete",
-            field=field,
             code="damaged-file",
         )
     records = content.reshape(-1, _RECORD)
@@ -100,7 +83,6 @@ def _read_records(path: Path, field: str) -> np.ndarray:
         number = int(np.argmax(records[:, 0] > 9))
         raise DataError(
             f"{path}: got label {records[number, 0]} in record {number}, expected 0 to 9",
-            field=field,
             code="bad-record",
         )
     return records

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,38 +13,25 @@ from orbit_runner.data.dataset import Reader
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.data.files import data_folder, download_hint, named_files
 from orbit_runner.data.ratings.interactions import Interactions
-from orbit_runner.errors import DataError, format_choices, format_count
-
-_CHUNK_BYTES = 2**24
-# A file without line ends, such as one of zeros, must not be read into memory as a whole.
-_MAX_LINE_BYTES = 1 << 20
-_MOST_DIGITS = 18
-_FIELDS = ("user", "item", "rating", "time")
+from orbit_runner.errors import DataError, first_line, format_choices, format_count, shorten
 
 
-@dataclasses.dataclass(frozen=True)
-class _Layout:
-    """The format of a line: user, item, rating, time."""
+class _Layout(NamedTuple):
+    """The format of a file: user, item, rating and time on each line."""
 
-    separator: bytes  # If there are several bytes, all must be equal.
-    header: bytes = b""  # The first line of the file; empty if it has no header.
-
-    @property
-    def pattern(self) -> re.Pattern[bytes]:
-        """The pattern of a valid line; `_parse_fields` accepts these lines."""
-        number = rb"\d{1,%d}" % _MOST_DIGITS
-        fields = (number, number, rb"\d{1,9}(?:\.\d{1,9})?", number)
-        return re.compile(re.escape(self.separator).join(fields))
+    file: str
+    delimiter: str
+    columns: tuple[str, ...]  # In the order of a line; an empty one starts with an underscore.
+    has_header: bool = False
 
 
 # The README of each dataset describes the format of its lines.
-_FILES = MappingProxyType(
-    {
-        "100k": ("u.data", _Layout(b"\t")),
-        "1m": ("ratings.dat", _Layout(b"::")),
-        "20m": ("ratings.csv", _Layout(b",", b"userId,movieId,rating,timestamp")),
-    }
-)
+_LAYOUTS = {
+    "100k": _Layout("u.data", "\t", ("user", "item", "rating", "time")),
+    # Arrow splits at one character, and this file has two colons.
+    "1m": _Layout("ratings.dat", ":", ("user", "_1", "item", "_2", "rating", "_3", "time")),
+    "20m": _Layout("ratings.csv", ",", ("userId", "movieId", "rating", "timestamp"), True),
+}
 
 
 def load(
@@ -69,21 +53,18 @@ def load(
         path, variant, field = *_named_file(data_dir, input_path, variant), "input_path"
     else:
         path, variant, field = *_find_file(data_dir, variant), "data_dir"
-    layout = _FILES[variant][1]
-    name = f"movielens {variant}"
-    users, items, times = _load_or_parse(path, layout, field)
-    return Interactions(name, users, items, times, files=(path,))
+    users, items, times = _load_or_parse(path, variant, field)
+    return Interactions(f"movielens {variant}", users, items, times, files=(path,))
 
 
-def _load_or_parse(path: Path, layout: _Layout, field: str) -> np.ndarray:
+def _load_or_parse(path: Path, variant: str, field: str) -> np.ndarray:
     """Returns the ratings of `_parse_ratings`, from the cache if the file has not changed."""
 
     def parse() -> Values:
-        numbers = _parse_ratings(path, layout, field=field)
+        numbers = _parse_ratings(path, _LAYOUTS[variant], field)
         return {"numbers": numbers.astype(np.int32) if numbers.max() < 2**31 else numbers}
 
-    key = [layout.separator.decode(), layout.header.decode()]
-    values = cached("ratings", key, parse, [file_status(path, field)])
+    values = cached("ratings", variant, parse, [file_status(path, field)])
     return np.asarray(values["numbers"], np.int64)
 
 
@@ -95,12 +76,12 @@ def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple
             field="input_path",
             code="not-allowed",
         )
-    endings = {Path(name).suffix: known for known, (name, _) in _FILES.items()}
+    endings = {Path(layout.file).suffix: known for known, layout in _LAYOUTS.items()}
     kind = variant or endings.get(files[0].suffix, "")
     if not kind:
         raise DataError(
             f"movielens: {files[0]}: cannot infer the format from the file name; set variant "
-            f"to {format_choices(_FILES)}",
+            f"to {format_choices(_LAYOUTS)}",
             field="variant",
             code="not-set",
         )
@@ -111,14 +92,14 @@ def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
     kinds = [variant] if variant else ["1m", "100k", "20m"]
     hint = download_hint(*(f"ml-{kind}" for kind in kinds), data_dir=data_dir)
     directory = data_folder("movielens", data_dir, hint)
-    wanted = [variant] if variant else list(_FILES)
+    wanted = [variant] if variant else list(_LAYOUTS)
     places = {
-        kind: [directory / _FILES[kind][0], directory / f"ml-{kind}" / _FILES[kind][0]]
+        kind: [directory / _LAYOUTS[kind].file, directory / f"ml-{kind}" / _LAYOUTS[kind].file]
         for kind in wanted
     }
     matches = [(path, kind) for kind, paths in places.items() for path in paths if path.is_file()]
     if not matches:
-        names = format_choices(_FILES[kind][0] for kind in wanted)
+        names = format_choices(_LAYOUTS[kind].file for kind in wanted)
         below = format_choices(f"ml-{kind}" for kind in wanted)
         raise DataError(
             f"movielens: no {names} in {directory} or its subdirectory {below}; {hint}",
@@ -140,106 +121,52 @@ def _arguments(section: Any) -> dict[str, object]:
     }
 
 
-def _parse_ratings(path: Path, layout: _Layout, *, field: str) -> np.ndarray:
+def _parse_ratings(path: Path, layout: _Layout, field: str) -> np.ndarray:
     """Returns the users, items and times of a file, in its order: int64 [3, n].
 
     Raises DataError for the setting `field` if the file cannot be read or is empty, or if a line is
     not valid.
     """
-    parts = [np.zeros((3, 0), np.int64)]
-    line = 1
-    try:
-        for chunk in _read_chunks(path):
-            if line == 1 and layout.header:
-                chunk = _strip_header(path, chunk, layout, field)
-                line += 1
-            if chunk:
-                parts.append(_parse(path, chunk, layout, line, field))
-                line += chunk.count(b"\n")
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read: {error.strerror}", field=field, code="unreadable-file"
-        ) from None
-    if not parts[1:]:
-        raise DataError(
-            f"{path}: contains no ratings, expected one per line", field=field, code="empty-data"
-        )
-    return np.concatenate(parts, axis=1)
-
-
-def _read_chunks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            chunk += file.readline(_MAX_LINE_BYTES)
-            chunk = chunk.replace(b"\r\n", b"\n")
-            yield chunk if chunk.endswith(b"\n") else chunk + b"\n"
-
-
-def _strip_header(path: Path, chunk: bytes, layout: _Layout, field: str) -> bytes:
-    first, _, rest = chunk.partition(b"\n")
-    if first != layout.header:
-        raise DataError(
-            f"{path}:1: got {_format_line(first)}, expected the header "
-            f"{_format_line(layout.header)}",
-            field=field,
-            code="bad-record",
-        )
-    return rest
-
-
-def _parse(path: Path, chunk: bytes, layout: _Layout, line: int, field: str) -> np.ndarray:
-    ratings = _parse_fields(chunk, layout)
-    if ratings is not None:
-        return ratings
-    # A line is not valid. Match each line, which is slow, to report which one.
-    pattern = layout.pattern
-    lines = enumerate(chunk.split(b"\n")[:-1], start=line)
-    number, text = next((n, text) for n, text in lines if not pattern.fullmatch(text))
-    separator = repr(layout.separator.decode())
-    raise DataError(
-        f"{path}:{number}: got {_format_line(text)}, expected four numbers separated by "
-        f"{separator}: {', '.join(_FIELDS)}",
-        field=field,
-        code="bad-record",
-    )
-
-
-def _parse_fields(text: bytes, layout: _Layout) -> np.ndarray | None:
-    """Returns the users, items and times of lines, int64 [3, n]; None if one is not valid."""
     # Not at the top, because its import takes longer than reading the cache.
     import pyarrow
     from pyarrow import csv
 
-    separator = layout.separator
-    # Arrow accepts other numbers, such as 0x1F, and other line ends.
-    if text.translate(None, b"0123456789.\n" + separator):
-        return None
-    if len(separator) > 1:  # Arrow splits at one character.
-        if b"\t" in text:
-            return None
-        text, separator = text.replace(separator, b"\t"), b"\t"
-    kinds = (pyarrow.uint64(), pyarrow.uint64(), pyarrow.float64(), pyarrow.uint64())
+    used = [name for name in layout.columns if not name.startswith("_")]
+    kinds = dict.fromkeys(layout.columns, pyarrow.null()) | dict.fromkeys(used, pyarrow.uint64())
+    kinds[used[2]] = pyarrow.float64()
     try:
-        table = csv.read_csv(
-            pyarrow.BufferReader(text),
-            csv.ReadOptions(column_names=_FIELDS),
-            csv.ParseOptions(
-                delimiter=separator.decode(),
-                quote_char=False,
-                ignore_empty_lines=False,
+        with csv.open_csv(
+            path,
+            csv.ReadOptions(
+                column_names=None if layout.has_header else layout.columns,
+                use_threads=False,  # So that errors name the row.
             ),
-            csv.ConvertOptions(column_types=dict(zip(_FIELDS, kinds, strict=True)), null_values=[]),
-        )
-        names = ("user", "item", "time")
-        numbers = np.stack([table[name].cast(pyarrow.int64()).to_numpy() for name in names])
-    except pyarrow.ArrowInvalid:
-        return None
-    return numbers if numbers.max() < 10**_MOST_DIGITS else None
-
-
-def _format_line(text: bytes) -> str:
-    quoted = repr(text.decode("utf-8", "replace"))
-    return quoted if len(quoted) <= 80 else f"{quoted[:77]}…'"
+            csv.ParseOptions(
+                delimiter=layout.delimiter, quote_char=False, ignore_empty_lines=False
+            ),
+            csv.ConvertOptions(column_types=kinds, null_values=[""]),
+        ) as reader:
+            names = tuple(reader.schema.names)
+            if names != layout.columns:
+                raise pyarrow.ArrowInvalid(f"got the header {', '.join(names)}")
+            table = reader.read_all()
+        for name in used:
+            if table[name].null_count:
+                row = table[name].is_null().index(True).as_py() + 1
+                raise pyarrow.ArrowInvalid(f"Row #{row}: has no {name}")
+        user, item, _, moment = used
+        chosen = [table[name].cast(pyarrow.int64()).to_numpy() for name in (user, item, moment)]
+    except (pyarrow.ArrowException, OSError) as error:
+        separator = "::" if layout.delimiter == ":" else layout.delimiter
+        raise DataError(
+            f"{path}: {shorten(first_line(error), 200)}\n"
+            f"expected lines of {', '.join(used)}, separated by {separator!r}",
+            field=field,
+            code="bad-record",
+        ) from None
+    if not table.num_rows:
+        raise DataError(f"{path}: contains no ratings", field=field, code="empty-data")
+    return np.stack(chosen)
 
 
 RATINGS = Reader(load, _arguments)

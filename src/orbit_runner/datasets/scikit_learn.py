@@ -15,16 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.dataset import Reader
-from orbit_runner.data.files import check_split
+from orbit_runner.data.files import check_split, refuse_paths
 from orbit_runner.data.images.dataset import place_arguments
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tables.array_tables import ArrayTable
 from orbit_runner.data.tables.dataset import TableOptions
 from orbit_runner.errors import DataError
 
-_HINT = "reinstall scikit-learn: pip install --force-reinstall scikit-learn"
+_OWN = "the data comes with scikit-learn"
 _DIGITS_SIDE = 8
-_DIGITS_SIZE = 1797
 # Mean and standard deviation over all 1,797 images, in units of 0 to 16.
 _DIGITS_MEAN, _DIGITS_STD = (4.884165,), (6.016788,)
 _CANCER_MEASURES = (
@@ -35,9 +34,7 @@ _CANCER_FEATURES = tuple(
     f"{kind}_{name}" for kind in ("mean", "error", "worst") for name in _CANCER_MEASURES
 )
 _CANCER_CLASSES = np.array(["malignant", "benign"])
-_CANCER_SIZE = 569
 _DIABETES_FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
-_DIABETES_SIZE = 442
 
 
 def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
@@ -51,9 +48,9 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
     `DataError` if they are not, or if the file is missing or invalid.
     """
     check_split("digits", split)
-    check_no_paths("digits", data_dir, input_path)
-    path = packaged_file("digits", "digits.csv.gz")
-    table = read_table("digits", path, (_DIGITS_SIZE, _DIGITS_SIDE**2 + 1), ",")
+    refuse_paths("digits", _OWN, data_dir=data_dir, input_path=input_path)
+    path = _packaged_file("digits.csv.gz")
+    table = _read_table(path, ",")
     is_test = np.arange(len(table)) % 5 == 4
     is_chosen = {"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split]
     chosen = table[is_chosen]
@@ -67,7 +64,7 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
         mean=_DIGITS_MEAN,
         std=_DIGITS_STD,
         files=(path,),
-        parts=(("digits", _DIGITS_SIZE),),
+        parts=(("digits", len(table)),),
         rows=np.flatnonzero(is_chosen),
     )
 
@@ -75,16 +72,15 @@ def load_digits(*, split: str, data_dir: str = "", input_path: Sequence[str] = (
 class BreastCancerTable(ArrayTable):
     """569 tumors: 30 measures of cell nuclei, and `diagnosis`, malignant or benign.
 
-    Raises `DataError` if paths are set, or if the file of scikit-learn is missing or invalid.
+    Raises `DataError` if paths are set.
     """
 
     name = "breast_cancer"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        check_no_paths(self.name, data_dir, input_path)
-        path = packaged_file(self.name, "breast_cancer.csv")
-        shape = _CANCER_SIZE, len(_CANCER_FEATURES) + 1
-        table = read_table(self.name, path, shape, ",", head=1)
+        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
+        path = _packaged_file("breast_cancer.csv")
+        table = _read_table(path, ",", head=1)
         columns = dict(zip(_CANCER_FEATURES, table.T[:-1], strict=True))
         columns["diagnosis"] = _CANCER_CLASSES[table[:, -1].astype(int)]
         super().__init__([(str(path), columns)], [path])
@@ -93,67 +89,44 @@ class BreastCancerTable(ArrayTable):
 class DiabetesTable(ArrayTable):
     """442 patients: ten measures in their units, and `progression` after a year.
 
-    Raises `DataError` if paths are set, or if a file of scikit-learn is missing or invalid.
+    Raises `DataError` if paths are set.
     """
 
     name = "diabetes"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        check_no_paths(self.name, data_dir, input_path)
-        files = [packaged_file(self.name, f"diabetes_{n}.csv.gz") for n in ("data_raw", "target")]
-        table = read_table(self.name, files[0], (_DIABETES_SIZE, len(_DIABETES_FEATURES)), None)
+        refuse_paths(self.name, _OWN, data_dir=data_dir, input_path=input_path)
+        files = [_packaged_file(f"diabetes_{name}.csv.gz") for name in ("data_raw", "target")]
+        table = _read_table(files[0], None)
         columns = dict(zip(_DIABETES_FEATURES, table.T, strict=True))
-        columns["progression"] = read_table(self.name, files[1], (_DIABETES_SIZE,), None)
+        columns["progression"] = _read_table(files[1], None)
         super().__init__([(str(files[0]), columns)], files)
 
 
-def check_no_paths(source: str, data_dir: str, input_path: Sequence[str]) -> None:
-    """Raises `DataError` if a path is set."""
-    for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
-        if value:
-            raise DataError(
-                f"{source}: got {field} {value!r}, expected none: the data comes with scikit-learn",
-                field=field,
-                code="not-allowed",
-            )
-
-
-def packaged_file(source: str, name: str) -> Path:
-    """Returns the path of a data file of scikit-learn. Raises `DataError` if it is missing."""
+def _packaged_file(name: str) -> Path:
+    """Returns the path of a data file of scikit-learn."""
     # Importing scikit-learn takes a second; finding it does not.
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
         raise DataError(
-            f"{source}: scikit-learn is not installed; run `pip install scikit-learn`",
-            code="missing-package",
+            "scikit-learn is not installed; run `pip install scikit-learn`", code="missing-package"
         )
-    path = Path(spec.origin).parent / "datasets" / "data" / name
-    if not path.is_file():
-        raise DataError(f"{source}: {path} not found; {_HINT}", code="missing-file")
-    return path
+    return Path(spec.origin).parent / "datasets" / "data" / name
 
 
-def read_table(
-    source: str, path: Path, shape: tuple[int, ...], delimiter: str | None, *, head: int = 0
-) -> np.ndarray:
-    """Returns the numbers in a text file, plain or gzip, float64, without its first `head` lines.
+def _read_table(path: Path, delimiter: str | None, *, head: int = 0) -> np.ndarray:
+    """Returns the numbers in a text file, plain or gzip, float64, without its first lines.
 
-    Raises `DataError` if it has another shape than expected.
+    Raises `DataError` if it is missing or damaged.
     """
     try:
         open_text = gzip.open if path.suffix == ".gz" else open
         with open_text(path, "rt", encoding="utf-8") as lines:
-            table = np.loadtxt(lines, delimiter=delimiter, skiprows=head, dtype=np.float64)
+            return np.loadtxt(lines, delimiter=delimiter, skiprows=head, dtype=np.float64)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise DataError(
-            f"{source}: {path} cannot be read ({error}); {_HINT}", code="unreadable-file"
+            f"{path}: cannot be read ({error}); reinstall scikit-learn", code="unreadable-file"
         ) from None
-    if table.shape != shape:
-        raise DataError(
-            f"{source}: {path}: got shape {table.shape}, expected {shape}; {_HINT}",
-            code="damaged-file",
-        )
-    return table
 
 
 DIGITS = Reader(load_digits, place_arguments)

@@ -78,21 +78,6 @@ def test_negatives_are_uniform_over_unchosen_items():
     assert abs(statistic - freedom) < 3 * np.sqrt(2 * freedom)
 
 
-def test_negatives_differ_by_epoch_and_seed():
-    source = make_choices(10, 300)
-
-    def negatives(epoch, seed=_SEED):
-        _, items, labels = _epoch(source, epoch, seed, shuffle=False)
-        return items[labels == 0]
-
-    first = negatives(0)
-    np.testing.assert_array_equal(first, negatives(0))
-    for other in (negatives(1), negatives(2), negatives(0, seed=12)):
-        assert np.mean(first == other) < 0.05
-    in_slots = first.reshape(-1, 4)
-    assert np.mean(in_slots[:, 0] == in_slots[:, 1]) < 0.05
-
-
 def _train(steps=6, batch=16, start_step=0, replicas=1, pipelines=1, **settings):
     def make(context):
         return train_pairs(
@@ -138,19 +123,3 @@ def test_batches_do_not_depend_on_start_step_or_replicas(replicas, pipelines, st
     assert_equal_batches(shared, expected)
     if start_step == 3:
         assert_equal_batches(shared, _train(7)[3:])
-
-
-def test_training_dataset_is_infinite_with_static_shapes():
-    context = tf.distribute.InputContext(2, 0, 4)
-    dataset = train_pairs(
-        make_choices(), num_negatives=1, global_batch_size=16, seed=1, input_context=context
-    )
-    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
-    ids, labels = tf.TensorSpec([4], tf.int32), tf.TensorSpec([4], tf.float32)
-    assert dataset.element_spec == ({"user": ids, "item": ids}, labels)
-
-
-def test_training_pipeline_has_no_external_state():
-    dataset = train_pairs(make_choices(), num_negatives=4, global_batch_size=16, seed=1)
-    policy = tf.data.experimental.ExternalStatePolicy.FAIL
-    dataset._as_serialized_graph(external_state_policy=policy)

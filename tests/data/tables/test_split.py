@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import tensorflow as tf
 
-from orbit_runner.data.order import keyed_random
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.data.tables.hashing import hash_rows, hash_texts, mix, value_bits
+from orbit_runner.data.tables.hashing import hash_rows, hash_texts, value_bits
 from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
 from tests.support.problems import raises
 
@@ -36,11 +34,6 @@ def test_hashes_do_not_change() -> None:
     np.testing.assert_allclose(
         positions(rows, 7), [0.821727848557354, 0.32903260151684777], rtol=1e-12
     )
-
-
-def test_mix_is_the_function_that_orders_examples() -> None:
-    values = np.array([0, 1, 2**63, 2**64 - 1], np.uint64)
-    np.testing.assert_array_equal(mix(values), keyed_random.mix(tf.constant(values)).numpy())
 
 
 def test_hash_of_a_value_does_not_depend_on_other_rows() -> None:

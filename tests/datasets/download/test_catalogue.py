@@ -10,8 +10,7 @@ import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.datasets.catalogue import SETS, PublicDataset, find_dataset, format_bytes
-from tests.support.problems import raises
+from orbit_runner.datasets.catalogue import SETS, PublicDataset, format_bytes
 
 ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)
 PAGE = Path(__file__).resolve().parents[3] / "docs/data.md"
@@ -36,15 +35,6 @@ def test_declared_results_are_produced_by_the_files(data: PublicDataset) -> None
     assert whole or data.manual_steps or {*data.results} == plain | named
 
 
-@ALL
-def test_file_names_of_a_dataset_are_unique(data: PublicDataset) -> None:
-    names = [file.name for file in data.files]
-
-    assert len({*names}) == len(names)
-    assert data.help
-    assert data.terms
-
-
 def pairs() -> list[tuple[str, str]]:
     return [(name, use) for name, data in SETS.items() for use in data.experiments]
 
@@ -61,11 +51,6 @@ def test_experiment_data_dir_matches_the_download_directory() -> None:
 
         assert config.task.train_data.data_dir in folders, experiment
         assert config.task.validation_data.data_dir in folders, experiment
-
-
-def test_unknown_dataset_name_suggests_a_similar_one() -> None:
-    with raises("unknown-name"):
-        find_dataset("mnits")
 
 
 def test_data_page_lists_every_dataset() -> None:

@@ -35,7 +35,7 @@ class ArrayRecordSource(RecordDataset):
     record_files: ArrayRecordFiles
 
     stored = "in ArrayRecord files"
-    graph_reader = "orbit_runner.data.array_record.pipeline:ArrayRecordReader"
+    graph_reader = "orbit_runner.data.tfrecord.pipeline:ArrayRecordReader"
 
     def read(self, numbers: Sequence[int]) -> list[bytes]:
         """Returns some records; raises `DataError` if one cannot be read."""

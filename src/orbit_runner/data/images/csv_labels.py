@@ -110,10 +110,7 @@ def _table_error_scope(field: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        message = str(error)
-        if message.startswith("csv: "):
-            message = f"{_NAME}: {message.removeprefix('csv: ')}"
-        raise DataError(message, field=field, code="bad-record") from None
+        raise DataError(str(error), field=field, code="bad-record") from None
 
 
 def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
@@ -130,13 +127,6 @@ def _choose_columns(reader: TableDataset, *given: str) -> tuple[str, str]:
             code="unknown-column",
         )
     paths, labels = (name or known[place] for place, name in enumerate(given))
-    if paths == labels:
-        raise DataError(
-            f"{reader.files[0]}: got column {paths!r} for both the paths and the labels; "
-            f"columns: {', '.join(known)}",
-            field=_FIELDS[1 if given[1] else 0],
-            code="conflict",
-        )
     return paths, labels
 
 

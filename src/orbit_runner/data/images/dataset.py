@@ -8,7 +8,9 @@ TFRecord files (`data/tfrecord/`), ArrayRecord files (`data/array_record/`) and 
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,12 +20,13 @@ from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.arrays import RepeatedArray, bytes_keys, leaves, stored_rows
 from orbit_runner.data.dataset import Dataset, Place, check_classes, join_names, origins_of
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_arrays, describe_files
-from orbit_runner.data.images.headers import ImageHeader
+from orbit_runner.data.images.headers import ImageHeader, read_header
 from orbit_runner.data.images.survey import ImageSurvey
+from orbit_runner.data.order.keyed_random import mix
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import Column
-from orbit_runner.data.tables.hashing import hash_rows, mix
+from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.data.tables.split import (
     RowSplit,
     positions,
@@ -98,6 +101,8 @@ class ImageDataset(Dataset):
     is_in_memory: ClassVar[bool] = False
     # Whether images that need nothing but decoding are decoded by whole batches.
     decodes_batches: ClassVar[bool] = False
+    # Which files a worker reads: see `TaskData.file_reading`.
+    file_reading: str = "own"
     graph_reader: ClassVar[str]  # The class that reads the images in a graph, `module:Class`.
 
     @abc.abstractmethod
@@ -112,9 +117,13 @@ class ImageDataset(Dataset):
         """Returns the number of classes, or None if only reading all images would tell."""
         return None if self.labels is None else len(self.labels)
 
-    def header(self, number: int) -> ImageHeader | None:
-        """Returns the header of an image; None if it is not valid, or if there is none."""
-        return None
+    def headers(self) -> Iterator[ImageHeader | None]:
+        """Yields the header of each image, None if it is not valid, unless they are in memory."""
+        return iter(())
+
+    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the files that contain the headers, and what else decides what is read."""
+        return (), ()
 
     def example_name(self, number: int) -> str:
         """Returns the name of an image, such as `train-00: record 3`."""
@@ -189,6 +198,20 @@ class EncodedImages(ImageDataset):
     """
 
     files: tuple[Path, ...]
+    image_key: str = ""  # Where in a record its image is.
+
+    def headers(self) -> Iterator[ImageHeader | None]:
+        """Yields the header of each image."""
+        for encoded in self.encoded_images():
+            header = None
+            with contextlib.suppress(ValueError):  # The pipeline will report it.
+                header = read_header(encoded)
+            yield header
+
+    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the files, and which of their records are used."""
+        digest = hashlib.sha256(b"".join(part.tobytes() for part in self.stored_places()))
+        return self.files, (self.image_key, digest.hexdigest())
 
     @abc.abstractmethod
     def encoded_images(self) -> Iterator[bytes]:
@@ -275,6 +298,7 @@ class ImageArrays(ArraySource, ImageDataset):
 
     stored = "in memory"
     is_in_memory = True
+    file_reading = "memory"
     graph_reader = "orbit_runner.data.images.readers:ArrayReader"
 
     @classmethod

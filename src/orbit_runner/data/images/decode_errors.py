@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.errors import DataError
 from orbit_runner.utils.log import note
 
 
@@ -90,3 +92,34 @@ def zero_or_raise(fine: tf.Tensor, problem: Callable[[], tf.Tensor]) -> tf.Tenso
     # `to_number` raises an error that contains the text. `tf.debugging.Assert` is stateful, so
     # op determinism would make one batch at a time.
     return tf.strings.to_number(tf.where(text == "", "0", text), tf.int32)
+
+
+def read_in_python(
+    read: Callable[[list[int]], Sequence[Any]],
+    ids: tf.Tensor,
+    specs: Sequence[tuple[tf.DType, Sequence[int]]],
+) -> list[tf.Tensor]:
+    """Returns what a Python function reads, as tensors [b, ...] of the types and shapes in `specs`.
+
+    `ids`, int64 [b], are the numbers of the examples, on which alone the result depends. A
+    `DataError` of `read` is an error of the pipeline.
+    """
+
+    def call(ids: np.ndarray) -> tuple[Any, ...]:
+        try:
+            return (*read(ids.tolist()), b"")
+        except DataError as error:
+            empty = [
+                np.full((len(ids), *shape), b"" if dtype == tf.string else 0, dtype.as_numpy_dtype)
+                for dtype, shape in specs
+            ]
+            return (*empty, str(error).encode())
+
+    dtypes = [dtype for dtype, _ in specs]
+    *tensors, problem = tf.numpy_function(call, [ids], [*dtypes, tf.string], stateful=False)
+    zero = zero_or_raise(tf.equal(problem, ""), lambda: tf.ensure_shape(problem, []))
+    # Slices of whole tensors, which cost nothing but depend on the zero.
+    return [
+        tf.ensure_shape(tensor[zero:], [*ids.shape, *shape])
+        for tensor, (_, shape) in zip(tensors, specs, strict=True)
+    ]

@@ -7,14 +7,15 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
 from orbit_runner.data.dataset import Place, Reader
 from orbit_runner.data.example_ids import is_same_file, place_of
-from orbit_runner.data.files import check_split, data_folder
+from orbit_runner.data.files import check_split, data_folder, refuse_paths
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,
@@ -35,10 +36,10 @@ _HINT = (
     "set data_dir to a directory with one directory per class, or with train/ and val/ that "
     "contain these"
 )
+_THREADS = 8
 _HASHED_AT_ONCE = 2**16
 # The column of all image files: the directory that they are in.
 DIRECTORY = "directory"
-_OTHERS, _LINKS = f"files that are not {', '.join(SUFFIXES)}", "links to directories"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -155,11 +156,14 @@ class FileSource(ImageDataset):
         """Where the names of images start in their paths, which do not begin with `./`."""
         return 0 if self.root == "." else len(os.path.join(self.root, ""))
 
-    def header(self, number: int) -> ImageHeader | None:
-        """Returns the header of an image."""
-        with contextlib.suppress(ValueError):  # The pipeline will report it.
-            return read_header(self.paths[number])
-        return None
+    def headers(self) -> Iterator[ImageHeader | None]:
+        """Yields the header of each image."""
+        with ThreadPoolExecutor(_THREADS) as pool:
+            yield from pool.map(_file_header, self.paths, chunksize=64)
+
+    def header_files(self) -> tuple[Sequence[str | Path], Sequence[str]]:
+        """Returns the images."""
+        return self.paths, ()
 
     def example_name(self, number: int) -> str:
         """Returns the path of an image."""
@@ -194,12 +198,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
     Raises `DataError` if `input_path` is not empty, or if a directory or its images are missing.
     """
     check_split("image_folder", split)
-    if input_path:
-        raise DataError(
-            f"image_folder: got input_path {list(input_path)}, expected none; {_HINT}",
-            field="input_path",
-            code="not-allowed",
-        )
+    refuse_paths("image_folder", _HINT, input_path=input_path)
     root = data_folder("image_folder", data_dir, _HINT)
     every, chosen = _split_folders(root, split)
     classes = {above: [path.name for path in _subfolders(above)] for above in every}
@@ -208,8 +207,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         raise DataError(
             f"image_folder: no class directories in {root}; {_HINT}", code="missing-file"
         )
-    _check_names(root, labels)
-    skipped: dict[str, list[str]] = {}
+    skipped: list[str] = []
     numbers = {name: number for number, name in enumerate(labels)}
     progress = Progress("looking for images")
     class_images = []
@@ -218,8 +216,12 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
             part = _list_images(above / name, skipped)
             class_images.append((numbers[name], str(above / name), part))
             progress(f"{len(class_images):,} directories")
-    for line in (*_class_notes(classes, labels), *_skipped_notes(chosen, skipped)):
-        note_once(f"note: image_folder: {line}")
+    if skipped:
+        more = f" and {len(skipped) - 3:,} more" if skipped[3:] else ""
+        note_once(
+            f"note: image_folder: skipped what is no {', '.join(SUFFIXES)} file in a class "
+            f"directory: {', '.join(sorted(skipped)[:3])}{more}"
+        )
     paths = tuple(path for *_, part in class_images for path in part)
     label = np.repeat(
         [number for number, *_ in class_images], [len(part) for *_, part in class_images]
@@ -274,26 +276,7 @@ def _scan_scope(directory: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
         ) from None
 
 
-def _check_names(root: Path, labels: Sequence[str]) -> None:
-    for name in labels:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"image_folder: {os.fsencode(name)!r} in {root}: the name of a class "
-                "directory must be valid UTF-8",
-                code="bad-path",
-            ) from None
-
-
-def _class_notes(classes: Mapping[Path, Sequence[str]], labels: Sequence[str]) -> Iterator[str]:
-    for above, names in classes.items():
-        absent = [name for name in labels if name not in set(names)]
-        if absent:
-            yield f"{above} lacks class directories of another split: {_format_some(absent)}"
-
-
-def _list_images(directory: Path, skipped: dict[str, list[str]]) -> list[str]:
+def _list_images(directory: Path, skipped: list[str]) -> list[str]:
     """Returns the sorted images below a class directory, at any depth.
 
     Adds what is skipped to `skipped`. Raises `DataError` if there is no image.
@@ -307,10 +290,9 @@ def _list_images(directory: Path, skipped: dict[str, list[str]]) -> list[str]:
                     continue
                 if entry.is_dir():
                     # A link may point to one of its parent directories.
-                    links = skipped.setdefault(_LINKS, [])
-                    (links if entry.is_symlink() else rest).append(entry.path)
+                    (skipped if entry.is_symlink() else rest).append(entry.path)
                 elif not entry.name.lower().endswith(SUFFIXES):
-                    skipped.setdefault(_OTHERS, []).append(entry.path)
+                    skipped.append(entry.path)
                 elif entry.is_file():
                     paths.append(entry.path)
                 else:
@@ -325,31 +307,18 @@ def _list_images(directory: Path, skipped: dict[str, list[str]]) -> list[str]:
     return sorted(paths)
 
 
-def _skipped_notes(
-    directories: Sequence[Path], skipped: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    """Yields notes on what was skipped, in the class directories and next to them."""
-    for what, names in skipped.items():
-        if names:
-            yield f"skipped {what}: {_format_some(names)}"
-    for directory in directories:
-        with _scan_scope(directory) as entries:
-            stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
-        if stray:
-            yield f"skipped images outside class directories: {_format_some(stray)}"
-
-
-def _format_some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3:,} more" if names[3:] else ""
-    return ", ".join(sorted(names)[:3]) + more
-
-
 def first_image_shape(path: str) -> tuple[int, int, int]:
     """Returns height, width and channels in the header of an image file; 0, 0, 0 if unknown."""
     try:
         return image_shape(path)
     except ValueError:  # Decoding will report an error.
         return (0, 0, 0)
+
+
+def _file_header(path: str) -> ImageHeader | None:
+    with contextlib.suppress(ValueError):  # The pipeline will report it.
+        return read_header(path)
+    return None
 
 
 def format_others(count: int) -> str:

@@ -150,7 +150,6 @@ def train_images(
             field="global_batch_size",
             code="not-divisible",
         )
-    make = _make_image_decoder(reader, shape, resize, seed, preprocessing)
     mixer = None if mixing is None else Mixer(mixing, seed)
 
     def augment_batch(batch: Columns) -> Columns:
@@ -162,17 +161,14 @@ def train_images(
             batch["image"], batch["label"] = mixed
         return batch
 
-    def look_up(columns: Columns) -> Columns:
-        return reader.look_up(columns, num_classes)
+    decode = _make_decoder(
+        reader, shape, resize, slices.batch_size, num_classes, bad, seed, preprocessing
+    )
 
     def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
-        if _decodes_at_once(dataset, bad, resize):
-            return columns.map(
-                lambda batch: augment_batch(decode_at_once(reader, look_up(batch), shape)),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-        raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        batches = decode_batches(raw, make, shape, slices.batch_size)
+        batches = decode(columns)
+        if augmentation is None and mixer is None:
+            return batches
         return batches.map(augment_batch, num_parallel_calls=tf.data.AUTOTUNE)
 
     columns = reader.training_columns(
@@ -211,33 +207,17 @@ def eval_images(
     reader = make_reader(dataset)
     _check_services(reader, options)
     steps = count_eval_steps(dataset.name, dataset.size, global_batch_size, drop_remainder)
-    make = _make_image_decoder(reader, shape, resize, 0, preprocessing)
-
-    def look_up(columns: Columns) -> Columns:
-        return reader.look_up(columns, num_classes)
-
-    def decode_columns(columns: tf.data.Dataset) -> tf.data.Dataset:
-        if _decodes_at_once(dataset, bad, resize):
-            return columns.map(
-                lambda batch: decode_at_once(reader, look_up(batch), shape),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-        raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return decode_batches(raw, make, shape, slices.batch_size)
-
+    decode = _make_decoder(
+        reader, shape, resize, slices.batch_size, num_classes, bad, 0, preprocessing
+    )
     columns = reader.evaluation_columns(slices, steps)
-    batches = apply_on_services(options.services, columns, decode_columns).map(
+    batches = apply_on_services(options.services, columns, decode).map(
         _make_bad_image_check(bad, reader)
     )
     if cache:
         batches = batches.cache()
     count = tf.data.experimental.assert_cardinality(slices.elements(steps))
     return options.add_prefetch(batches).apply(count).with_options(options.tf_options())
-
-
-def _decodes_at_once(dataset: ImageDataset, bad: BadImages, resize: bool) -> bool:
-    """Returns whether images need nothing but decoding, which works on whole batches."""
-    return dataset.decodes_batches and not (resize or bad.limit)
 
 
 def _check_services(reader: ImageReader[ImageDataset], options: PipelineOptions) -> None:
@@ -250,20 +230,38 @@ def _check_services(reader: ImageReader[ImageDataset], options: PipelineOptions)
         )
 
 
-def _make_image_decoder(
+def _make_decoder(
     reader: ImageReader[ImageDataset],
     shape: Shape,
     resize: bool,
+    batch_size: int,
+    num_classes: int | None,
+    bad: BadImages,
     seed: int,
     preprocessing: Preprocessing,
-) -> MakeImage:
+) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
+    """Returns the stage that looks up and decodes the images of batches of columns."""
+
     def make(raw: tf.Tensor, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         data = reader.read_raw(raw)
         if resize:
             return augment(data, number, epoch, shape=shape, seed=seed, preprocessing=preprocessing)
         return tf.ensure_shape(decode_window(data, shape[2]), shape)
 
-    return make
+    def look_up(columns: Columns) -> Columns:
+        return reader.look_up(columns, num_classes)
+
+    def decode(columns: tf.data.Dataset) -> tf.data.Dataset:
+        # Images that need nothing but decoding are decoded by whole batches.
+        if reader.dataset.decodes_batches and not (resize or bad.limit):
+            return columns.map(
+                lambda batch: decode_at_once(reader, look_up(batch), shape),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
+        raw = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        return decode_batches(raw, make, shape, batch_size)
+
+    return decode
 
 
 def _make_bad_image_check(

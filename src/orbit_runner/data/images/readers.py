@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import pkgutil
+from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.images.dataset import ImageArrays, ImageDataset
-from orbit_runner.data.images.decode_errors import zero_or_raise
+from orbit_runner.data.images.decode_errors import read_in_python, zero_or_raise
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture, make_order
@@ -172,15 +173,7 @@ class MappedImageReader(ImageReader[Any]):
         self._labels = stored_tensor(dataset.label)
 
     def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
-        def read(ids: np.ndarray) -> np.ndarray:
-            return np.array(self.dataset.read(ids), object)
-
-        def add(batch: Columns) -> Columns:
-            # The result depends only on the ids.
-            images = tf.numpy_function(read, [batch["id"]], tf.string, stateful=False)
-            return batch | {"record": tf.ensure_shape(images, batch["id"].shape)}
-
-        return columns.map(add).prefetch(_BATCHES_AHEAD)
+        return add_records_in_python(columns, self.dataset.read)
 
     def find(self, columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns image files and the numbers of their classes."""
@@ -194,6 +187,21 @@ class MappedImageReader(ImageReader[Any]):
             return np.array([*map(os.fsencode, names)], object)
 
         return tf.ensure_shape(tf.numpy_function(read, [ids], tf.string, stateful=False), ids.shape)
+
+
+def add_records_in_python(
+    columns: tf.data.Dataset, read: Callable[[list[int]], list[bytes]]
+) -> tf.data.Dataset:
+    """Returns batches of columns with the column `record`: what `read` returns for the `id`s."""
+
+    def read_column(ids: list[int]) -> list[np.ndarray]:
+        return [np.array(read(ids), object)]
+
+    def add(batch: Columns) -> Columns:
+        (records,) = read_in_python(read_column, batch["id"], [(tf.string, ())])
+        return batch | {"record": records}
+
+    return columns.map(add).prefetch(_BATCHES_AHEAD)
 
 
 def set_batch_size(size: int, columns: Columns) -> Columns:

@@ -1,49 +1,45 @@
-"""What the headers of images tell: the channels and the sizes of a dataset. No TensorFlow.
+"""What the headers of all images tell: the channels and the sizes of a dataset. No TensorFlow.
 
-One image does not decide for the others: the channels follow from a sample of all images.
+One image does not decide for the others: the channels follow from all of them. The headers are
+cached until a file changes, because there may be a million files.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from orbit_runner.data.images.headers import ImageHeader
+import numpy as np
+
+from orbit_runner.data.disk_cache import Values, cached, file_status
+from orbit_runner.utils.log import Progress
 
 if TYPE_CHECKING:
     from orbit_runner.data.images.dataset import ImageDataset
 
 Dataset = TypeVar("Dataset", bound="ImageDataset")
 
-# Of a larger dataset, as many images are looked at, evenly spread.
-_SAMPLE = 1000
-_THREADS = 8
-_GRAYSCALE, _COLOR, _TRANSPARENT = "grayscale", "in color", "in color with transparency"
-_UNKNOWN = "with a header that cannot be read"
-_KINDS = {1: _GRAYSCALE, 3: _COLOR, 4: _TRANSPARENT}
+# What an image is, by its channels; 0 if its header cannot be read.
+_KINDS = {
+    0: "with a header that cannot be read",
+    1: "grayscale",
+    3: "in color",
+    4: "in color with transparency",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class ImageSurvey:
-    """What the headers of a sample of images tell.
+    """What the headers of all images of a dataset tell.
 
     Attributes:
-        size: The number of all images.
-        names: The images of the sample.
-        headers: Their headers; None if one cannot be read.
+        headers: Height, width and channels of each image, integers [n, 3]; 0 if they are unknown.
+        name: Returns the name of an image by its number.
     """
 
-    size: int
-    names: Sequence[str]
-    headers: Sequence[ImageHeader | None]
-
-    @property
-    def kinds(self) -> list[str]:
-        """The kind of each image of the sample."""
-        return [_UNKNOWN if header is None else _KINDS[header.channels] for header in self.headers]
+    headers: np.ndarray
+    name: Callable[[int], str]
 
     @property
     def channels(self) -> int:
@@ -51,14 +47,15 @@ class ImageSurvey:
 
         It is 0 if no header could be read.
         """
-        known = {header.channels for header in self.headers if header is not None}
+        known = {*np.unique(self.headers[:, 2]).tolist()} - {0}
         return known.pop() if len(known) == 1 else 3 if known else 0
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """The different heights and widths, from the smallest image to the largest."""
-        known = {(header.height, header.width) for header in self.headers if header is not None}
-        return sorted(known, key=lambda size: (size[0] * size[1], size[0]))
+        known = np.unique(self.headers[self.headers[:, 2] > 0, :2], axis=0)
+        pairs = ((int(height), int(width)) for height, width in known)
+        return sorted(pairs, key=lambda size: (size[0] * size[1], size[0]))
 
 
 def add_survey(dataset: Dataset) -> Dataset:
@@ -68,12 +65,21 @@ def add_survey(dataset: Dataset) -> Dataset:
     """
     if dataset.is_in_memory:
         return dataset
-    size = dataset.size
-    count = min(size, _SAMPLE)
-    numbers = [number * size // count for number in range(count)]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        headers = [*pool.map(dataset.header, numbers)]
-    survey = ImageSurvey(size, [*map(dataset.example_name, numbers)], headers)
+
+    def read_headers() -> Values:
+        progress = Progress("reading the headers of images")
+        headers = np.zeros((dataset.size, 3), np.int32)
+        for number, header in enumerate(dataset.headers()):
+            if header is not None:
+                headers[number] = header.height, header.width, header.channels
+            if number % 1024 == 0:
+                progress(f"{number:,} images")
+        return {"headers": headers}
+
+    paths, key = dataset.header_files()
+    files = [file_status(path) for path in paths]
+    values = cached("images", ["headers", *key], read_headers, files)
+    survey = ImageSurvey(values["headers"], dataset.example_name)
     height, width, channels = dataset.image_shape
     if height:
         channels = survey.channels or channels
@@ -83,39 +89,31 @@ def add_survey(dataset: Dataset) -> Dataset:
 
 def survey_rows(survey: ImageSurvey) -> list[tuple[str, str]]:
     """Returns the number, the channels and the sizes of images as rows of a name and a text."""
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in Counter(survey.kinds).most_common())
-    sample = f" (of a sample of {len(survey.names):,})" if len(survey.names) < survey.size else ""
-    ends = dict.fromkeys(f"{height} × {width}" for height, width in _ends(survey))
+    channels, counts = np.unique(survey.headers[:, 2], return_counts=True)
+    pairs = sorted(zip(counts.tolist(), channels.tolist(), strict=True), reverse=True)
+    sizes = survey.sizes or [(0, 0)]
+    ends = dict.fromkeys(f"{height} × {width}" for height, width in (sizes[0], sizes[-1]))
     return [
-        ("images", f"{survey.size:,}"),
-        ("channels", f"{counts}{sample}"),
+        ("images", f"{len(survey.headers):,}"),
+        ("channels", ", ".join(f"{count:,} {_KINDS[channel]}" for count, channel in pairs)),
         ("height × width", " to ".join(ends)),
     ]
-
-
-def _ends(survey: ImageSurvey) -> list[tuple[int, int]]:
-    sizes = survey.sizes or [(0, 0)]
-    return [sizes[0], sizes[-1]]
 
 
 def survey_note(survey: ImageSurvey, shape: Sequence[int]) -> str:
     """Returns which images are converted to the channels of the network's input, or ""."""
     height, width, channels = shape
-    gray = [n for n, kind in zip(survey.names, survey.kinds, strict=True) if kind == _GRAYSCALE]
-    color = [
-        n
-        for n, kind in zip(survey.names, survey.kinds, strict=True)
-        if kind in (_COLOR, _TRANSPARENT)
-    ]
-    if channels == 1 and color:
+    gray, color = (np.flatnonzero(np.isin(survey.headers[:, 2], kinds)) for kinds in ((1,), (3, 4)))
+    if channels == 1 and len(color):
         return f"{_some(survey, color)} in color and converted to grayscale"
-    if channels == 1 or not gray:
+    if channels == 1 or not len(gray):
         return ""
     choice = f"to use grayscale images, set task.model.input_size to [{height}, {width}, 1]"
     return f"{_some(survey, gray)} grayscale and converted to color; {choice}"
 
 
-def _some(survey: ImageSurvey, names: Sequence[str]) -> str:
-    such_as = "" if len(names) == 1 else "such as "
-    verb = "is" if len(names) == 1 else "are"
-    return f"{len(names):,} of {len(survey.names):,} images ({such_as}{names[0]}) {verb}"
+def _some(survey: ImageSurvey, numbers: np.ndarray) -> str:
+    such_as = "" if len(numbers) == 1 else "such as "
+    verb = "is" if len(numbers) == 1 else "are"
+    name = survey.name(int(numbers[0]))
+    return f"{len(numbers):,} of {len(survey.headers):,} images ({such_as}{name}) {verb}"

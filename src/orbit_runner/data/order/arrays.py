@@ -1,4 +1,4 @@
-"""The functions with which orders and draws compute: once for NumPy, once for TensorFlow.
+"""The functions with which orders and draws compute: for NumPy here, for tensors in `tf_arrays.py`.
 
 An order must be known in two places: in the graph, which makes the batches, and in commands that do
 not import TensorFlow. So the code of an order is written once, for arrays of either kind, with
@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 # A NumPy array, a tensor, or a number.
 Array = Any
@@ -47,3 +49,72 @@ class Arrays:
     walk_cycles: _Function
     # From f, values and epochs, int64 [b]: f(value, epoch) for each value.
     map_epochs: _Function
+
+
+_NUMPY_TYPES = (np.ndarray, np.generic, int)
+
+
+def namespace_of(*values: Array) -> Arrays:
+    """Returns the functions for some values: those of TensorFlow if one of them is a tensor."""
+    if all(isinstance(value, _NUMPY_TYPES) for value in values):
+        return NUMPY
+    from orbit_runner.data.order.tf_arrays import TENSORFLOW
+
+    return TENSORFLOW
+
+
+def _uint64(values: Array) -> Array:
+    return np.asarray(values).astype(np.uint64)[()]
+
+
+def _int64(values: Array) -> Array:
+    return np.asarray(values).astype(np.int64)[()]
+
+
+def _repeat(
+    function: Callable[..., tuple[Array, ...]], count: int, *values: Array
+) -> Sequence[Array]:
+    with np.errstate(over="ignore"):  # NumPy warns if a scalar overflows.
+        for number in range(0, count, 2):
+            values = function(np.uint64(number), *values)
+    return values
+
+
+def _walk_cycles(network: Network, *columns: Array) -> np.ndarray:
+    broadcast = np.broadcast_arrays(*columns)
+    start, limits, lefts, rights, keys = (column.reshape(-1) for column in broadcast)
+    values = start.copy()
+    todo = np.flatnonzero(start < limits)
+    while len(todo):
+        values[todo] = network(values[todo], lefts[todo], rights[todo], keys[todo])
+        todo = todo[values[todo] >= limits[todo]]
+    return values.astype(np.int64).reshape(broadcast[0].shape)
+
+
+def _map_epochs(function: Callable[..., Array], values: Array, epochs: Array) -> np.ndarray:
+    values, epochs = np.broadcast_arrays(values, epochs)
+    result = np.empty(values.shape, np.int64)
+    for epoch in np.unique(epochs):
+        mask = epochs == epoch
+        result[mask] = function(values[mask], epoch)
+    return result
+
+
+NUMPY = Arrays(
+    store=lambda array: array,
+    uint64=_uint64,
+    int64=_int64,
+    bitwise_xor=np.bitwise_xor,
+    right_shift=lambda values, bits: values >> np.uint64(bits),
+    where=np.where,
+    take=np.take,
+    arange=lambda count: np.arange(count, dtype=np.int64),
+    sort=np.sort,
+    argsort=np.argsort,
+    cumsum=np.cumsum,
+    zeros_like=np.zeros_like,
+    count_at_most=lambda ascending, values: np.searchsorted(ascending, values, side="right"),
+    repeat=_repeat,
+    walk_cycles=_walk_cycles,
+    map_epochs=_map_epochs,
+)

@@ -17,9 +17,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from orbit_runner.data.order.arrays import Array, Arrays
+from orbit_runner.data.order.arrays import NUMPY, Array, Arrays, namespace_of
 from orbit_runner.data.order.keyed_random import EXAMPLES, random_bits
-from orbit_runner.data.order.np_arrays import NUMPY, namespace_of
 from orbit_runner.data.order.permutation import invert, permute
 
 NO_EXAMPLES = np.zeros(0, np.int64)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orbit_runner.data.order.arrays import Array
-from orbit_runner.data.order.np_arrays import namespace_of
+from orbit_runner.data.order.arrays import Array, namespace_of
 
 # The purposes of draws, which are independent of each other. First, the order of examples: within
 # an epoch; of blocks of records, and within a window of records; of batches of sentence pairs, and

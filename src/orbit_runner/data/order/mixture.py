@@ -18,10 +18,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from orbit_runner.data.order.arrays import Array, Arrays
+from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
 from orbit_runner.data.order.epochs import NO_EXAMPLES, Order, Rows, ShuffledOrder, exclude_examples
 from orbit_runner.data.order.keyed_random import MIXTURE, PASSES, random_bits
-from orbit_runner.data.order.np_arrays import NUMPY
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
 from orbit_runner.errors import DataError
 

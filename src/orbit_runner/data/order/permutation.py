@@ -23,9 +23,8 @@ import math
 
 import numpy as np
 
-from orbit_runner.data.order.arrays import Array, Arrays, Network
+from orbit_runner.data.order.arrays import NUMPY, Array, Arrays, Network, namespace_of
 from orbit_runner.data.order.keyed_random import GOLDEN, mix, scale
-from orbit_runner.data.order.np_arrays import NUMPY, namespace_of
 
 _ROUNDS = 8
 _ROUND_STEP = np.uint64(GOLDEN)

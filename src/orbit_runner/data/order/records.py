@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from orbit_runner.data.order.arrays import Array, Arrays
+from orbit_runner.data.order.arrays import NUMPY, Array, Arrays, namespace_of
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.keyed_random import BLOCKS, WINDOWS, random_bits
-from orbit_runner.data.order.np_arrays import NUMPY, namespace_of
 from orbit_runner.data.order.permutation import invert, permute
 
 

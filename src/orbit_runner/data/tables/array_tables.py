@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from orbit_runner.data.arrays import read_npz
+from orbit_runner.data.files import refuse_paths
 from orbit_runner.data.tables.arrow_types import kind_of
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER
 from orbit_runner.data.tables.dataset import (
@@ -83,14 +84,8 @@ class FunctionTable(ArrayTable):
     name = "arrays"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
-            if value:
-                raise DataError(
-                    f"arrays: got {field} {value!r}, expected none: the function finds its own "
-                    "files",
-                    field=field,
-                    code="not-allowed",
-                )
+        why = "the function finds its own files"
+        refuse_paths(self.name, why, data_dir=data_dir, input_path=input_path)
         arrays = _import_function(options.function)()
         if not hasattr(arrays, "items"):
             raise DataError(

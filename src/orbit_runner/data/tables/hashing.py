@@ -9,23 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from orbit_runner.data.order.keyed_random import GOLDEN, MULTIPLIERS
+from orbit_runner.data.order.keyed_random import GOLDEN, mix
 from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, Column
 
 _GOLDEN = np.uint64(GOLDEN)
 _NAN_BITS = np.uint64(0x7FC00000)
 _BLOCK_ROWS = 2**14
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Returns the same as `keyed_random.mix`, in half the time for many values: uint64."""
-    values = values.copy()
-    shifted = np.empty_like(values)
-    for shift, multiplier in MULTIPLIERS:
-        values ^= np.right_shift(values, np.uint64(shift), out=shifted)
-        values *= np.uint64(multiplier)
-    values ^= np.right_shift(values, np.uint64(31), out=shifted)
-    return values
 
 
 def hash_texts(texts: Sequence[str]) -> np.ndarray:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from orbit_runner.data.order.keyed_random import mix
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.columns import CATEGORY, KEY, Column, TablePart, TableSource
-from orbit_runner.data.tables.hashing import hash_rows, mix
+from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.errors import DataError, unknown_name_message
 
 _SALT = 0x7061727473  # Makes the split independent of other uses of the hashes.

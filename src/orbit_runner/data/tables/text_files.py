@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.data.files import named_files
+from orbit_runner.data.files import named_files, refuse_paths
 from orbit_runner.data.tables.columns import CATEGORY
 from orbit_runner.data.tables.dataset import Block, TableDataset, TableOptions
 from orbit_runner.data.text.lines import read_lines, read_lines_or_problems
@@ -26,13 +26,7 @@ class TextTable(TableDataset):
     name = "text_files"
 
     def __init__(self, *, data_dir: str, input_path: Sequence[str], options: TableOptions) -> None:
-        if input_path:
-            raise DataError(
-                f"{self.name}: got input_path {list(input_path)}, expected none: list the files of "
-                "each class in `files`",
-                field="input_path",
-                code="not-allowed",
-            )
+        refuse_paths(self.name, "list the files of each class in `files`", input_path=input_path)
         self._labels = [
             (label, path)
             for label, names in options.files

@@ -116,6 +116,17 @@ def count_batch_rows(*, batch_tokens: int, max_length: int, rows_multiple: int =
     return rows
 
 
+def fixed_rows(
+    batch_tokens: int | None, sentences: int | None, width: int | None, multiple: int
+) -> int | None:
+    """Returns the number of sentences of each global batch, or None if they differ."""
+    if batch_tokens is None:
+        return sentences or 0
+    if width is None:
+        return None
+    return count_batch_rows(batch_tokens=batch_tokens, max_length=width, rows_multiple=multiple)
+
+
 def steps_per_epoch(
     source: PairSource,
     *,
@@ -132,14 +143,11 @@ def steps_per_epoch(
     sentences per batch. `excluded` is the number of pairs to leave out, whose rows stay empty in
     batches with buckets. The other arguments and errors are those of `train_pairs`.
     """
-    if batch_tokens is None:
-        return (source.size - excluded) / (global_batch_size or 1)
-    if static_shapes:
-        rows = count_batch_rows(
-            batch_tokens=batch_tokens, max_length=max_length, rows_multiple=rows_multiple
-        )
-        return (source.size - excluded) / rows
-    plan = plan_batches(source, batch_tokens=batch_tokens, rows_multiple=rows_multiple)
+    width = max_length if static_shapes else None
+    rows = fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
+    if rows is not None:
+        return (source.size - excluded) / (rows or 1)
+    plan = plan_batches(source, batch_tokens=batch_tokens or 0, rows_multiple=rows_multiple)
     return float(plan.steps_per_epoch)
 
 

@@ -6,10 +6,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from orbit_runner.data.order.arrays import Array, Arrays
+from orbit_runner.data.order.arrays import NUMPY, Array, Arrays
 from orbit_runner.data.order.epochs import Order, Rows
 from orbit_runner.data.order.keyed_random import BATCHES, PAIRS, random_bits
-from orbit_runner.data.order.np_arrays import NUMPY
 from orbit_runner.data.order.permutation import SegmentPermutation, invert, permute
 from orbit_runner.data.order.steps import Occurrences
 from orbit_runner.data.text.buckets import BatchPlan

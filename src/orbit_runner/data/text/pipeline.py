@@ -14,7 +14,7 @@ from orbit_runner.data.order.mixture import make_order
 from orbit_runner.data.order.sharding import ReplicaSlices, count_eval_steps, replica_slices
 from orbit_runner.data.order.tf_arrays import TENSORFLOW
 from orbit_runner.data.stored_tensor import stored_tensor
-from orbit_runner.data.text.buckets import count_batch_rows, plan_batches
+from orbit_runner.data.text.buckets import fixed_rows, plan_batches
 from orbit_runner.data.text.order import (
     BucketOrder,
     FixedRowOrder,
@@ -168,7 +168,7 @@ def train_pairs(
     Raises DataError if the batch is too small or cannot be divided by the number of replicas.
     """
     width = max_length if static_shapes else None
-    rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
+    rows = fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, input_context)
     order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
@@ -203,7 +203,7 @@ def make_train_pair_reader(
     The arguments are those of `train_pairs`. Raises DataError if the batch is too small.
     """
     width = max_length if static_shapes else None
-    rows = _fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
+    rows = fixed_rows(batch_tokens, global_batch_size, width, rows_multiple)
     slices = _train_slices(rows, rows_multiple, None)
     order = _train_order(source, rows, batch_tokens, rows_multiple, seed, shuffle, excluded)
     read = PairReader(source, order, width)
@@ -261,17 +261,6 @@ def eval_pairs(
     batches = _make_dataset(turns, make_batches, options, cache=cache).unbatch()
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
-
-
-def _fixed_rows(
-    batch_tokens: int | None, sentences: int | None, width: int | None, multiple: int
-) -> int | None:
-    """Returns the number of sentences of each global batch, or None if they differ."""
-    if batch_tokens is None:
-        return sentences or 0
-    if width is None:
-        return None
-    return count_batch_rows(batch_tokens=batch_tokens, max_length=width, rows_multiple=multiple)
 
 
 def _train_slices(

@@ -7,9 +7,7 @@ import numpy as np
 from orbit_runner.data.text.dataset import PairDataset
 from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
-from orbit_runner.errors import DataError
 
-_KINDS = ("random", "constant")
 _FIRST = UNKNOWN + 1
 _SHORTEST = 2
 
@@ -39,10 +37,8 @@ def load(
     Ids are from 3 to `vocab_size` - 1, followed by `EOS`. `max_length` is the maximum number of
     tokens of a sentence, including `EOS`. If `kind` is `random`, ids are random, the lengths of
     sources are uniform from 2 to `max_length`, and a target is about as long as its source. If it
-    is `constant`, all sentences are equal and have `max_length` tokens. Raises DataError if a
-    number is too small or if the kind is unknown.
+    is `constant`, all sentences are equal and have `max_length` tokens.
     """
-    _check(num_examples, vocab_size, max_length, kind)
     if kind == "constant":
         lengths = np.full(num_examples, max_length)
         side = _append_end(np.full(lengths.sum(), _FIRST, np.int32), lengths)
@@ -66,25 +62,3 @@ def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values[offsets[1:] - 1] = EOS
     return Ragged(values, offsets)
-
-
-def _check(num_examples: int, vocab_size: int, max_length: int, kind: str) -> None:
-    if kind not in _KINDS:
-        expected = f"one of {', '.join(_KINDS)}"
-        raise DataError(
-            f"synthetic: kind: got {kind!r}, expected {expected}",
-            field="synthetic",
-            code="out-of-range",
-        )
-    least = {
-        "num_examples": (num_examples, 1, "synthetic"),
-        "vocab_size": (vocab_size, _FIRST + 1, "vocab_size"),
-        "max_length": (max_length, _SHORTEST, "max_length"),
-    }
-    for name, (got, low, field) in least.items():
-        if got < low:
-            raise DataError(
-                f"synthetic: {name}: got {got}, expected {low} or more",
-                field=field,
-                code="out-of-range",
-            )

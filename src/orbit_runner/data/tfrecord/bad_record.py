@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.order.epochs import NO_EXAMPLES
-from orbit_runner.data.tfrecord.example import example_problem
+from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of
 from orbit_runner.data.tfrecord.framing import HEAD_BYTES, index_file
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
@@ -26,10 +25,7 @@ _CHECKSUM = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _NAMED_RECORD = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)", re.DOTALL)
 # Parts of TensorFlow's messages about records that cannot be parsed, and images that cannot be
 # decoded.
-_PARSE_ERRORS, _DECODE_ERRORS = (
-    ("ParseExample", "Could not parse example"),
-    ("DecodePng", "decode_png"),
-)
+_RECORD_ERRORS = ("ParseExample", "Could not parse example", "DecodePng", "decode_png")
 # The sources that this process reads, and the records that are left out. A pipeline may be built
 # several times.
 _READ: weakref.WeakKeyDictionary[RecordSource, frozenset[int]] = weakref.WeakKeyDictionary()
@@ -49,11 +45,7 @@ def find_bad_record(message: str) -> str:
     """
     if _CHECKSUM.search(message):
         return _find_first_damage()
-    if any(word in message for word in _PARSE_ERRORS):
-        return _find_first_bad(_example_problem)
-    if any(word in message for word in _DECODE_ERRORS):
-        return _find_first_bad(_decode_problem)
-    return ""
+    return _find_first_bad() if any(word in message for word in _RECORD_ERRORS) else ""
 
 
 def add_offset(problem: str) -> str:
@@ -105,12 +97,12 @@ def _find_first_damage() -> str:
         return str(error)
 
 
-def _find_first_bad(problem: Callable[[RecordSource, bytes], str]) -> str:
+def _find_first_bad() -> str:
     """Returns the problem of the first bad record of the newest source that has one."""
     phase("looking for the bad record")
     for source, excluded in list(_READ.items())[::-1]:
         for number, (names, record) in enumerate(source.located_records()):
-            reason = "" if number in excluded else problem(source, record)
+            reason = "" if number in excluded else _problem(source, record)
             if reason:
                 return (
                     f"{names['file']}: record {names['record']} at byte {names['offset']}: {reason}"
@@ -118,15 +110,11 @@ def _find_first_bad(problem: Callable[[RecordSource, bytes], str]) -> str:
     return ""
 
 
-def _example_problem(source: RecordSource, data: bytes) -> str:
-    return example_problem(data, {source.image_key: "bytes", source.label_key: "int64"})
-
-
-def _decode_problem(source: RecordSource, data: bytes) -> str:
-    features = {source.image_key: tf.io.FixedLenFeature([], tf.string)}
-    try:
-        encoded = tf.io.parse_single_example(data, features)[source.image_key]
-        tf.io.decode_png(encoded, channels=source.image_shape[2])
-    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-        return f"{source.image_key} cannot be decoded; set max_bad_images to skip it"
-    return ""
+def _problem(source: RecordSource, data: bytes) -> str:
+    problem = example_problem(data, {source.image_key: "bytes", source.label_key: "int64"})
+    if not problem:
+        try:
+            tf.io.decode_png(bytes_of(features_of(data)[source.image_key]))
+        except tf.errors.InvalidArgumentError:
+            problem = f"{source.image_key} cannot be decoded; set max_bad_images to skip it"
+    return problem

@@ -1,44 +1,31 @@
-"""Datasets over TFRecord files, in which a batch is a function of (seed, step)."""
+"""Datasets over TFRecord and ArrayRecord files, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.images.readers import Columns, ImageReader, set_batch_size
+from orbit_runner.data.array_record.source import ArrayRecordSource
+from orbit_runner.data.images.readers import (
+    Columns,
+    ImageReader,
+    add_records_in_python,
+    set_batch_size,
+)
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.order.sharding import ReplicaSlices
-from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
-from orbit_runner.data.tfrecord.random_access import add_records
+from orbit_runner.data.tfrecord.example import example_problem
+from orbit_runner.data.tfrecord.random_access import RecordPlaces, add_records
 from orbit_runner.data.tfrecord.reader import Reader
 from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
+from orbit_runner.errors import DataError
 
 if TYPE_CHECKING:
     from orbit_runner.data.order.arrays import Array
-
-
-class RecordNames:
-    """Names records by their file and their position in it."""
-
-    def __init__(self, source: RecordDataset) -> None:
-        blocks = source.blocks
-        self._firsts, self._places, self._file = (
-            stored_tensor(column.astype(np.int64))
-            for column in (blocks.first, blocks.place, blocks.file)
-        )
-        self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
-
-    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns names such as `train-00: record 3`, string [k], of record indices, int64 [k]."""
-        block = tf.searchsorted(self._firsts, ids, side="right") - 1
-        places = ids - tf.gather(self._firsts, block) + tf.gather(self._places, block)
-        files = tf.gather(self._files, tf.gather(self._file, block))
-        return tf.strings.join([files, ": record ", tf.strings.as_string(places)])
 
 
 class ExampleReader(ImageReader[RecordDataset]):
@@ -50,7 +37,7 @@ class ExampleReader(ImageReader[RecordDataset]):
             dataset.image_key: tf.io.FixedLenFeature([], tf.string),
             dataset.label_key: tf.io.FixedLenFeature([], tf.int64),
         }
-        self._names = RecordNames(dataset)
+        self._places = RecordPlaces(dataset)
 
     def find(self, columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns image files and the numbers of their classes."""
@@ -60,7 +47,7 @@ class ExampleReader(ImageReader[RecordDataset]):
 
     def names(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns names such as `train-00: record 3`."""
-        return self._names(ids)
+        return self._places.names(ids)
 
 
 _ENDLESS = 2**62
@@ -173,3 +160,23 @@ class RecordReader(ExampleReader):
 
     def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
         return add_records(self.dataset, columns)
+
+
+class ArrayRecordReader(ExampleReader):
+    """Reads images in ArrayRecord files, for which TensorFlow has no op."""
+
+    needs_python = True
+    dataset: ArrayRecordSource
+
+    def _add_records(self, columns: tf.data.Dataset) -> tf.data.Dataset:
+        source = self.dataset
+        expected = {source.image_key: "bytes", source.label_key: "int64"}
+
+        def read(numbers: list[int]) -> list[bytes]:
+            records = source.read(numbers)
+            for number, record in zip(numbers, records, strict=True):
+                if problem := example_problem(record, expected):
+                    raise DataError(f"{source.example_name(number)}: {problem}")
+            return records
+
+        return add_records_in_python(columns, read)

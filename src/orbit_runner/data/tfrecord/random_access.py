@@ -10,7 +10,7 @@ import tensorflow as tf
 from orbit_runner.data.stored_tensor import stored_tensor
 from orbit_runner.data.tfrecord.bad_record import remember_source
 from orbit_runner.data.tfrecord.framing import FRAME_BYTES
-from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.data.tfrecord.source import RecordDataset, RecordSource
 
 _BATCHES_AT_ONCE = 4
 
@@ -21,11 +21,18 @@ def add_records(source: RecordSource, columns: tf.data.Dataset) -> tf.data.Datas
     The batches must have the column `id`, the numbers of the records, int64 [b]. Each record is
     read on its own, and compared with its checksum.
     """
-    locate = _Locations(source)
+    find = RecordPlaces(source)
+    # It takes 8 bytes of memory per record.
+    offsets = stored_tensor(np.concatenate([index.offsets for index in source.indexes]))
+    sizes = np.array([len(index.offsets) for index in source.indexes], np.int64)
+    firsts = stored_tensor(np.cumsum(sizes) - sizes)
     remember_source(source)
 
     def read(batch: dict[str, tf.Tensor]) -> tf.data.Dataset:
-        files, starts, ends = locate(batch["id"])
+        file, place = find(batch["id"])
+        index = tf.gather(firsts, file) + place
+        starts, ends = tf.gather(offsets, index), tf.gather(offsets, index + 1)
+        files = find.paths(file)
         records = tf.data.Dataset.from_tensor_slices((files, starts, ends)).flat_map(_read_record)
         whole = tf.data.Dataset.from_tensors((batch, files, ends - starts))
         return tf.data.Dataset.zip((whole, records.batch(len(batch["id"])))).map(add)
@@ -65,24 +72,27 @@ def _read_record(file: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.data.D
     return dataset.concatenate(tf.data.Dataset.from_tensors("")).take(1)
 
 
-class _Locations:
-    """The position of each record. It takes 8 bytes of memory per record."""
+class RecordPlaces:
+    """The file and the place of each record, in a graph."""
 
-    def __init__(self, source: RecordSource) -> None:
-        offsets = [index.offsets for index in source.indexes]
+    def __init__(self, source: RecordDataset) -> None:
         blocks = source.blocks
-        sizes = np.array([len(file_offsets) for file_offsets in offsets], np.int64)
-        self._offsets = stored_tensor(np.concatenate(offsets))
-        # From the number of a record to its place in the offsets of all files.
-        shift = (np.cumsum(sizes) - sizes)[blocks.file] + blocks.place - blocks.first
         self._first, self._shift, self._file = (
-            stored_tensor(column.astype(np.int64)) for column in (blocks.first, shift, blocks.file)
+            stored_tensor(column.astype(np.int64))
+            for column in (blocks.first, blocks.place - blocks.first, blocks.file)
         )
-        self._files = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
+        self._paths = stored_tensor(np.array([os.fsencode(path) for path in source.files], object))
 
-    def __call__(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the file, string [b], the first byte, and the end of each record, int64 [b]."""
+    def __call__(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the index of the file, and the place in it, of records; all are int64 [k]."""
         block = tf.searchsorted(self._first, ids, side="right") - 1
-        place = ids + tf.gather(self._shift, block)
-        starts, ends = (tf.gather(self._offsets, place + more) for more in (0, 1))
-        return tf.gather(self._files, tf.gather(self._file, block)), starts, ends
+        return tf.gather(self._file, block), ids + tf.gather(self._shift, block)
+
+    def paths(self, files: tf.Tensor) -> tf.Tensor:
+        """Returns the paths of files, string [k], by their indices, int64 [k]."""
+        return tf.gather(self._paths, files)
+
+    def names(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns names such as `train-00: record 3`, string [k], of records, int64 [k]."""
+        files, places = self(ids)
+        return tf.strings.join([self.paths(files), ": record ", tf.strings.as_string(places)])

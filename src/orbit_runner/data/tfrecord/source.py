@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from orbit_runner.data.example_ids import is_same_file, place_of
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.data.images.dataset import EncodedImages, ImageUse, joined_fields
-from orbit_runner.data.images.headers import ImageHeader, image_shape, read_header
+from orbit_runner.data.images.headers import image_shape
 from orbit_runner.data.images.survey import ImageSurvey
 from orbit_runner.data.order.epochs import EpochOrder
 from orbit_runner.data.order.records import RecordOrder
@@ -146,13 +145,6 @@ class RecordDataset(EncodedImages):
             except (ValueError, KeyError):
                 yield record
 
-    def header(self, number: int) -> ImageHeader | None:
-        """Returns the header of an image."""
-        # The pipeline reports a record without an image.
-        with contextlib.suppress(ValueError, KeyError):
-            return read_header(bytes_of(features_of(self.record(number)[1])[self.image_key]))
-        return None
-
     def joined_record_fields(self, datasets: Sequence[RecordDataset]) -> dict[str, Any]:
         """Returns the fields of the records of several datasets that all kinds of files have.
 
@@ -197,7 +189,7 @@ class RecordSource(RecordDataset):
     indexes: tuple[FileIndex, ...]  # One per file.
 
     @property
-    def file_reading(self) -> str:  # type: ignore[override]
+    def file_reading(self) -> str:
         """Which files a worker reads: all, because it reads blocks, but of a mixture, records."""
         return "all" if self.origins is None else "own"
 

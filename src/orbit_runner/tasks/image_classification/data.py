@@ -83,6 +83,10 @@ class ImageData(TaskData):
             return files
         return files | {"model.weights": describe_files(weights, content_digest)}
 
+    def file_reading(self) -> str:
+        """Returns how a worker reads the files of the training data."""
+        return self.source("train_data").file_reading
+
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation images that are also training images, or None."""
         train, validation = (self.source(section) for section in SECTIONS)

@@ -240,6 +240,10 @@ class RecommendationData(TaskData):
             name: describe_files(source.files, content_digest) for name, source in sources.items()
         }
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def shared_examples(self) -> None:
         """Returns None: the latest rating of each user is held out from training."""
 

@@ -53,6 +53,10 @@ class TabularData(TaskData):
         """Returns the files of both sections."""
         return {name: source_files(self.table, name) for name in SECTIONS}
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece if a column of texts has subwords."""
         has_subwords = any(column.tokenizer == SUBWORDS for column in self.table.features.text)

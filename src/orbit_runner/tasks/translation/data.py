@@ -233,6 +233,10 @@ class TranslationData(TaskData):
             files["sentencepiece_model_path"] = describe_files(paths, content_digest)
         return files
 
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
+
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece unless all data are ids."""
         return (SENTENCEPIECE,) if needs_vocabulary(self.config) else ()

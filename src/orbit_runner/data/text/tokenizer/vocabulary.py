@@ -15,7 +15,7 @@ import sentencepiece
 from orbit_runner.data.disk_cache import Values, cached
 from orbit_runner.data.text.lines import count_lines, read_files
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN, Ragged
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, cut_at_word
 from orbit_runner.utils.log import note
 
 # The characters that are treated as spaces, as a regular expression for both Python and RE2. A
@@ -215,23 +215,8 @@ def _build_error(size: int, reason: str) -> DataError:
             "input_path",
             code="empty-data",
         )
-    most = re.search(r"set it to a value <= (\d+)", reason)
-    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason)
-    if most:
-        return _error(
-            f"got {size:,}, expected at most {int(most[1]):,}, the number of subwords in the text",
-            "vocab_size",
-            code="out-of-range",
-        )
-    if least:
-        return _error(
-            f"got {size:,}, expected at least {int(least[1]):,}, the number of characters in the "
-            "text, or a smaller character_coverage",
-            "vocab_size",
-            code="out-of-range",
-        )
     return _error(
-        f"cannot build a vocabulary of {size:,} subwords: {reason.splitlines()[0]}",
+        f"cannot build a vocabulary of {size:,} subwords: {cut_at_word(reason)}",
         "vocab_size",
         code="out-of-range",
     )
