@@ -61,19 +61,18 @@ class TableDataConfig(NoImagesConfig, StoredDataConfig):
             yield from self._class_file_problems()
 
     def _class_file_problems(self) -> Iterator[Problem]:
-        """Yields too few classes, or a class without a name or without files."""
+        """Yields too few classes, and classes without files."""
         files = self.files or {}
-        problem = ""
+        messages = []
         if len(files) < (2 if self.is_training else 1):
             got = f"got only the class {next(iter(files))!r}" if files else "is empty"
-            problem = f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"
-        for label, names in files.items():
-            if not label.strip():
-                problem = f"got the class {label!r}, expected a name"
-            elif not _file_names(names):
-                problem = f"{label}: got {names!r}, expected the name of a file, or a list"
-        if problem:
-            yield Problem("files", problem, code="wrong-type")
+            messages = [f"{got}, expected two or more, such as {{en: train.en, de: train.de}}"]
+        messages += [
+            f"{label}: got {names!r}, expected the name of a file, or a list"
+            for label, names in files.items()
+            if not _file_names(names)
+        ]
+        yield from (Problem("files", message, code="wrong-type") for message in messages)
 
     @property
     def format(self) -> type[TableDataset]:
