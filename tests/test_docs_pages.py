@@ -112,6 +112,22 @@ def test_the_example_of_bases(
     assert expected <= shown
 
 
+@pytest.mark.slow
+def test_the_example_of_a_rehearsal_is_what_inspect_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = text_of("growing.md")
+    (command,) = re.findall(r"^    runner (inspect .*(?:\n {11}.*)*)$", page, re.M)
+    (printed,) = re.findall(r"^```\n(rehearsal: .*?)^```", page, re.M | re.S)
+    monkeypatch.setenv("COLUMNS", "100")
+    # Only a terminal has a width.
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+
+    assert cli.main([*command.replace("\\\n", "").split(), "--quiet"]) == 0
+
+    assert printed in capsys.readouterr().out
+
+
 def test_the_api_page_lists_every_public_name() -> None:
     listed = re.findall(r"^::: orbit_runner\.([\w.]+)$", text_of("api.md"), re.M)
     modules = orbit_runner._MODULES

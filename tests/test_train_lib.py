@@ -18,7 +18,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.train_lib import prepare, run_experiment
 from tests.support.digits import cnn_config, digits_config
-from tests.support.problems import raises
 from tests.support.toy import Notes, make_strategy, records, run, toy_config
 
 
@@ -45,25 +44,6 @@ def test_mode_determines_the_steps_that_are_evaluated(
     assert [record["step"] for record in records(tmp_path, "validation")] == evaluated_at
     _, again = run(toy_config(), tmp_path, "eval")
     assert not has_logs or again["validation_loss"] == logs["validation_loss"]
-
-
-def test_unknown_mode_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
-    with raises("not-allowed", "--mode"):
-        run(toy_config(), tmp_path, "train_and_evl")
-    assert not list(tmp_path.iterdir())
-
-
-def test_zero_train_steps_is_rejected(tmp_path: Path) -> None:
-    with raises("not-set", "trainer.train_steps"):
-        run(toy_config(trainer__train_steps=0), tmp_path)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("section", ["train_data", "validation_data"])
-def test_batch_size_must_be_a_multiple_of_the_replicas(section: str, tmp_path: Path) -> None:
-    config = digits_config(**{f"task__{section}__global_batch_size": 63})
-    with raises("not-divisible", f"task.{section}.global_batch_size"):
-        run(config, tmp_path, strategy="mirrored2")
 
 
 @pytest.mark.slow

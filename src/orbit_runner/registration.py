@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import types
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -86,13 +88,14 @@ class Registry:
         kind: str,
         *,
         entry_point_group: str | None = None,
-        includes: Registry | None = None,
+        includes: Mapping[str, Registry] = types.MappingProxyType({}),
     ) -> None:
         self.kind = kind
         self._group = entry_point_group
         self._entries: dict[str, Entry] = {}
-        # A registry whose entries this one has, too. Own entries come first. Sources whose examples
-        # are drawn as a task asks are only for that task.
+        # Registries whose entries this one has, too, each with the suffix of names that another
+        # included registry has already. Own entries come first. Sources whose examples are drawn
+        # as a task asks are only for that task.
         self._includes = includes
 
     def register(
@@ -141,11 +144,15 @@ class Registry:
         return [known[name] for name in sorted(known)]
 
     def _all_entries(self) -> dict[str, Entry]:
-        if self._includes is None:
+        if not self._includes:
             return self._entries
-        others = self._includes._all_entries().items()
-        shared = {name: entry for name, entry in others if not entry.traits.is_generated}
-        return {**self._entries, **{n: e for n, e in shared.items() if n not in self._entries}}
+        known = dict(self._entries)
+        for suffix, registry in self._includes.items():
+            for name, entry in registry._all_entries().items():
+                own_name = f"{name}{suffix}" if name in known else name
+                if not entry.traits.is_generated and name not in self._entries:
+                    known.setdefault(own_name, dataclasses.replace(entry, name=own_name))
+        return known
 
     def _load_entry_points(self) -> None:
         group, self._group = self._group, None

@@ -26,8 +26,8 @@ SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
 TABLE_SOURCES = Registry("data source")
-# What the task `keras` reads: arrays, and images.
-ARRAY_SOURCES = Registry("data source", includes=SOURCES)
+# What the task `keras` reads: arrays, and the tables and images of the other tasks.
+ARRAY_SOURCES = Registry("data source", includes={"": TABLE_SOURCES, "_images": SOURCES})
 # The trackers of this package. A config names those of users by their class.
 TRACKERS = Registry("tracker")
 EXPORT_FORMATS = Registry("format")

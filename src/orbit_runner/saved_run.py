@@ -129,7 +129,9 @@ class History(Mapping[str, Sequence[float]]):
         shown = {
             (split, name): points
             for (split, name), points in self.curves.items()
-            if _is_plotted(name) and not (name == _LEARNING_RATE and len({*points.values()}) == 1)
+            if not name.startswith(SYSTEM)
+            and name not in NON_METRICS
+            and not (name == _LEARNING_RATE and len({*points.values()}) == 1)
         }
         return Plot(draw_charts(metric_charts(shown)))
 
@@ -137,10 +139,6 @@ class History(Mapping[str, Sequence[float]]):
 def _column(split: str, name: str) -> str:
     is_of_model = is_result(name) and name not in _OF_TRAINING and not name.startswith(_TRAINING)
     return f"{_TRAINING}{name}" if split == "train" and is_of_model else name
-
-
-def _is_plotted(name: str) -> bool:
-    return not name.startswith(SYSTEM) and name not in NON_METRICS
 
 
 class Plot:

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tests.support.messages import printed
 from tests.support.problems import fails
-from tests.support.run_directories import write_run
 
 QUIET = "--quiet"
 Capture = pytest.CaptureFixture[str]
@@ -70,28 +69,6 @@ def test_images_are_those_of_the_pipeline(capsys: Capture, tmp_path: Path) -> No
 
     # Eight rows of eight images, 6 times enlarged, with gaps of 4 pixels.
     assert tf.io.decode_png(sheet.read_bytes()).shape == (8 * 52 + 4, 8 * 52 + 4, 3)
-
-
-def test_run_with_a_recovery(capsys: Capture, tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", step=300)
-    with (run / "metrics.jsonl").open("a") as file:
-        event = {"step": 200, "split": "event", "event": "recovered", "recoveries": 1}
-        file.write(f"{json.dumps(event)}\n")
-
-    assert values(capsys, "batch", str(run), "--step=200")["seed"] == 17
-    step = values(capsys, "batch", str(run), "--step=201")
-    assert (step["seed"], step["recoveries"]) == (17 + 1_000_003, 1)
-    assert "seed 1000020 after 1 recovery from divergence" in printed(
-        capsys, "batch", str(run), "--step=201"
-    )
-    example = step["rows"][0]["example"]
-    found = values(capsys, "seen", str(run), f"--example={example}", "--until=400")
-    assert 201 in [one["step"] for one in found["occurrences"]]
-    text = printed(capsys, "seen", str(run), f"--example={example}", "--until=400")
-    past = sum(one["step"] <= 300 for one in found["occurrences"])
-    later = len(found["occurrences"]) - past
-    counts = f"in {past + later} of the steps 1 to 400: {past} up to step 300, {later} after it"
-    assert counts in text
 
 
 _OWN_TASK = """

@@ -109,25 +109,6 @@ def test_port_in_use_is_reported(environ: pytest.MonkeyPatch) -> None:
         fails([*RUN, MIRRORED], "unreachable", "cluster")
 
 
-@pytest.mark.usefixtures("no_tensorflow")
-def test_unreachable_data_services_are_rejected() -> None:
-    section = "--task.validation_data"
-    with listening_socket(0) as other:
-        there = f"grpc://127.0.0.1:{other.getsockname()[1]}"
-        fails(
-            [*RUN, f"--tf_data_service={there},grpc://127.0.0.1:9"],
-            "unreachable",
-            "runtime.tf_data_service",
-        )
-
-    own = (f"{section}.enable_tf_data_service=true",
-           f"{section}.tf_data_service_address=grpc://127.0.0.1:9")  # fmt: skip
-    fails([*RUN, *own], "unreachable", "task.validation_data.tf_data_service_address")
-    only_trains = ["--mode=train", "--train_steps=0", "--train_epochs=0"]
-    fails([*RUN, *own, *only_trains], "not-set", "trainer.train_steps")
-    assert not Path("run").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",

@@ -132,12 +132,6 @@ def test_invalid_arguments_are_errors(arguments: list[str], code: str, path: str
     fails(["compare", *arguments], code, path)
 
 
-@pytest.mark.usefixtures("runs")
-def test_too_many_runs_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orbit_runner.cli.commands.compare._MOST_RUNS", 2)
-    fails(["compare", "runs"], "out-of-range", "RUN")
-
-
 def test_run_that_is_being_written_is_compared(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,14 +164,6 @@ def test_best_values_are_those_in_the_better_direction(tmp_path: Path) -> None:
 
 def test_direction_of_the_best_checkpoint_counts(tmp_path: Path) -> None:
     assert _comparison(tmp_path, "lower").winners("accuracy", [0.9, 0.8, 0.9]) == [1]
-
-
-def test_equal_best_runs_have_no_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _comparison(tmp_path)
-    assert main(["compare", str(tmp_path)]) == 0
-    assert "best:" not in capsys.readouterr().out
 
 
 def test_runs_on_different_data_have_no_best_value(tmp_path: Path) -> None:

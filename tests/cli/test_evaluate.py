@@ -26,7 +26,7 @@ from orbit_runner.registry import (
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
-from orbit_runner.tasks.table_split import TableSplitConfig
+from orbit_runner.tasks.shared_config import TableSplitConfig
 from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from tests.support.keras_models import keras_config
@@ -119,7 +119,7 @@ def test_another_split_is_named(
     printed = capsys.readouterr().out
     assert "task.validation_data.split: train" in printed
     assert "validation_examples  1438" in printed
-    assert "\nclasses\n" in printed
+    assert "\nClasses\n" in printed
     assert "Expected calibration error 0." in printed
 
 

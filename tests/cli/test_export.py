@@ -116,14 +116,14 @@ def test_export_of_a_run_without_assets_needs_its_data(run: Path) -> None:
 def test_table_and_json_describe_each_format(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--format=saved_model,litert_float16", "--check_examples=32"]
+    flags = ["--format=saved_model,litert_float16"]
     assert main(["export", str(made / "run"), *flags, f"--to={tmp_path / 'a'}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{tmp_path / 'a/20'}: step 20, average weights"
     assert lines[1] == f"{tmp_path / 'a/20-litert_float16'}: step 20, average weights"
     assert "  input   image  uint8 [1, 8, 8, 1]" in lines
     assert "  output  logits  float32 [1, 10]" in lines
-    assert lines[-4] == "on 32 validation examples:"
+    assert lines[-4] == "on 359 validation examples:"
     head, model, export = (line.split() for line in lines[-3:])
     assert head[:5] == ["step", "format", "bytes", "difference", "relative"]
     assert model[:4] == ["20", "the", "model", "itself"]
@@ -173,8 +173,6 @@ def test_missing_extra_is_named(made: Path) -> None:
         (("run", "--format=keras,"), "not-allowed", "--format"),
         (("run", "--format=keras", "--tolerance=-1"), "out-of-range", "--tolerance"),
         (("run", "--format=keras", "--tolerance=nan"), "out-of-range", "--tolerance"),
-        (("run", "--check_examples=0"), "out-of-range", "--check_examples"),
-        (("run", "--calibration_examples=-2"), "out-of-range", "--calibration_examples"),
         (("run", "--format=keras,litert", "--to=run/served"), "already-exists", "--to"),
     ],
 )  # fmt: skip

@@ -199,7 +199,7 @@ def _write_split_photos() -> str:
 
 
 _DATA = {
-    "reviews": (_write_reviews, "text_classification", "jsonl"),
+    "reviews": (_write_reviews, "tabular", "jsonl"),
     "parquet": (_write_parquet, "tabular", "parquet"),
     "named arrays": (_write_named_arrays, "tabular", "npz"),
     "texts": (_write_texts, "text_classification", "text_files"),
@@ -217,7 +217,7 @@ def test_the_data_decide_on_the_task(name: str, capsys: pytest.CaptureFixture[st
 
     assert capsys.readouterr().err == ""
     assert (config.task.name, config.task.train_data.source) == (task, source)
-    assert config.trainer.train_epochs
+    assert config.trainer.train_epochs or config.trainer.train_steps
 
 
 @pytest.mark.slow

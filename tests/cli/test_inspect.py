@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tensorflow as tf
 
 from orbit_runner.cli.main import main
 from tests.support.problems import fails
@@ -20,10 +23,11 @@ def test_text_has_a_part_for_layers_batches_memory_and_schedule(
     assert main(["inspect", "digits", "--train_steps=30", "--trainer.train_epochs=0", QUIET]) == 0
 
     text = capsys.readouterr().out
-    assert re.search(r"^  conv2 +Conv2D +4×4×64 +18,496 +589\.82 k$", text, re.M)
+    assert re.search(r"^  conv2 +Conv2D +4×4×64 +18,496 +590 k$", text, re.M)
     assert re.search(r"^  trainable parameters +53,002$", text, re.M)
     assert re.search(r"^  features +64×8×8×1 +uint8 +0 +16 ", text, re.M)
     assert re.search(r"^  gradients +207\.04 KiB$", text, re.M)
+    assert re.search(r"^  peak, measured with --measure +-$", text, re.M)
     assert re.search(r"^  steps +30$", text, re.M)
     assert "start 0.002 (step 0)" in text
     assert "\nmeasured\n" not in text
@@ -91,3 +95,44 @@ def test_tables_get_a_first_look(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert "the results of evaluations may be better than on new data" in text
     assert found["rows"] == {"train_data": 442, "validation_data": 442}
     assert "progression</t" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_cluster_is_rehearsed_without_connecting_to_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a rehearsal starts nothing")
+
+    for name in ("connect", "connect_ex", "bind"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    for owner, name in (
+        (tf.distribute, "MultiWorkerMirroredStrategy"),
+        (tf.distribute, "Server"),
+        (tf.config, "experimental_connect_to_cluster"),
+    ):
+        monkeypatch.setattr(owner, name, refuse)
+    hosts = {"worker": ["192.0.2.1:1", "192.0.2.2:1"]}  # Reserved for documentation.
+    member = {"cluster": hosts, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(member))
+    given = ["digits", "--workers=2", "--bandwidth=10", "--distribution_strategy=off"]
+    page = tmp_path / "page.html"
+
+    assert main(["inspect", *given, QUIET, f"--html={page}"]) == 0
+    text = capsys.readouterr().out
+    assert main(["inspect", *given, QUIET, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+
+    scale = found["scale"]
+    assert (
+        scale["steps_per_epoch"] == found["schedule"]["train_steps"] / found["schedule"]["epochs"]
+    )
+    assert scale["request"]["bandwidth_gbit"] == 10
+    assert scale["ring_seconds"] == pytest.approx(53002 * 4 / 1.25e9 + 2 * 10e-6)
+    assert re.search(
+        r"^rehearsal: 2 workers × 1 GPU\n  computed, not measured, .*10 Gbit/s", text, re.M
+    )
+    assert re.search(r"^  examples of a step +64  32 on each replica", text, re.M)
+    assert re.search(r"^  gradients +207\.04 KiB  each replica", text, re.M)
+    assert re.search(r"^  ring all-reduce +190 µs  2\(n-1\)", text, re.M)
+    assert "<h2>Rehearsal: 2 workers × 1 GPU</h2>" in page.read_text(encoding="utf-8")

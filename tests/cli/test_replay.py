@@ -76,21 +76,6 @@ def test_replayed_step_is_the_run_s_own(made: Path, replay: Replay) -> None:
 
 
 @pytest.mark.slow
-def test_best_checkpoint_of_the_copy_is_not_missed(replay: Replay, tmp_path: Path) -> None:
-    best = [
-        "--mode=train_and_eval",
-        "--trainer.validation_interval=10",
-        "--trainer.best_checkpoint_eval_metric=accuracy",
-        "--trainer.best_checkpoint_export_subdir=best",
-    ]
-    warm_runner.run(*ARGUMENTS, *best, cwd=tmp_path, check=True)
-    code, _, err = replay(tmp_path / "a", "--step=23")
-
-    assert code == 0
-    assert "best checkpoint" not in err
-
-
-@pytest.mark.slow
 def test_step_before_all_checkpoints_is_replayed_from_the_beginning(
     made: Path, replay: Replay, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,15 +111,12 @@ def test_changed_config_is_reported_as_a_difference(
         (["--step=0"], "wrong-usage", ""),
         (["--step=3", "--find"], "wrong-usage", ""),
         (["--step=31"], "unknown-step", "--step"),
+        (["--find"], "unknown-step", "--find"),
         (["--step=3", "--trainer.train_steps=3"], "unknown-flag", "--trainer.train_steps"),
     ],
 )
 def test_mistakes_are_reported(arguments: list[str], code: str, path: str, made: Path) -> None:
     fails(["replay", str(made), *arguments], code, path)
-
-
-def test_directory_without_a_run_is_reported(tmp_path: Path) -> None:
-    fails(["replay", str(tmp_path), "--step=1"], "not-a-run", "RUN")
 
 
 def test_run_on_tpus_is_rejected(made: Path, tmp_path: Path) -> None:
@@ -202,7 +184,3 @@ def test_examples_of_a_step_that_cannot_be_examined_are_listed(
     assert code == 0
     assert "its layers cannot be examined: runtime.logical_replicas is set" in out
     assert len(out.partition("examples of the step: ")[2].split(", ")) == 64
-
-
-def test_run_that_did_not_diverge_has_no_step_to_find(made: Path) -> None:
-    fails(["replay", str(made), "--find"], "unknown-step", "--find")

@@ -128,32 +128,9 @@ def test_different_seed_is_reported_as_a_difference(run: Path, tmp_path: Path) -
     assert out.startswith("differs: the weights at step 10, the first checkpoint that was comp")
     assert f"{_record(run, 30)['weights']}\n" in out
     assert f"{_record(tmp_path / 'b', 30)['weights']} in the new run\n" in out
-    assert _row(out, "compared") == "the checkpoints of steps 10, 20, 30"
     assert re.match(r"first differs in the record of step 5: \d\.\d+ → \d", _row(out, "loss"))
-    assert _row(out, "reason") == "see `runner why a b`"
     assert _row(out, "new run") == "b"
     assert (tmp_path / "b/config.yaml").read_text().startswith("# Made by: runner reproduce a")
-
-
-@pytest.mark.slow
-def test_different_learning_rate_is_detected_in_the_last_steps(
-    run: Path, reproduced: Reproduced, temporary: Path
-) -> None:
-    _change(run, "learning_rate: 0.001", "learning_rate: 0.002")
-    code, out, _ = reproduced(run, "--last=10", "--json")
-    found = json.loads(out)
-    parting = found["parting"]
-    assert (code, found["equal"]) == (4, False)
-    assert found["notes"] == [
-        "the newest checkpoint was made with a different config than config.yaml"
-    ]
-    assert (parting["first"], parting["first_weights"], parting["last_equal"]) == (30, 30, None)
-    assert parting["loss"]["step"] == 25
-    assert parting["loss"]["left"] > parting["loss"]["right"]
-    (folder,) = temporary.glob("reproduce-*")
-    assert found["again"] == str(folder)
-    # The first steps were not repeated.
-    assert (folder / "checkpoints/fingerprints.jsonl").read_text().count("\n") == 1
 
 
 @pytest.mark.slow
@@ -167,7 +144,6 @@ def test_edited_fingerprint_of_an_intermediate_step_is_detected(
     code, out, _ = reproduced(run)
     assert code == 4
     assert out.startswith("differs: the state, not the weights, at step 20; equal up to step 10")
-    assert _row(out, "loss") == "the same in the records up to step 20"
 
 
 def test_reasons_for_inexact_reproduction_are_listed(run: Path, reproduced: Reproduced) -> None:

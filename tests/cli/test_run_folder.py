@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
-from orbit_runner.cli.command import parse_flags
 from orbit_runner.cli.commands import run
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
@@ -27,7 +26,8 @@ from tests.support.run_directories import locked_by_another
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
-COMMAND = [sys.executable, "-m", "orbit_runner"]
+
+
 MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
 
 
@@ -254,17 +254,3 @@ def test_config_is_written_once_at_run_begin(
     writer.on_train_begin(of_run)
     writer.on_run_begin(of_run)
     assert not file.exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name", "expected"),
-    [
-        ([], "enable_async_checkpointing", "true"),
-        (["--enable_async_checkpointing"], "enable_async_checkpointing", "true"),
-        (["--enable_async_checkpointing=false"], "enable_async_checkpointing", "false"),
-    ],
-)
-def test_checkpoint_flags_have_expected_defaults_and_values(
-    arguments: list[str], name: str, expected: Any
-) -> None:
-    assert getattr(parse_flags(run.COMMAND.parser(), arguments), name) == expected

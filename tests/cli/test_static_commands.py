@@ -171,14 +171,6 @@ def test_validate_reports_all_errors_of_all_files(
     )
 
 
-def test_validate_prints_a_note_if_config_cannot_train(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "digits", "--train_steps=0", "--train_epochs=0"]) == 0
-
-    printed = capsys.readouterr()
-    assert printed.out == "digits: ok\n"
-    assert "note: digits: trainer.train_steps is 0; to train, set it" in printed.err
-
-
 def test_validate_merges_a_fragment_into_the_given_experiment(
     accepted: Accepted, tmp_path: Path
 ) -> None:

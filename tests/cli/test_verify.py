@@ -78,17 +78,13 @@ def test_intact_run_is_reported_as_intact(made: Path, verified: Verified) -> Non
         record = json.loads((made / f"{name}.json").read_text())
         assert record["weights"][:12] in _line_of(out, name)
         assert record["state"][:12] in _line_of(out, name)
-
-
-def test_json_output_contains_full_fingerprints(made: Path, verified: Verified) -> None:
     code, out = verified(made, "--json")
     found = json.loads(out)
-    assert code == 0
-    assert found["well"] is True
-    record = json.loads((made / "checkpoints/ckpt-20.json").read_text())
-    (one,) = (one for one in found["checkpoints"] if one["step"] == 20)
-    assert (one["weights"], one["state"]) == (record["weights"], record["state"])
-    assert one["well"] is True
+    assert (code, found["well"]) == (0, True)
+    (one,) = (one for one in found["checkpoints"] if one["name"] == "best/best-30")
+    assert (one["weights"], one["state"], one["well"]) == (
+        record["weights"], record["state"], True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -145,8 +141,10 @@ DAMAGES: dict[str, tuple[Damage, str, str]] = {
 def test_damage_is_found_in_one_checkpoint(what: str, run: Path, verified: Verified) -> None:
     damage, name, said = DAMAGES[what]
     damage(run)
+    before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")}
     code, out = verified(run)
     assert code == 4
+    assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")} == before
     assert said in _line_of(out, name)
     assert all(_line_of(out, other).endswith("  intact") for other in {*NAMES, BEST} - {name})
     assert out.splitlines()[-1] == f"{run}: 1 of 4 damaged"
@@ -177,12 +175,6 @@ def test_checkpoints_made_with_a_different_config_are_reported(
     assert code == 4
     assert out.count("intact, but made with a different config") == 4
     assert out.splitlines()[-1] == f"{run}: 4 of 4 made with a different config than config.yaml"
-
-
-def test_config_change_without_effect_on_weights_is_accepted(run: Path, verified: Verified) -> None:
-    config = run / "config.yaml"
-    config.write_text(config.read_text().replace("train_steps: 30", "train_steps: 90"))
-    assert verified(run)[0] == 0
 
 
 def test_invalid_config_file_is_reported(run: Path, verified: Verified) -> None:
@@ -221,13 +213,6 @@ def test_checkpoints_written_by_plain_tensorflow_are_verified(
     code, out = verified(tmp_path / "model.ckpt-7")
     assert code == 4
     assert "cannot be read: " in _line_of(out, "model.ckpt-7")
-
-
-def test_verify_modifies_no_file(run: Path, verified: Verified) -> None:
-    _flip(_data(run, 20), 700)
-    before = {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")}
-    verified(run)
-    assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in run.rglob("*")} == before
 
 
 @pytest.mark.slow

@@ -212,7 +212,7 @@ def test_file_that_was_replaced_is_named(folder: Path, why: Why) -> None:
         r"the weights differ at step 4",
         found["verdict"],
     )
-    assert found["problem"].startswith("A cannot be run again: its data has changed since:\n")
+    assert found["problem"].startswith("A cannot be run again: before: the data changed since")
 
 
 @pytest.mark.slow

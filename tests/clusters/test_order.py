@@ -80,10 +80,10 @@ def test_workers_get_the_batches_of_one_process(
 
 def _computed(run: Path, worker: int) -> list[list[str]]:
     """Returns the images of a worker's batches as `runner batch` computes them."""
-    command = ("batch", str(run), f"--step=1:{_STEPS}", f"--worker={worker}", "--json")
+    command = ("batch", str(run), f"--step=1:{_STEPS}", "--json")
     done = warm_runner.run(*command, check=True)
     images = load_digits(split="train").arrays["image"]
     return [
-        [image_id(images[row["example"]]) for row in step["rows"]]
+        [image_id(images[row["example"]]) for row in step["rows"] if row["worker"] == worker]
         for step in json.loads(done.stdout)
     ]

@@ -50,8 +50,6 @@ CASES = [
     (SERVED, {"enable_xla": True}, "enable_xla", "XLA cannot compile"),
     (SERVED, {"run_eagerly": True}, "run_eagerly", "allowed: false under `parameter_server`"),
     (SERVED, {"tf_data_service": "grpc://a:1"}, "tf_data_service", "allowed: null under `parameter_server`"),
-    (MIRRORED, {"tf_data_service": "a:1"}, "tf_data_service", "got 'a:1', expected grpc://host:port"),
-    (MIRRORED, {"tf_data_service": "grpc://a:1,b"}, "tf_data_service", "got 'b', expected grpc://host:port"),
     *((s, {"tpu": "local"}, "tpu", f"has no effect under `{s}`\nset runtime.distribution_strategy: tpu") for s in STRATEGIES if s != "tpu"),
     ("mirrored", {"loss_scale": 2.0}, "loss_scale", "only float16 needs a loss scale"),
 ]  # fmt: skip

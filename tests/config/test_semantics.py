@@ -62,8 +62,6 @@ CASES = [
     ("PiecewiseSchedule", f"{LR}={{type: stepwise, stepwise: {{boundaries: [2, 2], values: [1, 2, 3]}}}}", f"{LR}.stepwise.boundaries", "wrong-type"),
     ("PiecewiseSchedule", f"{LR}={{type: stepwise, stepwise: {{boundaries: [1], values: [1]}}}}", f"{LR}.stepwise.values", "wrong-type"),
     ("PiecewiseSchedule", f"{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [1, 2], values: [1]}}}}", f"{LR}.step_cosine_with_offset.values", "wrong-type"),
-    ("StepCosineLr", f"{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [1], values: [1]}}}}", f"{LR}.step_cosine_with_offset.boundaries", "out-of-range"),
-    ("TrainerConfig", f"trainer.train_epochs=0,trainer.train_steps=6,{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [0, 3], values: [1, 2], offset: 2}}}}", f"{LR}.step_cosine_with_offset.boundaries", "out-of-range"),
     ("ResNetCifarConfig", f"{RESNET},task.model.depth=21", "task.model.depth", "not-allowed"),
     ("ResNetCifarConfig", f"{RESNET},task.model.version=2,task.model.depth=21", "task.model.depth", "not-allowed"),
     ("TaskConfig", "task.train_data={is_training: false, augment: none}", "task.train_data.is_training", "not-allowed"),

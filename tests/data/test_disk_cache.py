@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from orbit_runner.data.disk_cache import CacheEntry, Values, cached, file_status
-from orbit_runner.utils.cache import cache_directory
+from orbit_runner.storage.paths import cache_directory
 from tests.support.problems import raises
 
 VALUES: Values = {

@@ -14,7 +14,6 @@ import tf_keras
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.inspection.experiment import Inspection, inspect_experiment
 from orbit_runner.inspection.schedule import Schedule, rate_curves
-from orbit_runner.reporting.numbers import bytes_text, flops_text, shape_text
 from orbit_runner.step.results import forward_flops, totals
 from orbit_runner.train_lib import prepare, run_experiment
 
@@ -136,20 +135,3 @@ def test_resnet_on_synthetic_data_adds_up() -> None:
     assert measured.steps_per_second > 0
     assert images is not None
     assert images.dtype == np.uint8
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (bytes_text(512), "512 B"),
-        (bytes_text(1536), "1.50 KiB"),
-        (bytes_text(None), "-"),
-        (flops_text(4_718_592), "4.72 M"),
-        (flops_text(999), "999"),
-        (shape_text((8, None, 3)), "8×?×3"),
-        (shape_text(()), "scalar"),
-        (shape_text(None), "-"),
-    ],
-)
-def test_sizes_are_shown_in_readable_units(text: str, expected: str) -> None:
-    assert text == expected

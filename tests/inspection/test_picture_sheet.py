@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.inspection.picture_sheet import encode_png, picture_sheet, thumbnails
+from orbit_runner.inspection.picture_sheet import picture_sheet, thumbnails
 
 _RANDOM = np.random.default_rng(3)
 
@@ -27,21 +27,6 @@ def test_each_picture_of_the_sheet_has_the_rescaled_pixels_of_the_batch(
         part = sheet[top : top + 64, left : left + 48]
         assert np.array_equal(part, np.broadcast_to(expected, (64, 48, 3)))
     assert sheet.shape == (3 * 68 + 4, 2 * 52 + 4, 3)
-
-
-def test_small_pictures_are_enlarged_by_a_whole_factor() -> None:
-    images = np.arange(64, dtype=np.uint8).reshape(1, 8, 8, 1)
-
-    sheet = picture_sheet(images)[4:-4, 4:-4, 0]
-
-    assert sheet.shape == (48, 48)
-    assert np.array_equal(sheet[::6, ::6], np.round(images[0, :, :, 0] / 63 * 255))
-
-
-def test_png_file_decodes_to_the_sheet() -> None:
-    sheet = picture_sheet(_RANDOM.integers(0, 256, (3, 8, 8, 3)).astype(np.uint8))
-
-    assert np.array_equal(tf.io.decode_png(encode_png(sheet)).numpy(), sheet)
 
 
 def test_thumbnails_have_the_pixels_of_small_pictures() -> None:

@@ -36,14 +36,13 @@ BAD = """\
 import {module}
 scale_b.factor = 3
 scale_by.facter = 4
-scale_by.shift = %UNDEFINED
 scale_by.factor = @scale_bye()
 trainr.train_steps = 5
 create_trainer.trainer_cls = @scale_by
 """
 # The lines and codes of its problems.
-LINES = (2, 3, 5, 6, 4, 7)
-CODES = (*["bad-syntax"] * 5, "not-supported")
+LINES = (2, 3, 4, 5, 6)
+CODES = (*["bad-syntax"] * 4, "not-supported")
 
 
 @pytest.fixture

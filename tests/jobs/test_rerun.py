@@ -79,22 +79,39 @@ def _interrupt(config: ExperimentConfig, folder: Path, step: int) -> None:
     _attempt(folder, "Interrupted: SIGINT")
 
 
-def test_finished_run_is_reproduced_exactly(tmp_path: Path) -> None:
-    config = _config(trainer__train_steps=11)
-    run(config, tmp_path / "a")
-    _attempt(tmp_path / "a", step=11)
-    _equal(config, tmp_path, [4, 8, 11])
-    assert read_history(tmp_path / "b").attempts[0]["outcome"] == "done"
+_SLOW = pytest.mark.slow
+_AVERAGED = {"trainer__optimizer_config__ema__average_decay": 0.5}
+_RECOVERED = {
+    "task__nan_from": 10,
+    "trainer__recovery_max_trials": 1,
+    "trainer__train_steps": 17,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "interrupted", "steps"),
+    [
+        pytest.param({"trainer__train_steps": 11}, 0, [4, 8, 11], id="finished"),
+        pytest.param({}, 7, [4, 7], id="interrupted alone", marks=_SLOW),
+        pytest.param({}, 8, [4, 8], id="interrupted after a checkpoint", marks=_SLOW),
+        pytest.param({}, 10, [4, 8, 10], id="interrupted after an evaluation", marks=_SLOW),
+        pytest.param(_AVERAGED, 7, [4, 7], id="averaged", marks=_SLOW),
+        pytest.param(_RECOVERED, 0, [0, 4, 8, 12, 16, 17], id="recovered", marks=_SLOW),
+    ],
+)
+def test_run_is_reproduced_exactly(
+    changes: dict[str, Any], interrupted: int, steps: list[int], tmp_path: Path
+) -> None:
+    config = _config(**changes)
+    if interrupted:
+        _interrupt(config, tmp_path / "a", interrupted)
+    else:
+        run(config, tmp_path / "a")
+        _attempt(tmp_path / "a", step=steps[-1])
+    assert read_history(tmp_path / "a").checkpoints.steps()[-1] == steps[-1]
+    _equal(config, tmp_path, steps)
+    assert read_history(tmp_path / "b").attempts[0]["outcome"] in ("done", "left")
     assert (tmp_path / "b" / "config.yaml").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [7, 8, 10], ids=["alone", "saved", "evaluated"])
-def test_interrupted_run_is_reproduced_exactly(step: int, tmp_path: Path) -> None:
-    config = _config()
-    _interrupt(config, tmp_path / "a", step)
-    assert read_history(tmp_path / "a").checkpoints.steps()[-1] == step
-    _equal(config, tmp_path, [s for s in (4, 7, 8, 10) if s in {4, 8, step} and s <= step])
 
 
 @pytest.mark.slow
@@ -139,21 +156,6 @@ def test_run_ended_by_early_stopping_is_reproduced_exactly(tmp_path: Path) -> No
     _attempt(tmp_path / "a", step=last)
     assert _again(config, tmp_path).error is None
     assert _parting(tmp_path).equal
-
-
-@pytest.mark.slow
-def test_run_with_averaged_weights_is_reproduced_exactly(tmp_path: Path) -> None:
-    config = _config(trainer__optimizer_config__ema__average_decay=0.5)
-    _interrupt(config, tmp_path / "a", 7)
-    _equal(config, tmp_path, [4, 7])
-
-
-@pytest.mark.slow
-def test_run_that_recovered_from_divergence_is_reproduced_exactly(tmp_path: Path) -> None:
-    config = _config(task__nan_from=10, trainer__recovery_max_trials=1, trainer__train_steps=17)
-    run(config, tmp_path / "a")
-    _attempt(tmp_path / "a", step=17)
-    _equal(config, tmp_path, [0, 4, 8, 12, 16, 17])
 
 
 @pytest.mark.slow

@@ -1,13 +1,12 @@
 """The git revision and the uncommitted changes of the current directory, in real repositories."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.run_directory.code_version import keep_patch, read_code_version
-from tests.support.repository import LATIN, applied, commit, edit, files_of, git, shown
+from tests.support.repository import applied, commit, edit, files_of, git, shown
 
 
 def _stage(root: Path) -> None:
@@ -19,41 +18,6 @@ def _stage(root: Path) -> None:
 
 def _rename_in_index(root: Path) -> None:
     git("mv", "notes.txt", "memo.txt", cwd=root)
-
-
-def _name_strangely(root: Path) -> None:
-    for name in ("a b.py", 'quo"te.py', "back\\slash.py", "new\nline.py", "tab\t.py", "é.py"):
-        (root / name).write_text("x = 1\n")
-    (root / LATIN).write_text("x = 1\n")
-    for name in ("b c.txt", 'd"e.txt', os.fsdecode(b"f\xe9.txt")):
-        (root / name).write_text("y\n")
-    git("add", "--all", cwd=root)
-
-
-def _end_strangely(root: Path) -> None:
-    (root / "empty.py").touch()
-    (root / "open.py").write_text("no newline")
-    (root / "windows.py").write_bytes(b"a = 1\r\nb = 2\r\n")
-    (root / "latin.py").write_bytes(b"# caf\xe9\x0c\n\n")
-    (root / "notes.txt").write_text("one\ntwo\ndiff --git a/x b/x\nno newline")
-    git("add", "--all", cwd=root)
-
-
-def _change_modes(root: Path) -> None:
-    (root / "run.sh").write_text("exit\n")
-    (root / "run.sh").chmod(0o755)
-    (root / "pkg/model.py").chmod(0o755)
-    git("add", "--all", cwd=root)
-
-
-def _link(root: Path) -> None:
-    (root / "notes.txt").unlink()
-    (root / "notes.txt").symlink_to("pkg/model.py")
-
-
-def _intend_to_add(root: Path) -> None:
-    (root / "soon.txt").write_text("soon\n")
-    git("add", "--intent-to-add", "soon.txt", cwd=root)
 
 
 def _configure(root: Path) -> None:
@@ -71,11 +35,8 @@ def _configure(root: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        edit, _stage, _rename_in_index, _name_strangely, _end_strangely, _change_modes, _link,
-        _intend_to_add, _configure,
-    ],
-)  # fmt: skip
+    [edit, _stage, _rename_in_index, _configure],
+)
 @pytest.mark.parametrize("folder", ["", "pkg"])
 def test_git_apply_restores_the_uncommitted_changes(
     change: Callable[[Path], None],

@@ -1,7 +1,6 @@
 """What is recorded if the code version is not known, and what differs between two of them."""
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from orbit_runner.run_directory.code_version import (
     keep_patch,
     read_code_version,
 )
-from tests.support.repository import IDENTITY, applied, commit, edit, files_of, git
+from tests.support.repository import edit, git
 
 
 def _no_repository(root: Path) -> None:
@@ -28,16 +27,6 @@ def _no_commit(root: Path) -> None:
 
 def _damaged(root: Path) -> None:
     (root / ".git/index").write_text("damaged")
-
-
-def _merge_conflict(root: Path) -> None:
-    git("checkout", "-q", "-b", "other", cwd=root)
-    (root / "notes.txt").write_text("other\n")
-    commit(root)
-    git("checkout", "-q", "main", cwd=root)
-    (root / "notes.txt").write_text("main\n")
-    commit(root)
-    subprocess.run(["git", *IDENTITY, "merge", "-q", "other"], cwd=root, capture_output=True)
 
 
 @pytest.mark.parametrize(
@@ -59,18 +48,6 @@ def test_reason_for_a_missing_patch_is_a_note(
     assert code.revision == (revision if change is _damaged else None)
     assert (code.changed, code.patch) == (None, b"")
     assert code.notes[0].startswith(note)
-
-
-def test_changes_during_a_merge_are_in_the_patch(repository: Path) -> None:
-    _merge_conflict(repository)
-
-    assert applied(read_code_version(), repository) == files_of(repository)
-
-
-def test_unexpected_error_is_a_note(repository: Path) -> None:
-    (note,) = read_code_version(Path("a\0b")).notes
-
-    assert note.startswith("the uncommitted changes are unknown: ")
 
 
 def test_missing_git_is_a_note(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

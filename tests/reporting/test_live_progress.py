@@ -75,13 +75,6 @@ def test_lines_while_training(width: int, make_run: MakeRun) -> None:
     assert _plain(_view(_trained(make_run)), width) == _EXPECTED[width]
 
 
-def test_unknown_values_are_left_out(make_run: MakeRun) -> None:
-    history = _trained(make_run, steps_per_epoch=0.0, examples_per_step=0.0, best=None)
-    shown = "\n".join(_plain(_view(history), 140))
-    assert "45.2 steps/s" in shown
-    assert not any(word in shown for word in ("epoch", "examples", "best"))
-
-
 @pytest.mark.parametrize("phase", [TRAINING, "evaluating at step 12,000", "a long phase " * 20])
 @pytest.mark.parametrize("detail", ["", "12 MB of 170 MB, 3.1 MB/s, 50 s left"])
 def test_lines_fit_any_width(phase: str, detail: str, make_run: MakeRun) -> None:
@@ -95,23 +88,10 @@ def test_lines_fit_any_width(phase: str, detail: str, make_run: MakeRun) -> None
         assert file.getvalue().count("\n") == len(found)
 
 
-def test_before_training_a_spinner_and_the_time_of_the_phase_are_shown() -> None:
-    view = View(History(), "digits · train", "a", phase="importing tensorflow", since=10.0)
-    assert [line.plain for line in lines(view, 40, 73.2)][1] == "⠦ importing tensorflow  1:03"
-
-
 def test_download_has_a_bar_and_its_detail() -> None:
     view = View(History(), phase="downloading a.bin", detail="3 MB of 4 MB", fraction=0.75)
     (line,) = lines(view, 60, 5.0)
     assert line.plain == "⠴ downloading a.bin  0:05  ━━━━━━━━━━━────  3 MB of 4 MB"
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(0.1, "training  ━"), (2.0, "⠋ saving  0:02  ━")])
-def test_phase_during_training_is_shown_only_if_it_lasts(
-    seconds: float, shown: str, make_run: MakeRun
-) -> None:
-    view = _view(_trained(make_run), phase="saving", since=100.0)
-    assert lines(view, 80, 100.0 + seconds)[1].plain.startswith(shown)
 
 
 _PROGRAM = """
@@ -205,9 +185,3 @@ def test_cursor_is_visible_after_an_abnormal_end(end: str, code: int) -> None:
     shown, _, found = _terminal_output(end)
     assert found == code
     assert shown.rindex(_SHOWN_AGAIN) > shown.rindex(_HIDDEN)
-
-
-def test_no_color_is_respected() -> None:
-    shown, _, _ = _terminal_output("pass", NO_COLOR="1")
-    assert "step 12,400" in shown
-    assert "\x1b[36m" not in shown

@@ -18,7 +18,7 @@ from orbit_runner.errors import Interrupted
 from orbit_runner.reporting.numbers import format_duration, format_number, short_number
 from orbit_runner.reporting.progress import history
 from orbit_runner.reporting.progress import lines as lines_module
-from orbit_runner.reporting.progress.history import History, epoch_text, format_metrics
+from orbit_runner.reporting.progress.history import History
 from orbit_runner.reporting.progress.lines import (
     PlainProgress,
     QuietProgress,
@@ -55,19 +55,6 @@ def test_numbers_have_four_significant_digits(value: float, full: str, short: st
 )
 def test_durations(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
-
-
-def test_metrics_begin_with_the_loss() -> None:
-    numbers = {"top_5": 0.5, "training_loss": 2.0, "learning_rate": 0.1, "steps_per_second": 3.0}
-    assert format_metrics(numbers, loss="training_loss") == "loss 2.000  top 5 0.5000"
-
-
-def test_epochs_are_shown_only_if_the_number_of_examples_is_known(make_run: MakeRun) -> None:
-    known, unknown = History(), History()
-    known.on_train_begin(make_run(step=12_400))
-    unknown.on_train_begin(make_run(steps_per_epoch=0.0))
-    assert epoch_text(known) == "epoch 31.7/163.8"
-    assert epoch_text(unknown) == ""
 
 
 def test_history_keeps_the_loss_of_the_latest_records(
@@ -115,14 +102,6 @@ def test_plain_progress_prints_lines_to_stderr(
         "error: an error",
     ]
     assert progress.evaluations == [(20, {"validation_loss": 0.5, "accuracy": 0.9})]
-
-
-def test_interval_of_zero_prints_a_line_for_each_loop(
-    capsys: pytest.CaptureFixture[str], make_run: MakeRun
-) -> None:
-    _show(PlainProgress(interval=0.0), make_run(train_steps=20))
-    steps = [line.split()[1] for line in capsys.readouterr().err.splitlines() if "left" in line]
-    assert steps == ["5/20", "10/20", "15/20", "20/20"]
 
 
 def test_brief_progress_prints_neither_steps_nor_evaluations(
@@ -178,30 +157,22 @@ def terminal_scope(encoding: str = "utf-8") -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "term", "cls"),
+    ("kind", "term", "encoding", "cls"),
     [
-        ("auto", "xterm", LiveProgress),
-        ("auto", "dumb", PlainProgress),
-        ("bar", "xterm", LiveProgress),
-        ("bar", "dumb", PlainProgress),
-        ("plain", "xterm", PlainProgress),
-        ("none", "xterm", QuietProgress),
+        ("auto", "xterm", "utf-8", LiveProgress),
+        ("auto", "xterm", "ascii", PlainProgress),
+        ("auto", "dumb", "utf-8", PlainProgress),
+        ("bar", "xterm", "ascii", LiveProgress),
+        ("bar", "dumb", "utf-8", PlainProgress),
+        ("plain", "xterm", "utf-8", PlainProgress),
+        ("none", "xterm", "utf-8", QuietProgress),
     ],
 )
 def test_display_on_a_terminal(
-    kind: str, term: str, cls: type, monkeypatch: pytest.MonkeyPatch
+    kind: str, term: str, encoding: str, cls: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", term)
-    with terminal_scope():
-        assert type(make_progress(kind)) is cls
-
-
-@pytest.mark.parametrize(("kind", "cls"), [("auto", PlainProgress), ("bar", LiveProgress)])
-def test_display_on_a_terminal_without_utf8(
-    kind: str, cls: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    with terminal_scope("ascii"):
+    with terminal_scope(encoding):
         assert type(make_progress(kind)) is cls
 
 
@@ -210,14 +181,6 @@ def test_output_that_is_no_terminal_gets_lines(kind: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert type(make_progress(kind)) is PlainProgress
-
-
-def test_member_of_a_cluster_gets_lines_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    with terminal_scope():
-        assert type(make_progress("auto", brief=True)) is PlainProgress
 
 
 class _Handle:
@@ -293,14 +256,6 @@ def test_notebook_shows_that_a_run_was_interrupted(
         phase("saving at step 5")
         raise error
     assert "interrupted" in notebook[0].last
-
-
-def test_notebook_shows_the_phase_in_which_a_run_failed(notebook: list[_Handle]) -> None:
-    progress = make_progress("auto")
-    with contextlib.suppress(ValueError), progress.shown_scope():
-        phase("building the model")
-        raise ValueError
-    assert "building the model" in notebook[0].last
 
 
 def test_other_kinds_of_progress_are_the_same_in_a_notebook(

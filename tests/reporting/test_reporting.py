@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.reporting.numbers import sparkline
-from orbit_runner.reporting.results import Results, print_results, rows, run_title
+from orbit_runner.reporting.results import Results, print_results, rows
 from orbit_runner.reporting.run_record import RunRecord, describe_software
 
 
@@ -66,19 +66,6 @@ def test_results_table_is_printed_to_stdout_without_line_wrapping(
     assert "x" * 200 in out
 
 
-@pytest.mark.parametrize("columns", [80, 140])
-def test_fingerprint_is_on_one_line_of_a_terminal(
-    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    print_results(_results())
-    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
-    assert max(map(len, lines)) <= columns
-    assert sum("ab" * 32 in line for line in lines) == 1
-    assert sum(line.split()[:1] == ["weights"] for line in lines) == 1
-
-
 def test_results_json_replaces_non_finite_values_with_null() -> None:
     results = _results(
         metrics={"validation_loss": float("nan"), "accuracy": float("inf")},
@@ -129,8 +116,3 @@ def test_run_record_with_nan_is_valid_json(tmp_path: Path) -> None:
 
 def test_describe_software_reports_tensorflow() -> None:
     assert describe_software()["tensorflow"].startswith("2.20")
-
-
-@pytest.mark.parametrize(("name", "title"), [("digits", "digits · train"), ("", "train")])
-def test_title_leaves_out_a_name_that_is_not_set(name: str, title: str) -> None:
-    assert run_title(name, "train") == title

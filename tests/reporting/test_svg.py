@@ -11,11 +11,8 @@ import pytest
 from orbit_runner.reporting import svg
 from orbit_runner.reporting.document import Chart, Series
 from orbit_runner.reporting.svg import (
-    COLORS,
     LETTER,
     NARROW,
-    format_tick,
-    is_logarithmic,
 )
 
 
@@ -74,22 +71,6 @@ def test_loss_over_a_wide_range_has_a_logarithmic_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "low", "high", "expected"),
-    [
-        ("training loss", 0.1, 1.0, True),
-        ("training loss", 0.2, 1.0, False),
-        ("training loss", 0.0, 1.0, False),
-        ("training loss", -1.0, 1.0, False),
-        ("accuracy", 0.01, 1.0, False),
-    ],
-)
-def test_logarithmic_axis_is_for_positive_losses(
-    title: str, low: float, high: float, expected: bool
-) -> None:
-    assert is_logarithmic(title, low, high) is expected
-
-
-@pytest.mark.parametrize(
     ("low", "high"), [(0, 1), (0.9, 0.99), (-3, 4), (1e-9, 2e-9), (0, 1e12), (-1e-3, 1e6)]
 )
 def test_axis_has_three_to_eight_round_ticks(low: float, high: float) -> None:
@@ -113,22 +94,6 @@ def test_long_curve_is_reduced_to_the_range_of_each_bucket() -> None:
     assert min(y for _, y in _positions(line)) < 30
 
 
-def test_series_beyond_the_colors_are_dashed() -> None:
-    series = [Series(str(index), {1: 1.0, 2: 2.0}, index) for index in range(COLORS + 1)]
-    html = line_chart("x", series)
-    assert html.count("stroke-dasharray") == 1
-    assert html.count('<span class="key') == COLORS + 1
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (0.25, "0.25"), (1500, "1500"), (12_000, "12k"), (2.5e6, "2.5M"), (3e9, "3G"),
-     (1e-5, "1e-5"), (0.00015, "1.5e-4"), (-0.5, "-0.5")],
-)  # fmt: skip
-def test_tick_label_is_short(value: float, text: str) -> None:
-    assert format_tick(value) == text
-
-
 def test_band_is_drawn_behind_the_line_and_determines_the_axis() -> None:
     band = {1: (0.0, 1.0), 2: (0.2, 0.8), 3: (math.nan, 0.9)}
     html = line_chart("accuracy", [Series("a", {1: 0.5, 2: 0.5, 3: 0.5}, 1, band=band)])
@@ -140,29 +105,11 @@ def test_band_is_drawn_behind_the_line_and_determines_the_axis() -> None:
     assert html.index('"band') < html.index('"line')
 
 
-def test_quiet_lines_have_no_dots_and_no_legend() -> None:
-    quiet = [Series(f"quiet {n}", {1: 1.0, 2: 2.0}, quiet=True) for n in range(3)]
-    html = line_chart("accuracy", [*quiet, Series("loud", {1: 1.0, 2: 3.0})])
-    assert html.count('<path class="quiet"') == 3
-    assert html.count("<circle") == 2
-    legend = html.partition("class=legend")[2]
-    assert "loud" in legend
-    assert "quiet" not in legend
-    assert "class=legend" not in line_chart("accuracy", quiet)
-
-
 def test_named_places_replace_the_steps() -> None:
     html = svg.line_chart(Chart("accuracy", [Series("mean", {0: 0.5, 1: 0.75})], places="AB"))
     labels = [text.text for text in _svg(html).iter("text") if text.attrib["class"] == "mid"]
     assert labels == ["A", "B"]
     assert "<title>B\nmean: 0.75</title>" in html
-
-
-def test_places_without_points_are_inside_the_chart() -> None:
-    html = svg.line_chart(Chart("accuracy", [Series("mean", {1: 0.5})], places="ABC"))
-    labels = [text for text in _svg(html).iter("text") if text.attrib["class"] == "mid"]
-    assert [text.text for text in labels] == ["A", "B", "C"]
-    assert all(0 <= float(text.attrib["x"].rstrip("%")) <= 100 for text in labels)
 
 
 def _labels(html: str, axis: str) -> list[tuple[float, str]]:

@@ -227,16 +227,6 @@ def test_task_that_cannot_be_exported_is_rejected_before_training(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_failed_export_leaves_the_run_intact(tmp_path: Path) -> None:
-    (tmp_path / "served").write_text("in the way")
-    config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
-    with raises("export-failed", "trainer.export_subdir"):
-        run(config, tmp_path, "train")
-    assert choose_checkpoint(tmp_path, None, "", print).place.step == 5
-    assert (tmp_path / "served").read_text() == "in the way"
-
-
-@pytest.mark.slow
 def test_failed_export_leaves_no_files_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,15 +269,6 @@ def test_checkpoint_is_chosen_by_step_or_path(asked: str | None, step: int, thre
     record = choice.record()
     assert record is not None
     assert record.step == step
-
-
-@pytest.mark.parametrize(
-    ("asked", "code"),
-    [("25", "unknown-step"), ("best", "no-checkpoint"), ("checkpoints/ckpt-11", "no-checkpoint")],
-)
-def test_missing_checkpoint_is_reported(asked: str, code: str, three: Path) -> None:
-    with raises(code, "--checkpoint"):
-        choose_checkpoint(three, asked, "", pytest.fail)
 
 
 @pytest.fixture

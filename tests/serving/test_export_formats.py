@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ from orbit_runner.registry import TASKS
 from orbit_runner.serving.examples import training_features, validation_batches
 from orbit_runner.serving.export import export_all, write_labels
 from orbit_runner.serving.export_check import ExportCheck, Metric, require_close, tolerance_of
-from orbit_runner.serving.export_directory import ExportOptions, read_exports
+from orbit_runner.serving.export_directory import read_exports
 from orbit_runner.serving.formats import keras_file, litert, saved_model
 from orbit_runner.serving.formats.base import network_formats
-from orbit_runner.serving.loader import load_scope, require_method
+from orbit_runner.serving.loader import load_scope
 from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.label_checks import LossKind
@@ -42,7 +41,6 @@ from tests.support.toy import config_of, run
 LITERT = ("litert", "litert_float16", "litert_int8")
 TEST: Any = load_digits(split="test").arrays
 IMAGES, LABELS = TEST["image"], TEST["label"]
-_OPTIONS = ExportOptions(calibration_examples=100, check_examples=500)
 
 # Answers of each file, for all images.
 _LITERT_ALONE = """
@@ -88,12 +86,11 @@ class Trained:
 
     def export(self, to: Path, *formats: str, weights: str = PLAIN, **changes: Any) -> list[Any]:
         choice = choose_checkpoint(self.path, None, "", pytest.fail)
-        options = ExportOptions(**{**vars(_OPTIONS), **changes})
         with load_scope(self.config, self.task, choice, weights) as served:
             self.logits = served.model(IMAGES, training=False).numpy()
             self.fingerprint = weights_fingerprint(served.model)
             task = adapt(self.task)
-            return export_all(formats, served, task, self.config, self.path, to, options)
+            return export_all(formats, served, task, self.config, self.path, to, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -305,20 +302,12 @@ def _adapted(layer: Any, values: Sequence[Any]) -> Any:
 
 _LAYERS = tf_keras.layers
 LOOKUPS: dict[str, tuple[Any, list[Any]]] = {
-    "TextVectorization": (
-        lambda: _LAYERS.TextVectorization(output_sequence_length=3, vocabulary=["goal", "team"]),
-        ["goal x", "team"],
-    ),
     "TextVectorization, adapted": (
         lambda: _adapted(_LAYERS.TextVectorization(output_mode="tf_idf"), ["a b", "b c"]),
         ["b b", "c"],
     ),
     "StringLookup": (lambda: _LAYERS.StringLookup(vocabulary=["a", "b"]), ["b", "c"]),
-    "IntegerLookup": (lambda: _LAYERS.IntegerLookup(vocabulary=[30, 50]), [50, 7]),
     "IntegerLookup, adapted": (lambda: _adapted(_LAYERS.IntegerLookup(), [[3], [5]]), [5, 7]),
-    "Hashing": (lambda: _LAYERS.Hashing(5), ["b", "c"]),
-    "CategoryEncoding": (lambda: _LAYERS.CategoryEncoding(4, "one_hot"), [1, 3]),
-    "Discretization": (lambda: _LAYERS.Discretization([0.0, 1.0]), [0.5, 3.0]),
     "Normalization": (lambda: _adapted(_LAYERS.Normalization(), [[1.0], [3.0]]), [2.0, 9.0]),
 }
 
@@ -392,27 +381,6 @@ def test_validation_examples_are_spread_over_the_dataset() -> None:
     assert places == [0, 5 * 16, 11 * 16, 17 * 16]  # of 23 batches
 
 
-def _subdirectories(path: Path) -> Iterator[str]:
-    return (one.name for one in path.iterdir())
-
-
-@pytest.mark.slow
-def test_run_exports_formats_at_its_end(tmp_path: Path) -> None:
-    config = digits_config(
-        trainer__export_subdir="served",
-        trainer__export_formats=["saved_model", "litert"],
-        trainer__train_steps=30,
-    )
-    model, _ = run(config, tmp_path, "train", "mirrored2")
-
-    assert {*_subdirectories(tmp_path / "served")} == {"30", "30-litert"}
-    first, second = read_exports(tmp_path, "served")
-    assert (first["format"], second["format"]) == ("saved_model", "litert")
-    assert first["fingerprint"] == second["fingerprint"] == weights_fingerprint(model)
-    record = json.loads((tmp_path / "served/30-litert/export.json").read_text())
-    assert record["check"]["examples"] == len(IMAGES)
-
-
 @pytest.mark.slow
 def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
     run_official(
@@ -432,15 +400,6 @@ def test_classification_of_model_garden_is_exported(tmp_path: Path) -> None:
         assert check["examples"] == 24
         assert check["metrics"]["accuracy"] == check["model_metrics"]["accuracy"]
         assert check["relative"] < 1e-4
-
-
-def test_task_of_model_garden_is_refused_with_its_own_exporter(tmp_path: Path) -> None:
-    task = SmallPhotoTask(photos(tmp_path).task)
-    with pytest.raises(RunnerError) as caught:
-        require_method(task, "serving")
-    first, *advice = str(caught.value).splitlines()
-    assert first == "SmallPhotoTask cannot be exported, because it does not define `serving`"
-    assert "export_saved_model reads the run directory, with --config_file=" in advice[0]
 
 
 @pytest.mark.slow

@@ -154,16 +154,18 @@ def _find(
     """Returns the bad step of a run that diverged, and its examination."""
     divergence = read_divergence(directory / "metrics.jsonl")
     assert divergence is not None
+    steps: list[BadStep] = []
     examined: list[Examination] = []
 
-    def examine(session: Any) -> None:
+    def examine(session: Any, step: BadStep) -> None:
+        steps.append(step)
         if examines:
             examined.append(examine_step(session))
 
     search = ExamineBadStep(divergence, examine)
     with pytest.raises(StepExamined):
         run(config, directory, callbacks=[*callbacks, search], **arguments)
-    return search.found, examined
+    return next(iter(steps), None), examined
 
 
 @pytest.mark.slow
@@ -173,6 +175,7 @@ def _find(
 def test_step_is_found_and_its_interval_is_named(fault: str, strategy: str, tmp_path: Path) -> None:
     config = faulty_config(**FAULTS[fault])
     step = first_bad_step(config, tmp_path / "steps", strategy)
+    tf.random.normal([3])  # The generators move on, and the initial state is the same.
 
     error = _diverged(config, tmp_path / "a", strategy=strategy)
 
@@ -371,19 +374,9 @@ def test_search_can_be_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     divergence = read_divergence(tmp_path / "metrics.jsonl")
     assert divergence is not None
-    search = ExamineBadStep(divergence, lambda session: None)
+    search = ExamineBadStep(divergence, lambda session, step: None)
     with monkeypatch.context() as patch:
         patch.setattr(module.math, "isqrt", interrupted)
         with pytest.raises(Interrupted):
             run(config, tmp_path, callbacks=[search])
     assert saved_steps(tmp_path) == [250, 500]
-
-
-@pytest.mark.slow
-def test_initial_state_is_that_of_the_run(tmp_path: Path) -> None:
-    tf.random.normal([3])  # The generators have moved on since the state was built.
-    config = faulty_config(trainer__checkpoint_interval=0)
-    _diverged(config, tmp_path)
-    found, _ = _find(config, tmp_path)
-    assert found is not None
-    assert found.step == 626

@@ -172,32 +172,16 @@ def test_rows_of_tables(tmp_path: Path) -> None:
         ([3, 1500], "unknown-example"),
         (["a.png", "b.png"], "unknown-example"),
         ([*range(1438)], "empty-data"),
+        ("ids.txt", "unknown-example"),
     ],
 )
-def test_unknown_examples(ids: Any, code: str) -> None:
+def test_unknown_examples(
+    ids: Any, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("ids.txt").write_text("# mislabeled\n17\n\n9999  # a digit too many\n")
     with raises(code, "task.train_data.exclude"):
         TrainingOrder(excluding(digits_config(), ids), None).examples()
-
-
-def test_the_nearest_name_is_suggested(tmp_path: Path) -> None:
-    paths = write_folder(tmp_path, {"cat": 9, "dog": 8})
-    config = digits_config(
-        task__train_data__source="image_folder",
-        task__train_data__data_dir=str(tmp_path),
-        task__model__input_size=[16, 16, 3],
-    )
-    wrong = str(paths[3].relative_to(tmp_path)).replace("cat", "cart")
-
-    with raises("unknown-example", "task.train_data.exclude"):
-        TrainingOrder(excluding(config, [wrong]), None).examples()
-
-
-def test_place_of_an_unknown_id_in_a_file(tmp_path: Path) -> None:
-    (tmp_path / "ids.txt").write_text("# mislabeled\n17\n\n9999  # a digit too many\n")
-    config = excluding(digits_config(), str(tmp_path / "ids.txt"))
-
-    with raises("unknown-example", "task.train_data.exclude"):
-        TrainingOrder(config, None).examples()
 
 
 def test_task_reports_unknown_examples_as_a_setting() -> None:

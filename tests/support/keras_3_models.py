@@ -45,14 +45,6 @@ class Subclassed(keras.Model):
         return self.out(hidden)
 
 
-def adder() -> keras.Model:
-    """Returns a regression with two inputs."""
-    left = keras.Input([2], name="left")
-    right = keras.Input([2], name="right")
-    joined = keras.layers.Concatenate()([left, right])
-    return keras.Model({"left": left, "right": right}, keras.layers.Dense(1)(joined))
-
-
 def masked(dropout: float = 0.2) -> keras.Model:
     """Returns a classifier of sentences, whose word 0 is no word."""
     inputs = keras.Input([6], dtype="int32")

@@ -139,13 +139,6 @@ def wrong_logs() -> tf_keras.Model:
     return WrongLogs()
 
 
-def compiled() -> tf_keras.Model:
-    """Returns a model with its own loss."""
-    model = classifier()
-    model.compile(loss="mse")
-    return model
-
-
 def wrong_input() -> tf_keras.Model:
     """Returns a model for five numbers."""
     return tf_keras.Sequential([tf_keras.layers.Input([5]), tf_keras.layers.Dense(3)])
@@ -159,13 +152,6 @@ def not_a_model() -> int:
 def squared(y_true: tf.Tensor, y_pred: tf.Tensor, factor: float = 1.0) -> tf.Tensor:
     """A loss as a function."""
     return factor * tf.reduce_mean(tf.square(y_true - y_pred), axis=-1)
-
-
-class Squared(tf_keras.losses.Loss):
-    """A loss as a class."""
-
-    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
-        return squared(y_true, y_pred)
 
 
 class LargestOutput(tf_keras.metrics.Mean):

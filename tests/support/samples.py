@@ -366,7 +366,7 @@ TASK_SAMPLES: dict[str, TaskSample] = {
     ),
     "keras": TaskSample(
         {
-            "model.build": f"{_HERE}:flat_network",
+            "model": f"{_HERE}:flat_network",
             "loss": "{class_name: SparseCategoricalCrossentropy, config: {from_logits: true}}",
             "metrics": "[accuracy]",
         },
@@ -485,6 +485,13 @@ def _label_settings(member: Member, section: Settings) -> Settings:
     kinds = _column_kinds(section)
     column = "kind" if "kind" in kinds else [*kinds][-1]
     is_number = kinds[column] == NUMBER
+    if member.task.name == "keras":
+        numbers = [name for name, kind in kinds.items() if kind == NUMBER and name != column]
+        model = {} if numbers else {"model": f"{_HERE}:model_of_texts"}
+        # Its gradients are bounded, so that a run on raw columns does not diverge.
+        loss = {"loss": "mae", "model": f"{_HERE}:line"} if is_number else {}
+        inputs = numbers or [name for name in kinds if name != column]
+        return {"outputs": column, "inputs": inputs, **model, **loss}
     target = {"column": column, "type": "regression" if is_number else "classification"}
     return {"targets": [target]}
 
@@ -502,3 +509,19 @@ def flat_network() -> Any:
 
     dropout = layers.Dropout(0.5)
     return Sequential([layers.Flatten(), layers.BatchNormalization(), dropout, layers.Dense(10)])
+
+
+def line() -> Any:
+    """Returns a linear model."""
+    from tf_keras import Sequential, layers
+
+    return Sequential([layers.Dense(1)])
+
+
+def model_of_texts() -> Any:
+    """Returns a classifier of texts."""
+    from tf_keras import Input, Model, layers
+
+    text = Input([], dtype="string")
+    counts = layers.TextVectorization(vocabulary=["ha", "ho"], output_mode="count")(text)
+    return Model(text, layers.Dense(10)(counts))

@@ -62,6 +62,7 @@ def test_new_directory_is_made(tmp_path: Path) -> None:
         ("keep: 0.5", "keep: 0.4", "search.halving.keep: 0.5 → 0.4"),
         ("hidden_units: [16]", "hidden_units: [8]", "task.model.hidden_units: [16] → [8]"),
         ("mode: max", "mode: min", "objective.mode: max → min"),
+        ("mode: max", "mode: max, value: best", "objective.value: not set → best"),
         ("train_steps: 60", "train_steps: 80", "overrides.trainer.train_steps: 60 → 80"),
     ],
 )
@@ -141,9 +142,3 @@ def test_unusable_base_config_is_named(tmp_path: Path, content: str) -> None:
 
     with raises("unreadable-file"):
         opened(tmp_path)
-
-
-def test_objective_value_is_part_of_the_sweep(tmp_path: Path) -> None:
-    opened(tmp_path)
-    with raises("other-config", "--model_dir"):
-        opened(tmp_path, TEXT.replace("mode: max", "mode: max, value: best"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +21,6 @@ from tests.sweep.sweep_files import TEXT, write
 SMALL = TEXT.replace("trials: 8", "trials: 3").replace("[20, 40]", "[20]").replace("60", "40")
 
 
-# A mount table of its own, so that a test can give a trial a small disk.
-_HAS_NAMESPACES = os.getuid() == 0 and bool(shutil.which("unshare") and shutil.which("nsenter"))
-_SMALL_DISK = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs"]
 # Sets the clock of a process and its children back by a day.
 _CLOCK = """
 import pathlib, time
@@ -150,34 +146,6 @@ def test_failed_trial_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not _HAS_NAMESPACES, reason="needs mount namespaces")
-def test_trial_whose_disk_is_full_fails_and_the_others_go_on(tmp_path: Path) -> None:
-    text = SMALL.replace(", halving: {rungs: [20], keep: 0.5}", "")
-    file, trial = write(tmp_path, text), tmp_path / "sweep" / "trials" / "0001"
-    process = start(tmp_path / "sweep", file, prefix=["unshare", "--mount"])
-    while not (tmp_path / "sweep" / "sweep.yaml").exists() and process.poll() is None:
-        time.sleep(0.01)
-    trial.mkdir(parents=True)
-    into = ["nsenter", f"--target={process.pid}", "--mount"]
-    subprocess.run([*into, *_SMALL_DISK, str(trial)], check=True)
-    out, err = process.communicate(timeout=300)
-
-    assert process.returncode == 1, err
-    statuses = [trial["status"] for trial in json.loads(out)["trials"]]
-    assert statuses == ["finished", "failed", "finished"]
-    assert "trial 0001 failed; the others continue" in err
-    log = (tmp_path / "sweep" / "logs" / "0001.log").read_text()
-    assert "No space left on device" in log
-    assert "No space left on device" in err
-    failure = tmp_path / "sweep" / "failures" / "0001.json"
-    assert f"delete {failure} and run the same command" in err
-    assert "Traceback" not in err
-    failure.unlink()
-    again = sweep(tmp_path / "sweep", file)
-    assert [trial["status"] for trial in again["trials"]] == ["finished"] * 3
-
-
-@pytest.mark.slow
 def test_clock_that_is_a_day_behind_does_not_change_the_results(
     whole: Path, tmp_path: Path
 ) -> None:
@@ -192,15 +160,3 @@ def test_clock_that_is_a_day_behind_does_not_change_the_results(
 
     assert (tmp_path / "clock" / "used").exists()
     assert (tmp_path / "sweep" / "sweep.json").read_bytes() == (whole / "sweep.json").read_bytes()
-
-
-@pytest.mark.slow
-def test_two_processes_started_at_once_share_the_trials(whole: Path, tmp_path: Path) -> None:
-    file = write(tmp_path, SMALL)
-    processes = [start(tmp_path / "sweep", file) for _ in range(2)]
-    for process in processes:
-        _, err = process.communicate(timeout=600)
-        assert process.returncode == 0, err
-
-    assert (tmp_path / "sweep" / "sweep.json").read_bytes() == (whole / "sweep.json").read_bytes()
-    assert not (tmp_path / "sweep" / "failures").exists()

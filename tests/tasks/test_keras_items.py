@@ -201,13 +201,6 @@ def test_names_of_variables_without_weight_decay_are_kept(version: str) -> None:
         assert built._use_weight_decay(make(0.0, name=name)) == (name == "kernel")
 
 
-def test_variables_without_weight_decay_are_those_of_another_model() -> None:
-    optimizer = keras.optimizers.AdamW()
-    optimizer.exclude_from_weight_decay(var_list=[keras.Variable(0.0)])
-    with raises("not-supported", "optimizer"):
-        items_of(optimizer, "optimizer")
-
-
 @pytest.mark.parametrize("version", _PACKAGES)
 def test_names_of_metrics_are_those_of_fit(version: str) -> None:
     metrics = _PACKAGES[version].metrics
@@ -248,42 +241,47 @@ def test_name_stays_a_name(name: str, kind: str, version: str) -> None:
         assert build_items(name, kind, _PACKAGES[version], "task.loss") == name
 
 
-def test_names_of_legacy_optimizers() -> None:
-    built = build_items("legacy.Adam", "optimizers", tf_keras, "task.optimizer")
-    assert type(built) is tf_keras.optimizers.legacy.Adam
+def test_no_setting_is_none() -> None:
+    for setting in (None, "", (), [], {}):
+        assert build_items(setting, "metrics", keras, "task.metrics") is None
 
 
-def test_learning_rate_may_be_an_integer() -> None:
-    item = {"class_name": "SGD", "config": {"learning_rate": 1}}
-    for package in _PACKAGES.values():
-        built = build_items(item, "optimizers", package, "task.optimizer")
-        assert float(built.learning_rate) == 1.0
+def _loss(package: Any) -> Any:
+    """Returns a class of losses whose config lacks an argument."""
+
+    class Scaled(package.losses.Loss):  # type: ignore[misc, name-defined]
+        def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.factor = factor
+
+        def call(self, y_true: Any, y_pred: Any) -> Any:
+            return self.factor * (y_true - y_pred)
+
+    return Scaled
 
 
-@pytest.mark.parametrize("setting", [None, "", (), [], {}])
-def test_no_setting_is_none(setting: Any) -> None:
-    assert build_items(setting, "metrics", keras, "task.metrics") is None
+def _metric(package: Any) -> Any:
+    """Returns a class of metrics whose config lacks an argument."""
+
+    class Scaled(package.metrics.Mean):  # type: ignore[misc, name-defined]
+        def __init__(self, factor: float = 1.0, name: str = "own", dtype: Any = None) -> None:
+            super().__init__(name=name, dtype=dtype)
+            self.factor = factor
+
+    return Scaled
 
 
-class _Scaled(tf_keras.losses.Loss):  # type: ignore[misc]
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        return self.factor * tf_keras.losses.mse(y_true, y_pred)
-
-
-class Scaled(_Scaled):
+class Scaled(_loss(tf_keras)):  # type: ignore[misc]
     """A loss whose config has its arguments."""
-
-    def __init__(self, factor: float, reduction: str = "auto", name: str | None = None) -> None:
-        super().__init__(factor)
-        self.reduction = reduction
-        self.name = name
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "factor": self.factor}
+
+
+class _Optimizer3(keras.optimizers.SGD):
+    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor = factor
 
 
 def test_object_of_a_class_of_the_user_is_its_class_with_its_config() -> None:
@@ -295,82 +293,27 @@ def test_object_of_a_class_of_the_user_is_its_class_with_its_config() -> None:
     assert built.factor == 2.0
 
 
-def test_other_object_of_the_user_is_passed_as_it_is() -> None:
-    loss = _Scaled(3.0)
-    item = items_of(loss, "loss")
-    assert item.partition(":")[2].startswith("_Scaled")
-    built = build_items(item, "losses", tf_keras, "task.loss")
-    values = built(tf_keras.backend.constant([[1.0, 1.0]]), tf_keras.backend.constant([[0.0, 0.0]]))
-    assert values.numpy() == 3.0
-    assert loss.reduction == "auto"
-
-
-class _Loss3(keras.losses.Loss):
-    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.factor = factor
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        return self.factor * (y_true - y_pred)
-
-
-class _Loss2(tf_keras.losses.Loss):  # type: ignore[misc]
-    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.factor = factor
-
-    def call(self, y_true: Any, y_pred: Any) -> Any:
-        return self.factor * (y_true - y_pred)
-
-
-class _Metric3(keras.metrics.Mean):
-    def __init__(self, factor: float = 1.0, name: str = "own", dtype: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
-        self.factor = factor
-
-
-class _Metric2(tf_keras.metrics.Sum):  # type: ignore[misc]
-    def __init__(self, factor: float = 1.0, name: str | None = None, dtype: Any = None) -> None:
-        super().__init__(name=name, dtype=dtype)
-        self.factor = factor
-
-
-class _Optimizer3(keras.optimizers.SGD):
-    def __init__(self, factor: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.factor = factor
-
-
-def test_argument_that_a_class_of_keras_leaves_out_of_its_config_is_refused() -> None:
-    with raises("not-supported", "optimizer"):
-        items_of(tf_keras.optimizers.Adam(adaptive_epsilon=True), "optimizer")
-
-
 def test_nadam_of_keras_2_is_refused() -> None:
     with raises("not-supported", "task.optimizer"):
         build_items("nadam", "optimizers", tf_keras, "task.optimizer")
     assert build_items("legacy.Nadam", "optimizers", tf_keras, "task.optimizer")
 
 
-@pytest.mark.parametrize(
-    ("cls", "kind", "version"),
-    [
-        (_Loss2, "losses", "2"),
-        (_Loss3, "losses", "3"),
-        (_Metric2, "metrics", "2"),
-        (_Metric3, "metrics", "3"),
-    ],
-)
+@pytest.mark.parametrize(("make", "kind"), [(_loss, "losses"), (_metric, "metrics")])
+@pytest.mark.parametrize("version", _PACKAGES)
 def test_object_whose_config_lacks_an_argument_stays_as_it_is(
-    cls: Any, kind: str, version: str
+    version: str, make: Any, kind: str
 ) -> None:
     """Its class would have the default of the argument."""
-    assert _rebuilt(cls(2.0), kind, version).factor == 2.0
+    made = make(_PACKAGES[version])(2.0)
+    assert _rebuilt(made, kind, version).factor == 2.0
 
 
 def test_optimizer_whose_config_lacks_an_argument_is_refused() -> None:
     with raises("not-supported", "optimizer"):
         items_of(_Optimizer3(2.0), "optimizer")
+    with raises("not-supported", "optimizer"):
+        items_of(tf_keras.optimizers.Adam(adaptive_epsilon=True), "optimizer")
 
 
 @pytest.mark.parametrize("version", _PACKAGES)
@@ -390,22 +333,18 @@ def test_function_is_its_name(version: str) -> None:
     ("setting", "kind", "code", "path"),
     [
         ("mean_squared_eror", "losses", "unknown-name", "task.x"),
-        (["mae", "acuracy"], "metrics", "unknown-name", "task.x[1]"),
         ({"out": ["mae", "acuracy"]}, "metrics", "unknown-name", "task.x.out[1]"),
         ("adm", "optimizers", "unknown-name", "task.x"),
         ({"class_name": "AUC"}, "optimizers", "unknown-name", "task.x"),
         ({"class_name": "Huber", "config": {"delt": 2}}, "losses", "bad-arguments", "task.x"),
         ([{"class_name": "AUC", "config": {"curve": "X"}}], "metrics", "bad-arguments",
          "task.x[0]"),
-        ({"class_name": f"{_MODELS}:Rows", "config": {"x": 1}}, "metrics", "bad-arguments",
-         "task.x"),
         ({"class_name": "SGD", "config": {"rate": 1}}, "optimizers", "bad-arguments", "task.x"),
         ({"class_name": "SGD", "config": {"learning_rate": {"class_name": "CosineDcay"}}},
          "optimizers", "unknown-name", "task.x.config.learning_rate"),
         ({"class_name": "SGD", "config": {"learning_rate": {"class_name": "CosineDecay"}}},
          "optimizers", "bad-arguments", "task.x.config.learning_rate"),
         (f"{_MODELS}:compiledd", "losses", "import-failed", "task.x"),
-        ("__main__:lost", "losses", "import-failed", "task.x"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("version", _PACKAGES)
@@ -416,13 +355,7 @@ def test_what_keras_does_not_know_is_an_error(
         build_items(setting, kind, _PACKAGES[version], "task.x")
 
 
-def test_function_takes_no_config() -> None:
-    item = {"class_name": f"{_MODELS}:squared", "config": {"factor": 2.0}}
-    with raises("bad-arguments", "task.loss"):
-        build_items(item, "losses", tf_keras, "task.loss")
-
-
-@pytest.mark.parametrize("value", [3, [3], {"kind": [None, 3]}, object()])
+@pytest.mark.parametrize("value", [{"kind": [None, 3]}, object()])
 def test_other_values_are_refused(value: Any) -> None:
     with raises("wrong-type", "metrics"):
         items_of(value, "metrics")
@@ -431,14 +364,12 @@ def test_other_values_are_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     ("setting", "problems"),
     [
-        ({"delta": 0.5}, [("wrong-type", "task.loss.delta")]),
         ([{"class_name": "Huber", "delta": 0.5}], [("unknown-name", "task.loss[0]")]),
         ({"a": {"class_name": "Huber", "config": 3}}, [("wrong-type", "task.loss.a")]),
         (["no_such_module:f", "mse", 3],
          [("import-failed", "task.loss[0]"), ("wrong-type", "task.loss[2]")]),
         (f"{_MODELS}:squard", [("import-failed", "task.loss")]),
         ("__main__:lost", []),  # Found when it is built; other processes read the config, too.
-        (None, []),
         ({"a": None, "b": "mse"}, []),
     ],
 )  # fmt: skip

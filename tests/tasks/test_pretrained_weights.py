@@ -198,56 +198,37 @@ def test_without_network_the_message_says_where_to_put_the_file() -> None:
     assert "~/.keras/models" in text
 
 
-@pytest.fixture
-def checkpoint_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[str]]:
-    """A directory with the files of a published checkpoint, and their addresses."""
+def _resnet_task(weights: str) -> ImageClassificationTask:
+    base = {name: value for name, value in _BASE.items() if name != "task.model.application"}
+    changes = {"task.model.name": "resnet", "task.model.depth": 18, "task.model.weights": weights}
+    return ImageClassificationTask(config_of({**base, **changes}).task)  # type: ignore[arg-type]
+
+
+def test_published_checkpoint_is_downloaded_once_or_all_its_addresses_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     there = tmp_path / "resnet18_imagenet"
     there.mkdir()
-    urls = []
-    for ending in ("index", "data-00000-of-00001"):
-        (there / f"ckpt-1.{ending}").write_text(ending)
-        urls.append((there / f"ckpt-1.{ending}").as_uri())
+    files = [there / f"ckpt-1.{ending}" for ending in ("index", "data-00000-of-00001")]
+    urls = [file.as_uri() for file in files]
     monkeypatch.setitem(RESNETS, 18, tuple(urls))
-    return there, urls
-
-
-def _resnet_task(run: Path) -> ImageClassificationTask:
-    base = {name: value for name, value in _BASE.items() if name != "task.model.application"}
-    changes = {"task.model.name": "resnet", "task.model.depth": 18}
-    config = config_of({**base, **changes, "task.model.weights": "imagenet"})
-    return ImageClassificationTask(config.task, logging_dir=str(run))  # type: ignore[arg-type]
-
-
-def test_published_checkpoint_is_downloaded_once(
-    checkpoint_files: tuple[Path, list[str]], tmp_path: Path
-) -> None:
-    there, _ = checkpoint_files
-    task = _resnet_task(tmp_path / "run")
-    path = initial_weights(task.task_config.model)
-    for file in there.iterdir():
-        file.unlink()
-
-    again = initial_weights(task.task_config.model)
-
-    assert path == again == tmp_path / "cache/orbit_runner/weights/resnet18_imagenet/ckpt-1"
-    assert path.with_suffix(".index").read_text() == "index"
-    assert sorted(file.name for file in path.parent.iterdir()) == [
-        "ckpt-1.data-00000-of-00001",
-        "ckpt-1.index",
-    ]
-
-
-def test_checkpoint_that_cannot_be_downloaded_is_reported_with_all_addresses(
-    checkpoint_files: tuple[Path, list[str]], tmp_path: Path
-) -> None:
-    there, urls = checkpoint_files
-    (there / "ckpt-1.data-00000-of-00001").unlink()
-    task = _resnet_task(tmp_path / "run")
+    model = _resnet_task("imagenet").task_config.model
+    files[0].write_text("index")
     with pytest.raises(DownloadError) as caught:
-        initial_weights(task.task_config.model)
+        initial_weights(model)
     assert str(caught.value).startswith("task.model.weights: file:///")
     assert all(url in str(caught.value) for url in urls)
+
+    files[1].write_text("data")
+    path = initial_weights(model)
+    for file in files:
+        file.unlink()
+
+    again = initial_weights(model)
+    assert path == again == tmp_path / "cache/orbit_runner/weights/resnet18_imagenet/ckpt-1"
+    found = {file.name: file.read_text() for file in path.parent.iterdir()}
+    assert found == {"ckpt-1.index": "index", "ckpt-1.data-00000-of-00001": "data"}
 
 
 @pytest.mark.parametrize(
@@ -268,10 +249,7 @@ def test_file_that_cannot_be_used_is_reported(
 def test_checkpoint_of_a_path_initializes_a_resnet(
     garden: tuple[ClassificationModel, str],
 ) -> None:
-    base = {name: value for name, value in _BASE.items() if name != "task.model.application"}
-    changes = {"task.model.name": "resnet", "task.model.depth": 18, "task.model.weights": garden[1]}
-    config = config_of({**base, **changes})
-    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    task = _resnet_task(garden[1])
     model = task.build_model()
 
     loaded = initialize(task, model)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,18 +74,6 @@ def test_top_k_excludes_items_already_chosen(served: Any, k: int) -> None:
     assert np.isnan(found["score"][3]).all()
 
 
-def test_predictor_items_keep_the_order_of_ids_files_and_stdin(served: Any, tmp_path: Path) -> None:
-    predictor = served[0].predictor(served[2].signatures)
-    (tmp_path / "users.txt").write_text("30\n\n 40 \nabc\n")
-    lines = io.StringIO("50\n\n60\n")
-    found = predictor.items(["10", str(tmp_path / "users.txt"), "-", "-7"], lines)
-    assert [line.text for line in found] == ["10", "30", "40", "abc", "50", "60", "-7"]
-    assert [line.text for line in predictor.items([], ["8", "\n", "9"])] == ["8", "9"]
-    for bad in ("nobody", str(tmp_path)):
-        with raises("bad-item"):
-            list(predictor.items([bad], []))
-
-
 @pytest.mark.parametrize("top_k", [None, 3])
 def test_predictions_list_the_best_items_or_an_error_for_each_user(
     served: Any, top_k: int | None
@@ -112,6 +98,10 @@ def test_predictions_list_the_best_items_or_an_error_for_each_user(
         assert answer.text.startswith(f"{answer.data['user']}: {listed[0]} (")
         json.dumps(answer.data)
     assert predictor.predict([]) == []
+    assert [line.text for line in predictor.items([], [" 8\n", "\n", "9"])] == ["8", "9"]
+    for bad in ("nobody", "."):
+        with raises("bad-item"):
+            list(predictor.items([bad], []))
 
 
 def test_top_k_accepts_an_empty_batch_of_users(served: Any) -> None:

@@ -261,31 +261,8 @@ def test_top_k_limits_the_labels(served: Any) -> None:
     label = found.data["predictions"][0]["label"]
     assert found.text.startswith(f"{label} ")
     assert found.text.endswith("  one two")
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ('{"txt": "one"}', "has no column 'text'"),
-        ('{"text": ["one"]}', "column 'text': got ['one'], expected a text"),
-        ("no object", "expected a JSON object"),
-        ('{"text": "\\ud800"}', "is not valid UTF-8"),
-    ],
-)
-def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: str) -> None:
-    good = '{"text": "one"}'
-    predictor = _predictor(served)
-    items = list(predictor.items([], io.StringIO(f'{good}\n{row}\n{{"text": null}}\n')))
-    found = predictor.predict(items)
-    assert ["error" in one.data for one in found] == [False, True, False]
-    assert message in found[1].data["error"]
-    assert found[1].text.startswith("standard input, row 2: error: ")
-    assert found[2].data["text"] == ""
-
-
-def test_file_that_does_not_exist_is_reported(served: Any) -> None:
     with raises("missing-file"):
-        list(_predictor(served).items(["absent.csv"], []))
+        list(predictor.items(["absent.csv"], []))
 
 
 _MODELS: dict[str, dict[str, Any]] = {

@@ -10,9 +10,6 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
-from orbit_runner.reporting.report import report_page
-from orbit_runner.run_directory.metric_records import read_partial_records
-from orbit_runner.run_directory.run_summary import read_run
 from orbit_runner.train.callbacks.summaries import EventFiles, JsonLines, Summaries
 from orbit_runner.train.stop_requests import StoppedAtStep
 from tests.support.toy import Notes, descent, records, run, toy_config
@@ -84,9 +81,6 @@ def test_record_after_a_stop_says_how_many_steps_it_averages(tmp_path: Path) -> 
         losses = [loss for _, loss, _ in steps[start:end]]
         np.testing.assert_allclose(record["training_loss"], np.mean(losses), rtol=1e-4)
     assert "averaged_steps" not in _events(tmp_path / "train")
-    assert read_partial_records(tmp_path / "metrics.jsonl") == {10: 3}
-    page = report_page(read_run(tmp_path, "run"), "", {})
-    assert "step 10: the last 3" in page
 
 
 def test_nan_and_infinity_become_null_in_json(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def add_model_flags(parser: Parser) -> None:
         metavar="DIR",
         help="current directory of the dataset, if it has moved",
     )
-    add_import_flag(group, "that registers custom tasks")
+    add_import_flag(group)
 
 
 def select_model(run: Path, flags: argparse.Namespace) -> SelectedModel:

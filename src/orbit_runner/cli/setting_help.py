@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import (
@@ -16,10 +15,9 @@ from orbit_runner.cli.flags.config_flags import (
 )
 from orbit_runner.config.describe import Setting, describe_settings
 from orbit_runner.config.errors import DEFAULT
-from orbit_runner.config.parsing.conversion import format_value
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import flat_settings
+from orbit_runner.config.serialize import flat_settings, inline_yaml
 from orbit_runner.errors import RunnerError, nearest_name_hint
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import described_lines, terminal_width
@@ -79,7 +77,7 @@ def _setting_lines(
     yield f"  {setting.help}"
     if not setting.is_section:
         yield _format_row("type", setting.type)
-        yield _format_row("default", _format_default(setting.default))
+        yield _format_row("default", inline_yaml(setting.default))
     if setting.allowed:
         yield _format_row("allowed", setting.allowed)
     if setting.remark:
@@ -107,7 +105,7 @@ def _value_lines(setting: Setting, resolved: ResolvedConfig) -> Iterator[str]:
     values = flat_settings(resolved.config)
     if setting.path in values:
         origin = resolved.origins.get(setting.path, DEFAULT)
-        yield _format_row("value", f"{_format_default(values[setting.path])} ({origin})")
+        yield _format_row("value", f"{inline_yaml(values[setting.path])} ({origin})")
 
 
 def _child_lines(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
@@ -119,13 +117,6 @@ def _child_lines(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
         if parent + dot in starts
     }
     yield from described_lines(rows, terminal_width(), indent="    ")
-
-
-def _format_default(value: object) -> str:
-    """Returns a default as it is written in YAML."""
-    if isinstance(value, (tuple, Mapping)):
-        return json.dumps(list(value) if isinstance(value, tuple) else dict(value))
-    return format_value(value)
 
 
 COMMAND = Command("help", _DESCRIPTION, _add_flags, ["train_steps --experiment=digits"], main)

@@ -117,18 +117,16 @@ class Explanation:
 
     def as_dict(self) -> dict[str, object]:
         """Returns the result for `--json`, with null for NaN and infinities."""
+        recorded = self.recorded
         values: dict[str, object] = to_jsonable(
             {
                 "equal": self.equal,
                 "verdict": self.verdict,
-                "left": self.left,
-                "right": self.right,
-                "causes": [dataclasses.asdict(finding) for finding in self.recorded.findings],
-                "unknown": [*self.recorded.unknown],
-                "recorded": dataclasses.asdict(self.recorded.parting),
-                "reruns": dataclasses.asdict(self.reruns) if self.reruns else None,
+                **dataclasses.asdict(self),
+                "causes": [dataclasses.asdict(finding) for finding in recorded.findings],
+                "unknown": [*recorded.unknown],
+                "recorded": dataclasses.asdict(recorded.parting),
                 "first_tensor": str(self.tensor) if self.tensor else None,
-                "problem": self.problem,
             }
         )
         return values

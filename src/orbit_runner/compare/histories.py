@@ -6,7 +6,6 @@ A replayed step is that of a run if nothing differs. Does not import TensorFlow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from orbit_runner.errors import first_line
 from orbit_runner.run_directory.history import (
@@ -148,34 +147,23 @@ def judge_step(
     Returns:
         The verdict, with the first difference, or what was compared.
     """
-    saved = [known for known in common_steps(original, replay) if after < known <= end]
-    if other := steps_with_other_weights(original, replay, saved):
+    diff = compare_runs(original, replay, step=end, after=after, summary_interval=summary_interval)
+    if diff.first_weights is not None:
         return StepVerdict(
-            DIFFERS, f"the weights of step {other[0]} are not those of its checkpoint"
+            DIFFERS, f"the weights of step {diff.first_weights} are not those of its checkpoint"
         )
-    steps = range(after + 1, end + 1)
-    loss_diff = first_loss_difference(original, replay, steps, summary_interval, after)
-    if loss_diff is not None:
-        losses = f"{loss_text(loss_diff.left)} → {loss_text(loss_diff.right)}"
-        return StepVerdict(DIFFERS, f"the loss in the record of step {loss_diff.step}: {losses}")
-    if later := [known for known in saved if known >= step]:
+    if diff.loss is not None:
+        losses = f"{loss_text(diff.loss.left)} → {loss_text(diff.loss.right)}"
+        return StepVerdict(DIFFERS, f"the loss in the record of step {diff.loss.step}: {losses}")
+    if later := [known for known in diff.compared if known >= step]:
         return StepVerdict(OWN, f"the weights of step {later[0]} have the fingerprint of the run")
+    steps = range(after + 1, end + 1)
     records = comparable_records(original, replay, steps, summary_interval, after)
     if later := [known for known in records if known >= step]:
         return StepVerdict(OWN, f"the record of step {later[0]} has the loss of the run")
     if error is not None:
         return StepVerdict(DIFFERS, f"the replay ended with an error: {first_line(error)}")
-    return StepVerdict(UNKNOWN, _explain_unknown(original, step, end))
-
-
-def _explain_unknown(original: RunHistory, step: int, end: int) -> str:
-    known: Sequence[int] = sorted({*original.fingerprints, *original.losses})
-    after = [recorded for recorded in known if recorded >= step]
-    if not after:
-        return "the run has no checkpoint and no record at that step or after it"
-    if after[0] > end:
-        return f"the next checkpoint or record of the run, that of step {after[0]}, is far away"
-    return "the records of the run and of the replay are over different steps"
+    return StepVerdict(UNKNOWN, "the run has no comparable checkpoint or record near that step")
 
 
 def loss_text(value: float | None) -> str:

@@ -100,8 +100,6 @@ class PairedComparison:
             yield "no setting differs except the seed"
         if self.has_equal_weights():
             yield "the weights of each seed are equal"
-        for group in (self.first, self.second):
-            yield from _run_notes(group, self.seeds)
         count = len(self.metrics)
         if count >= _MANY_METRICS:
             yield (
@@ -170,47 +168,31 @@ def compare_paired(
             code="not-comparable",
         )
     sides = [[_values(group.runs[seed]) for seed in seeds] for group in (first, second)]
-    names = list(dict.fromkeys(name for side in sides for values in side for name in values))
-    for name in requested:
-        _check_metric(name, names, (first, second), seeds, sides)
-    metrics = [
-        PairedMetric(name, *([values[name] for values in side] for side in sides))
-        for name in (requested or names)
-        if all(math.isfinite(values.get(name, math.nan)) for side in sides for values in side)
+    every = [values for side in sides for values in side]
+    names = [
+        name
+        for name in dict.fromkeys(name for values in every for name in values)
+        if all(math.isfinite(values.get(name, math.nan)) for values in every)
     ]
-    if not metrics:
+    for name in requested:
+        if name not in names:
+            raise RunnerError(
+                f"not every run has a finite metric {name!r}{nearest_name_hint(name, names)}\n"
+                f"allowed: {', '.join(names) or 'none; evaluate the runs first'}",
+                path="--metric",
+                code="unknown-name",
+            )
+    if not names:
         raise RunnerError(
             "the runs have no metric in common; evaluate them first",
             path="--paired",
             code="not-comparable",
         )
+    metrics = [
+        PairedMetric(name, *([values[name] for values in side] for side in sides))
+        for name in (requested or names)
+    ]
     return PairedComparison(first, second, seeds, metrics)
-
-
-def _check_metric(
-    name: str,
-    names: Sequence[str],
-    groups: Sequence[SeedGroup],
-    seeds: Sequence[int],
-    sides: Sequence[Sequence[Mapping[str, float]]],
-) -> None:
-    """Raises RunnerError if a run lacks a metric or if its value is not finite."""
-    if name not in names:
-        raise RunnerError(
-            f"unknown metric {name!r}{nearest_name_hint(name, names)}\n"
-            f"allowed: {', '.join(names) or 'none, because no run has records'}",
-            path="--metric",
-            code="unknown-name",
-        )
-    for group, side in zip(groups, sides, strict=True):
-        for seed, values in zip(seeds, side, strict=True):
-            if not math.isfinite(values.get(name, math.nan)):
-                problem = "is not finite" if name in values else "is missing"
-                raise RunnerError(
-                    f"{name} {problem} in {group.runs[seed].summary.path}",
-                    path="--metric",
-                    code="not-comparable",
-                )
 
 
 def _values(run: RunData) -> dict[str, float]:
@@ -225,19 +207,6 @@ def _values(run: RunData) -> dict[str, float]:
 def _seed(run: RunData) -> int | None:
     seed = run.settings.get(SEED, run.summary.seed)
     return seed if isinstance(seed, int) else None
-
-
-def _run_notes(group: SeedGroup, seeds: Sequence[int]) -> Iterator[str]:
-    for seed in seeds:
-        run = group.runs[seed]
-        name = f"{group.name} with seed {seed}"
-        if run.summary.status != "finished":
-            of = f" of {run.summary.train_steps:,}" if run.summary.train_steps else ""
-            yield f"{name} has not finished: {run.summary.status} at step {run.summary.step:,}{of}"
-        last = run.history.attempts[-1] if run.history.attempts else {}
-        reasons = last.get("inexact")
-        if reasons and isinstance(reasons, list):
-            yield f"{name} may not be reproducible: {reasons[0]}"
 
 
 def _seeds_text(seeds: Sequence[int]) -> str:

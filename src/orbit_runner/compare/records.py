@@ -20,13 +20,12 @@ from orbit_runner.config.fingerprint import can_affect_weights
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences
 from orbit_runner.data.fingerprint import DataFile, Fingerprint
-from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.run_directory.config import read_settings
+from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.data_record import find_record
-from orbit_runner.run_directory.history import RunHistory, common_steps, read_history
+from orbit_runner.run_directory.history import RunHistory, common_steps
 from orbit_runner.run_directory.metric_records import read_recoveries
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.run_directory.run_summary import RunData, read_run
 from orbit_runner.utils.user_code import changed_modules
 
 # The kinds of paths that only locate data, whose contents are compared instead.
@@ -98,7 +97,7 @@ def compare_recorded(left: RecordedRun, right: RecordedRun) -> RecordedDifferenc
 def _settings(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
     if left.resolved is None or right.resolved is None:
         # As they are written, if they are.
-        written = [left.settings, right.settings]
+        written = [left.run.settings, right.run.settings]
         pairs = differing_values(written, _DESCRIPTIVE_SETTINGS) if all(written) else {}
         for path, values in pairs.items():
             left_text, right_text = map(format_value, values)
@@ -227,8 +226,8 @@ def _resumes(left: RecordedRun, right: RecordedRun) -> Iterator[Finding]:
         yield Finding(
             kind="resume", name="recoveries after divergence", left=counts[0], right=counts[1]
         )
-    reasons = _inexact_reasons(left), _inexact_reasons(right)
-    for name, own, other in (("A", *reasons), ("B", *reversed(reasons))):
+    a, b = _inexact_reasons(left), _inexact_reasons(right)
+    for name, own, other in (("A", a, b), ("B", b, a)):
         for reason in sorted(own - other):
             yield Finding(kind="resume", name=f"{name} is not reproducible: {reason}")
 
@@ -243,7 +242,7 @@ def _inexact_reasons(run: RecordedRun) -> set[str]:
 
 def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
     common = common_steps(left.history, right.history)
-    intervals = [run.settings.get("trainer.summary_interval") for run in (left, right)]
+    intervals = [run.run.settings.get("trainer.summary_interval") for run in (left, right)]
     same = intervals[0] == intervals[1] and isinstance(intervals[0], int)
     # Means over different numbers of steps cannot be compared.
     histories = [
@@ -263,10 +262,7 @@ class RecordedRun:
     """What a run directory records.
 
     Attributes:
-        path: The run directory.
-        step: The last step that the run reached.
-        history: Fingerprints, losses and starts.
-        settings: The settings in `config.yaml` by dotted path.
+        run: Its settings, and its fingerprints, losses and starts.
         resolved: The config; None if it cannot be built.
         problem: Why the config cannot be built, or "".
         record: The record of the newest checkpoint; None if there is none.
@@ -274,15 +270,22 @@ class RecordedRun:
         recoveries: (first step, recoveries) of each part of the run.
     """
 
-    path: Path
-    step: int
-    history: RunHistory
-    settings: Mapping[str, Any]
+    run: RunData
     resolved: ResolvedConfig | None
     problem: str
     record: CheckpointRecord | None
     data: Fingerprint | None
     recoveries: list[tuple[int, int]]
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.run.summary.path
+
+    @property
+    def history(self) -> RunHistory:
+        """Fingerprints, losses and starts."""
+        return self.run.history
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Returns a section of the last start in `run.json`; empty if it has none."""
@@ -303,16 +306,13 @@ def read_recorded_run(path: Path, name: str, imports: tuple[str, ...] = ()) -> R
             "specify a run directory; `runner runs` lists them",
             code="not-a-run",
         )
-    history = read_history(path)
+    run = read_run(path, name)
     resolved, problem = _resolve(directory, imports)
     return RecordedRun(
-        path=path,
-        step=max([read_summary(path).step, *history.fingerprints]),
-        history=history,
-        settings=read_settings(path),
+        run=run,
         resolved=resolved,
         problem=problem,
-        record=next((record for _, record in history.checkpoints.records()), None),
+        record=next((record for _, record in run.history.checkpoints.records()), None),
         data=data[0] if (data := find_record(path)) else None,
         recoveries=read_recoveries(directory.metrics),
     )
@@ -327,4 +327,5 @@ def _resolve(
         return resolve(Request(experiment=str(directory.config), imports=imports)), ""
     except ConfigError as error:
         problem = error.problems[0]
-        return None, f"{problem.path}: {first_line(problem.message)}"
+        message = problem.message.partition("\n")[0]
+        return None, f"{problem.path}: {message}"

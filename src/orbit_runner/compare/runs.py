@@ -59,21 +59,11 @@ class RunComparison:
 
     def metrics(self) -> dict[str, list[float | None]]:
         """Returns each metric of the last evaluation, and of the last training record."""
-        names = dict.fromkeys(name for run in self.runs for name in run.summary.metrics)
-        return {
-            name: [run.summary.metrics.get(name) for run in self.runs]
-            for name in names
-            if name not in NON_METRICS
-        }
+        return _by_name([run.summary.metrics for run in self.runs])
 
     def best(self) -> dict[str, list[float | None]]:
         """Returns each metric of the best evaluation; empty if no run keeps it."""
-        names = dict.fromkeys(name for run in self.runs for name in run.summary.best)
-        return {
-            name: [run.summary.best.get(name) for run in self.runs]
-            for name in names
-            if name not in NON_METRICS
-        }
+        return _by_name([run.summary.best for run in self.runs])
 
     @property
     def main_metric(self) -> str:
@@ -176,6 +166,15 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     except ValueError:  # Absolute and relative paths.
         return texts
     return [os.path.relpath(text, common) if common else text for text in texts]
+
+
+def _by_name(all_values: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
+    names = dict.fromkeys(name for values in all_values for name in values)
+    return {
+        name: [values.get(name) for values in all_values]
+        for name in names
+        if name not in NON_METRICS
+    }
 
 
 def _drop_common_points(points: Mapping[int, float], step: int | None) -> Mapping[int, float]:

@@ -64,7 +64,11 @@ def describe_settings(config: Config) -> list[Setting]:
         key = (setting.path, setting.help, setting.type, repr(setting.default), setting.allowed)
         choices = setting.choices
         if key in merged:
-            choices = _merge_choices(merged[key].choices, choices)
+            choices = {
+                path: tuple(dict.fromkeys((*names, *choices[path])))
+                for path, names in merged[key].choices.items()
+                if path in choices
+            }
         merged[key] = dataclasses.replace(setting, choices=choices)
     return [
         dataclasses.replace(
@@ -73,15 +77,6 @@ def describe_settings(config: Config) -> list[Setting]:
         )
         for setting in merged.values()
     ]
-
-
-def _merge_choices(first: Choices, second: Choices) -> Choices:
-    """Returns the choices of a setting that exists with either."""
-    return {
-        path: tuple(dict.fromkeys((*names, *second[path])))
-        for path, names in first.items()
-        if path in second
-    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -316,7 +316,7 @@ class _Layers:
                 merge(root, layer)
                 continue
             statements |= layer.statements
-            self._collect_problems(functools.partial(_merge_gin, root, layer, macros))
+            self._collect_problems(lambda layer=layer: merge(root, tree_of(layer, macros)))
         bound = root.children.get("gin_bindings")
         texts = [*statements, str(bound.value if isinstance(bound, Leaf) else "")]
         self.problems += unused_macros(gin, texts)
@@ -343,10 +343,6 @@ def _find_file(name: str) -> Path:
             f"unknown experiment {name!r}; for Model Garden's, use --experiment={OFFICIAL}{name}"
         )
         raise ConfigError.of("--experiment", message, code="missing-file") from None
-
-
-def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[object, Origin]]) -> None:
-    merge(root, tree_of(layer, macros))
 
 
 def _extend_list(root: Section, name: str, values: list[str], label: str) -> None:

@@ -36,12 +36,11 @@ def _represent_string(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-def _represent_tuple(dumper: yaml.SafeDumper, value: PythonTuple) -> yaml.SequenceNode:
-    return dumper.represent_sequence("tag:yaml.org,2002:python/tuple", list(value))
-
-
 _Dumper.add_representer(str, _represent_string)
-_Dumper.add_representer(PythonTuple, _represent_tuple)
+_Dumper.add_representer(
+    PythonTuple,
+    lambda dumper, value: dumper.represent_sequence("tag:yaml.org,2002:python/tuple", list(value)),
+)
 
 
 def inline_yaml(value: object) -> str:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from orbit_runner.errors import DataError
-from orbit_runner.utils.cache import cache_directory, write_shared_file
+from orbit_runner.storage.paths import cache_directory
+from orbit_runner.utils.files import write_shared_file
 
 # Increase this if a change makes the stored values of any kind mean something else.
 _VERSION = 2

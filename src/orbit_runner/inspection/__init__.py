@@ -1,1 +1,1 @@
-"""An experiment before it is trained: layers, a measured step, the schedule."""
+"""An experiment before it is trained: layers, a measured step, the schedule, more replicas."""

@@ -25,11 +25,14 @@ from orbit_runner.inspection.measure import (
     StepSizes,
     evaluation_seconds,
     run_seconds,
+    scale_of,
+    step_peak,
     step_sizes,
     trace_model,
     trace_step,
     training_speed,
 )
+from orbit_runner.inspection.scale import Scale, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule, make_schedule
 from orbit_runner.serving.loader import make_task, single_process_runtime
 from orbit_runner.state.initial_weights import initialize
@@ -100,6 +103,7 @@ class Inspection:
         fine_tuning: Which layers are frozen and loaded; empty if the config does not fine-tune.
         loss_by_class: The weight of each class in the loss; empty if all are 1.
         warnings: Why results of the run may not be what they seem.
+        scale: What a cluster would compute, read and send; None if it was not asked for.
     """
 
     name: str
@@ -116,6 +120,7 @@ class Inspection:
     fine_tuning: Sequence[LayerGroup] = ()
     loss_by_class: Mapping[str, float] = dataclasses.field(default_factory=dict)
     warnings: Sequence[str] = ()
+    scale: Scale | None = None
 
     def as_dict(self) -> JsonObject:
         """Returns the values for JSON, without pictures."""
@@ -135,18 +140,23 @@ def inspect_experiment(
     config: ExperimentConfig,
     *,
     measure: bool = False,
+    peak: tuple[int | None, str] = (None, ""),
     every_layer: bool = False,
     problems: Sequence[tuple[str, str]] = (),
     run: Path | None = None,
+    scale: ScaleRequest | None = None,
 ) -> Inspection:
     """Returns what a run of a config would train.
 
     Args:
         config: The experiment.
         measure: Whether to run a few steps, and measure their speed.
+        peak: The peak of the memory of a step, and its device: the result of `measure_peak` in
+            another process.
         every_layer: Whether each layer has a row of its own.
         problems: (path, message) of the data that are known to be missing.
         run: The directory of a run that is inspected, whose assets the model is built with.
+        scale: The cluster to rehearse; the settings of `config` must be those of the cluster.
 
     Raises:
         RunnerError: The experiment cannot run, or the model cannot be built without its data.
@@ -171,16 +181,20 @@ def inspect_experiment(
         calls = step.calls
     measured = None
     if measure and step is not None and not isinstance(schedule, str):
-        measured = _measure(replica, trainer, schedule, built)
+        measured = _measure(replica, trainer, schedule, built, peak)
     data = localize(config).data
     table = data.summary()
+    memory = step_sizes(state, batch if step else None, step)
+    figures = None
+    if scale is not None:
+        figures = scale_of(scale, config, replica.adapter, state, plan, memory.gradients)
     return Inspection(
         name=config.name or "",
         replicas=replica.count,
         layers=layer_rows(state.model, calls, every=every_layer),
         step_flops=step.flops if step else None,
         batches={name: _describe_batch(task, raw_batch) for name, raw_batch in raw.items()},
-        memory=step_sizes(state, batch if step else None, step),
+        memory=memory,
         schedule=schedule,
         measured=measured,
         every_layer=every_layer,
@@ -190,7 +204,29 @@ def inspect_experiment(
         fine_tuning=groups,
         loss_by_class=_loss_by_class(task),
         warnings=run_warnings(alone, None if isinstance(plan, str) else plan),
+        scale=figures,
     )
+
+
+def measure_peak(
+    config: ExperimentConfig,
+    *,
+    problems: Sequence[tuple[str, str]] = (),
+    run: Path | None = None,
+) -> tuple[int | None, str]:
+    """Returns the peak of the memory of a training step in bytes, and the device.
+
+    The peak is None if no step can be run, or if it cannot be measured (see `step_peak`). Should be
+    called in a process of its own: what else a process keeps on a device would leave less for the
+    step. The arguments and errors are those of `inspect_experiment`.
+    """
+    replica = _Replica(config, run, problems)
+    batch = replica.read_batch(TRAIN_DATA)
+    _, step = replica.trace(batch)
+    if step is None:
+        return None, ""
+    with replica.errors_scope(TRAIN_DATA):
+        return step_peak(replica.state, batch, step)
 
 
 class _Replica:
@@ -338,6 +374,7 @@ def _measure(
     trainer: Trainer,
     schedule: Schedule,
     built: float,
+    peak: tuple[int | None, str],
 ) -> Measurement:
     phase("measuring the speed")
     with replica.errors_scope(TRAIN_DATA):
@@ -353,4 +390,6 @@ def _measure(
         steps_per_second=speed,
         evaluation_seconds=evaluation,
         run_seconds=run_seconds(schedule, speed, first, evaluation),
+        peak_bytes=peak[0],
+        device=peak[1],
     )

@@ -1,21 +1,32 @@
-"""Traces and measures a training step: its operations, gradients, memory and speed."""
+"""Traces and measures a training step: its operations, gradients, memory and speed.
+
+From these follow the time of the whole run, and the figures of a cluster.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import DataError
+from orbit_runner.inspection.scale import Scale, ScaleRequest
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.step.batches import batch_bytes
 from orbit_runner.step.layers import LayerCalls
+from orbit_runner.storage.staging import localize
+from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.variables import variable_bytes
 
 if TYPE_CHECKING:
     import tf_keras
@@ -31,6 +42,8 @@ _WARM_UP = 2
 _SECONDS = 3.0
 _MOST_STEPS = 500
 _TIMED_BATCHES = 2
+_FEWEST_PEAKS, _MOST_PEAKS = 5, 25
+_PEAK_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +67,7 @@ class StepSizes:
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """The measured times of a few steps.
+    """The measured times and memory of a few steps.
 
     Attributes:
         build_seconds: The time to build the task, the model and the optimizer.
@@ -63,6 +76,8 @@ class Measurement:
         steps_per_second: Their speed.
         evaluation_seconds: The estimated time of an evaluation; None if it is unknown.
         run_seconds: The estimated time of the run, with evaluations; None without a schedule.
+        peak_bytes: The peak of the memory of a step, as `step_peak` measures it; None if unknown.
+        device: The device of the peak.
     """
 
     build_seconds: float
@@ -71,6 +86,8 @@ class Measurement:
     steps_per_second: float
     evaluation_seconds: float | None
     run_seconds: float | None
+    peak_bytes: int | None
+    device: str
 
 
 def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None) -> StepSizes:
@@ -85,10 +102,34 @@ def step_sizes(state: TrainState, batch: Tensors | None, step: StepGraph | None)
     )
 
 
-def variable_bytes(variables: Iterable[tf.Variable]) -> int:
-    """Returns the bytes of variables, each counted once."""
-    distinct = {id(variable): variable for variable in variables}.values()
-    return sum(variable.shape.num_elements() * variable.dtype.size for variable in distinct)
+def step_peak(state: TrainState, batch: Tensors, step: StepGraph) -> tuple[int | None, str]:
+    """Runs a step several times. Returns the peak of its memory in bytes, and the device.
+
+    The peak is the sizes of the variables and the batch, and the most that a step adds to them, as
+    TensorFlow's allocator counts it: the median of several steps. The allocator's total would
+    contain the data in memory as well. The peak is None if the allocator does not count: that of a
+    CPU does so only if the process was started with `TF_CPU_ALLOCATOR_USE_BFC=true`.
+    """
+    device = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+    try:
+        tf.config.experimental.get_memory_info(device)
+    except (ValueError, RuntimeError):
+        return None, device
+    with tf.device(device):  # A step would copy a batch that is elsewhere, and count it again.
+        batch = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+    before = tf.config.experimental.get_memory_info(device)["current"]
+    for _ in range(_WARM_UP):
+        step.run(batch)
+    added: list[int] = []
+    end = time.perf_counter() + _PEAK_SECONDS
+    while len(added) < _FEWEST_PEAKS or (len(added) < _MOST_PEAKS and time.perf_counter() < end):
+        tf.config.experimental.reset_memory_stats(device)
+        # When it returns, the host has launched all kernels of a GPU, and allocated their memory.
+        step.run(batch)
+        added.append(tf.config.experimental.get_memory_info(device)["peak"] - before)
+    sizes = step_sizes(state, batch, step)
+    held = sizes.weights + sizes.optimizer + sizes.average + batch_bytes(batch)
+    return held + int(statistics.median(added)), device
 
 
 def training_speed(trainer: Trainer) -> tuple[float, int, float]:
@@ -122,19 +163,67 @@ def _train(trainer: Trainer, steps: int) -> float:
     return time.perf_counter() - start
 
 
+def scale_of(
+    request: ScaleRequest,
+    config: ExperimentConfig,
+    adapter: TaskAdapter,
+    state: TrainState,
+    plan: Plan | str,
+    gradient_bytes: int,
+) -> Scale:
+    """Returns the figures of a cluster; `plan` may be why it is unknown."""
+    known = None if isinstance(plan, str) else plan
+    train_data = getattr(config.for_task.task, "train_data", None)
+    examples = adapter.examples_per_step(train_data) or None if known else None
+    steps = known.steps_per_epoch or None if known else None
+    data = localize(config).data
+    files, reading = None, ""
+    with contextlib.suppress(DataError):  # Reported before a run starts.
+        files, reading = data.files(), data.file_reading()
+    size = None if files is None else sum(file.bytes for file in files.get("train_data", ()))
+    read = 0.0 if reading == "memory" else None
+    if reading in ("own", "all") and size is not None and steps:
+        read = size / steps / (request.workers if reading == "own" else 1)
+    checkpoint = state.checkpoint()  # The view holds a weak reference.
+    saved = tf.train.TrackableView(checkpoint).descendants()
+    averages = state.ema.averages if state.ema is not None else ()
+    variables = [item for item in saved if isinstance(item, tf.Variable)]
+    return Scale(
+        request=request,
+        replicas=request.replicas,
+        examples_per_step=examples,
+        examples_per_worker=examples and examples / request.workers,
+        examples_per_replica=examples and examples / request.replicas,
+        steps_per_epoch=steps,
+        gradient_bytes=gradient_bytes,
+        ring_seconds=request.ring_seconds(gradient_bytes),
+        file_bytes=size,
+        file_reading=reading,
+        file_bytes_per_step=read,
+        checkpoint_bytes=variable_bytes([*variables, *state.optimizer_variables(), *averages]),
+        checkpoint_interval=known.checkpoint_interval if known else 0,
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class StepGraph:
     """A traced training step.
 
     Attributes:
+        function: The concrete function, which takes the batch.
         calls: The calls of the model's layers in the step.
         flops: Floating-point operations of the step; None if unknown.
         gradient_bytes: The size of the gradients that the optimizer gets.
     """
 
+    function: tf.types.experimental.ConcreteFunction
     calls: LayerCalls
     flops: int | None
     gradient_bytes: int = 0
+
+    def run(self, batch: Tensors) -> None:
+        """Runs the step, which changes the weights."""
+        self.function(*tf.nest.flatten(batch, expand_composites=True))
 
 
 def trace_step(
@@ -171,7 +260,7 @@ def trace_step(
     if shards > 1 and flops is not None:
         # The loops over shards cannot be told from those over the pieces of a batch.
         flops = flops * shards if pieces <= 2 else None
-    return StepGraph(calls, flops, sum(sizes.values()))
+    return StepGraph(traced, calls, flops, sum(sizes.values()))
 
 
 @contextlib.contextmanager

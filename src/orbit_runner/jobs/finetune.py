@@ -97,22 +97,17 @@ def checkpoints_iterator(
     seen = None
     step = -1
     since = clock()
-    while True:
+    while not (last_step and step >= last_step):
         newest = newest_checkpoint(directory)
         if newest is not None and newest != seen:
             seen = newest
             step = _step_of(newest)
             yield step, newest
             since = clock()
-            continue
-        if last_step and step >= last_step:
+        elif timeout is not None and not last_step and clock() - since > timeout:
             return
-        if timeout is not None and clock() - since > timeout:
-            if not last_step:
-                return
-            note(f"step {step} of {last_step}: still waiting for checkpoints in {directory}")
-            since = clock()
-        sleep(_POLL_SECONDS)
+        else:
+            sleep(_POLL_SECONDS)
 
 
 def newest_checkpoint(directory: Path) -> Path | None:

@@ -90,8 +90,9 @@ _TEXT = """\
   name: text_classification
   # The mean of the embeddings of all words; `transformer` sees their order.
   model: {name: bag_of_words, embedding_width: 64, dropout_rate: 0.2}
-$columns
-  # A hash of the features decides, so that equal rows are in the same part.
+  # One class per file or pattern; each line of a file is one text.
+  text: {max_length: 200}
+  # A hash of the text decides, so that equal texts are in the same part.
   split: {fractions: $fractions}
   metrics: [{class_name: F1Score, config: {average: macro}}]
   # Paths are relative to the directory in which the command runs.
@@ -102,11 +103,6 @@ $section
 $section
     global_batch_size: 512
 """
-_TEXT_COLUMNS = """\
-  # From $rows rows: $text_about.
-  text: {column: $text, max_length: 200}
-  # Predicted, because $reason; `runner init --label=COLUMN` chooses another.
-  label_column: $label  # $label_about$unused"""
 _IMAGES = """\
   name: image_classification
   # $count classes: $classes
@@ -242,16 +238,6 @@ def _draft_of_table(path: Path, source: str, survey: TableSurvey, label: str) ->
         ),
     }
     about = f"{target.name} by the columns of {path.name}"
-    if [use.kind for use in features] == [TEXT] and not is_regression(target):
-        (text,) = features
-        values |= {
-            "text": inline_yaml(text.name),
-            "text_about": text.about,
-            "label": inline_yaml(target.name),
-        }
-        values |= {"section": values["section"].rstrip(), "columns": _fill(_TEXT_COLUMNS, **values)}
-        trainer = _fill(_TRAINER, least=150, rate="0.003")
-        return _Draft(about, _fill(_TEXT, **values), trainer)
     return _Draft(about, _fill(_TABLE, **values, **_table_values(features, target)))
 
 
@@ -325,8 +311,6 @@ def _draft_of_texts(path: Path, classes: Mapping[str, str]) -> _Draft:
     files = [f"\n      {inline_yaml(name)}: {inline_yaml(file)}" for name, file in classes.items()]
     task = _fill(
         _TEXT,
-        columns="  # One class per file or pattern; each line of a file is one text.\n"
-        "  text: {max_length: 200}",
         fractions=inline_yaml(_FRACTIONS),
         section=f"    source: text_files\n    data_dir: {inline_yaml(str(path))}\n    files:"
         + "".join(files),

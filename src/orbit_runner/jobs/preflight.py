@@ -8,10 +8,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.latest_checkpoint import (
     checkpoints_of,
-    latest_intact_record,
     list_checkpoints,
 )
 from orbit_runner.config.errors import ConfigError, Problem
@@ -25,26 +23,19 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.schedule_length import (
     follow_run,
     follow_same_run,
-    follows_run,
-    schedule_steps,
 )
-from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import FINE_TUNING, MODES, TRAINING
 from orbit_runner.config.schema.partitioning import batch_problems, run_problems
 from orbit_runner.config.schema.runtime import LOGICAL_REPLICAS
 from orbit_runner.config.serialize import differences
 from orbit_runner.determinism.portable import set_portable_variables
-from orbit_runner.distribute.cluster.addresses import Liveness, port_problem, probe
+from orbit_runner.distribute.cluster.addresses import port_problem
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import RunnerError, SettingError, unknown_name_message
-from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import find_record
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
 from orbit_runner.storage.staging import localize
-from orbit_runner.utils.log import note
-
-_SERVICE_SECONDS = 0.8
 
 
 def check_before_start(
@@ -83,7 +74,6 @@ def check_before_start(
         if problem:
             text = f"{cluster.source}: {cluster.me}: {problem}"
             problems.append(Problem("cluster", text, code="unreachable"))
-    problems += _service_problems(resolved, mode)
     if problems:
         raise ConfigError(problems)
     return cluster
@@ -108,33 +98,10 @@ def check_evaluation(resolved: ResolvedConfig, run: Path) -> None:
         raise ConfigError(problems)
 
 
-def check_mode(mode: str) -> None:
-    """Raises an error if a mode does not exist."""
-    problems = [*_mode_problems(mode)]
-    if problems:
-        raise ConfigError(problems)
-
-
 def _mode_problems(mode: str) -> Iterator[Problem]:
     if mode not in MODES:
         yield Problem(
             "--mode", unknown_name_message("mode", mode, [*MODES, FINE_TUNING]), code="not-allowed"
-        )
-
-
-def _service_problems(resolved: ResolvedConfig, mode: str) -> Iterator[Problem]:
-    services = resolved.config.data_services(mode)
-    for address, path in services.items():
-        if probe(address, _SERVICE_SECONDS) is not Liveness.GONE:
-            continue
-        section = path.rpartition(".")[0]
-        off = f"{path}=null" if section == "runtime" else f"{section}.enable_tf_data_service=false"
-        yield Problem(
-            path,
-            f"grpc://{address} cannot be reached: {Liveness.GONE.value} there\n"
-            f"start a tf.data service there, or do without: --{off}",
-            resolved.origin(path),
-            code="unreachable",
         )
 
 
@@ -189,11 +156,8 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
     checkpoints = checkpoints_of(model_dir)
     # If a run failed before its first checkpoint, another config can do no harm. The checkpoints
     # include those in the run directory itself, where Model Garden and trainers named by gin save.
-    if not list_checkpoints(checkpoints):
-        return
-    if not saved_config.is_file():
-        if checkpoints.committed_steps():
-            _check_newest_record(resolved, checkpoints, saved_config)
+    # Without config.yaml, the config is compared with that of the checkpoint when it is restored.
+    if not list_checkpoints(checkpoints) or not saved_config.is_file():
         return
     before = resolve(Request(experiment=str(saved_config))).config
     before = (
@@ -226,41 +190,9 @@ def check_same_config(resolved: ResolvedConfig, model_dir: Path) -> None:
     raise RunnerError(
         f"{model_dir} contains a run with a different config:\n"
         + "\n".join(lines)
-        + _schedule_advice(before, resolved.config)
         + "\nuse another --model_dir, or --resume=override to resume with the new config",
         code="other-config",
     )
-
-
-def _schedule_advice(before: ExperimentConfig, given: ExperimentConfig) -> str:
-    steps = schedule_steps(before)
-    if not follows_run(given) or not isinstance(steps, int):
-        return ""
-    return (
-        "\nwith auto, the schedule follows the length of the run; to keep that of this run, "
-        f"set its length to {steps}"
-    )
-
-
-def _check_newest_record(
-    resolved: ResolvedConfig, checkpoints: CheckpointFolder, missing: Path
-) -> None:
-    """Compares the config with that of the newest checkpoint, if `config.yaml` was removed."""
-    steps = resolved.config.trainer.train_steps
-    config = follow_run(resolved.config, steps)
-    # Until the data is read, it is not known how many steps the epochs of a schedule are.
-    is_known = steps or not follows_run(resolved.config)
-    record = latest_intact_record(checkpoints) if is_known else None
-    if record is not None and not is_made_with(missing.parent, record.config, config):
-        raise RunnerError(
-            f"{missing} is missing, and the checkpoint of step {record.step} was made with a "
-            "different config\n"
-            "use another --model_dir, or --resume=override to resume with this config",
-            code="other-config",
-        )
-    known = "cannot be compared with this config" if record is None else "was made with this config"
-    which = "the run" if record is None else f"the checkpoint of step {record.step}"
-    note(f"warning: {missing} is missing; {which} {known}")
 
 
 @contextlib.contextmanager

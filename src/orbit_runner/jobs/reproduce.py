@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_intact_record
-from orbit_runner.compare.histories import compare_runs
+from orbit_runner.compare.histories import RunDiff, compare_runs
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.parsing.search_path import experiment_files, names_run
 from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
@@ -28,15 +28,38 @@ from orbit_runner.jobs.repetition import (
     require_record,
 )
 from orbit_runner.jobs.train_job import Job, prepare_process, run_job
-from orbit_runner.reporting.reproduction import Reproduction
 from orbit_runner.run_directory.branch import read_branch
 from orbit_runner.run_directory.history import read_history
+from orbit_runner.utils.files import to_jsonable
 from orbit_runner.utils.user_code import changed_modules, format_names
 
 if TYPE_CHECKING:
     from orbit_runner.jobs.train_job import Progress
+    from orbit_runner.utils.types import JsonObject
 
 _MODE = "train"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A run, compared with its repetition."""
+
+    run: str
+    again: str  # new run directory; "" if it was deleted
+    start: int | None  # step from which the new run resumed; None for the beginning
+    notes: tuple[str, ...]  # reasons for different weights
+    error: str  # what ended the new run early; "" if nothing
+    parting: RunDiff
+
+    @property
+    def equal(self) -> bool:
+        """Whether the repetition had the same result."""
+        return self.parting.equal and not self.error
+
+    def as_dict(self) -> JsonObject:
+        """Returns the result for `--json`, with null for NaN and infinities."""
+        values: JsonObject = to_jsonable({"equal": self.equal, **dataclasses.asdict(self)})
+        return values
 
 
 def plan_reproduction(
@@ -63,7 +86,7 @@ def plan_reproduction(
                 path="--last",
                 code="no-checkpoint",
             )
-    return dataclasses.replace(plan, start=start and start.step, stop=newest)
+    return dataclasses.replace(plan, start=start.step if start else None, stop=newest)
 
 
 def reproduce_run(

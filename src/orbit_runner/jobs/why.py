@@ -22,17 +22,10 @@ from orbit_runner.compare.explanation import Reruns
 from orbit_runner.compare.histories import RunDiff
 from orbit_runner.compare.records import RecordedRun
 from orbit_runner.compare.step_records import TensorDifference, first_difference
-from orbit_runner.data.fingerprint import compare
 from orbit_runner.determinism.numerics_record import describe_changes, environment_of
 from orbit_runner.distribute import tf_environment
-from orbit_runner.errors import RunnerError, first_line, format_list
-from orbit_runner.jobs.preflight import check_before_start
-from orbit_runner.jobs.repetition import (
-    convert_to_single_process,
-    copy_checkpoint,
-)
-from orbit_runner.run_directory.data_record import fingerprint_of
-from orbit_runner.storage.staging import localize
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.jobs.repetition import copy_checkpoint, read_repetition
 from orbit_runner.utils.signals import describe_exit
 
 if TYPE_CHECKING:
@@ -83,14 +76,16 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
     `RunnerError` if one of them cannot be run again.
     """
     start, source = _find_start(runs, parting)
-    end = parting.first_weights or min(run.step for run in runs)
+    end = parting.first_weights or min(
+        max([run.run.summary.step, *run.history.fingerprints]) for run in runs
+    )
     if end <= start:
         raise RunnerError("they have no steps in common", code="not-comparable")
     with tempfile.TemporaryDirectory(prefix="why-", ignore_cleanup_errors=True) as temporary:
         for name, run in zip("AB", runs, strict=True):
             directory = Path(temporary, name.lower())
             directory.mkdir()
-            _check_can_rerun(name, run, directory)
+            _check_can_rerun(name, run, directory, imports, end)
             if source is not None:
                 copy_checkpoint(source, start, directory)
         phase(f"running both again from step {start} to {end}")
@@ -98,24 +93,14 @@ def rerun_both(runs: Pair, parting: RunDiff, imports: tuple[str, ...], phase: Ph
             return _compare(pair, runs, start, end, phase)
 
 
-def _check_can_rerun(name: str, run: RecordedRun, directory: Path) -> None:
+def _check_can_rerun(
+    name: str, run: RecordedRun, directory: Path, imports: tuple[str, ...], end: int
+) -> None:
     """Raises `RunnerError` if a run cannot be repeated."""
-    if run.resolved is None:
-        raise RunnerError(f"{name} cannot be run again: {run.problem}", code="not-repeatable")
     try:
-        resolved = convert_to_single_process(
-            run.resolved, run.record.strategy if run.record else ""
-        )
-        check_before_start(resolved, run.history.mode, directory, alone=True)
-        now = fingerprint_of(localize(resolved.config).task)
+        dataclasses.replace(read_repetition(run.path, imports), stop=end).checked(directory)
     except RunnerError as error:
-        raise RunnerError(f"{name} cannot be run again: {error}", code="not-repeatable") from error
-    changed = compare(run.data or {}, now).changes
-    if changed:
-        raise RunnerError(
-            f"{name} cannot be run again: its data has changed since:\n{format_list(changed)}",
-            code="data-changed",
-        )
+        raise RunnerError(f"{name} cannot be run again: {error}", code=error.code) from error
 
 
 def _find_start(runs: Pair, parting: RunDiff) -> tuple[int, CheckpointFolder | None]:
@@ -159,37 +144,32 @@ def _compare(pair: SidePair, runs: Pair, start: int, end: int, phase: Phase) -> 
             tensor = first_difference(*pair.recorded_paths)
         except (RunnerError, OSError, ValueError) as error:
             notes.append(f"the tensors of this step cannot be compared: {first_line(error)}")
-    recorded = [_recorded_weights(run, end) for run in runs]
     return Reruns(
         start=start,
         end=end,
         first_step=step,
         tensor=tensor,
-        repeats=(_is_equal(ends[0], recorded[0]), _is_equal(ends[1], recorded[1])),
+        repeats=(_repeats(runs[0], ends[0], end), _repeats(runs[1], ends[1], end)),
         notes=notes,
     )
 
 
-def _recorded_weights(run: RecordedRun, step: int) -> str | None:
+def _repeats(run: RecordedRun, state: StepState, step: int) -> bool | None:
+    """Returns whether a rerun gives the recorded weights; None if the run recorded none."""
     fingerprints = run.history.fingerprints.get(step)
-    return None if fingerprints is None else fingerprints.weights
-
-
-def _is_equal(report: StepState, recorded: str | None) -> bool | None:
-    return None if recorded is None else report.weights == recorded
+    return None if fingerprints is None else state.weights == fingerprints.weights
 
 
 def _find_notes(runs: Pair, ends: tuple[StepState, StepState], end: int) -> Iterator[str]:
     """Yields which repetition does not give the weights of its run, with the known reasons."""
-    for name, run, report in zip("AB", runs, ends, strict=True):
-        different = describe_changes(run.record.numerics, report.numerics) if run.record else []
-        if _is_equal(report, _recorded_weights(run, end)) is False:
+    for name, run, state in zip("AB", runs, ends, strict=True):
+        if _repeats(run, state, end) is False:
             yield (
                 f"a rerun of {name} does not give the weights that {name} recorded at step {end}: "
                 "this machine, its packages or the code are not those of the run, or the run was "
                 "changed"
             )
-        for line in different:
+        for line in describe_changes(run.record.numerics, state.numerics) if run.record else ():
             yield f"{name} was run again with other numerics: {line}"
 
 
@@ -215,12 +195,7 @@ class SideProcess:
                 env=_environment(run),
                 text=True,
             )
-        self.send(
-            run=str(run.path),
-            directory=str(directory),
-            imports=imports,
-            strategy=run.record.strategy if run.record else "",
-        )
+        self.send(run=str(run.path), directory=str(directory), imports=imports)
 
     def send(self, **values: object) -> None:
         """Sends a command, or what the process needs to start."""

@@ -18,14 +18,13 @@ import tensorflow as tf
 from orbit_runner import train_lib
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.compare.step_records import digest_of, write_step
-from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.process_group import local_strategy
 from orbit_runner.errors import RunnerError
 from orbit_runner.jobs.gin_bindings import bind_gin
-from orbit_runner.jobs.repetition import convert_to_single_process
+from orbit_runner.jobs.repetition import read_repetition
 from orbit_runner.jobs.rerun import without_side_effects
-from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.step.examine import KeptState
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.step.tensors import record_step, slot_values, weight_values
 from orbit_runner.train.controller import quiet_orbit_scope
@@ -40,16 +39,12 @@ class Side:
     """A run that is trained step by step, in a directory of its own.
 
     Starts from the checkpoint in `directory`, if it has one. `original` is the run directory of
-    the run, and `strategy` is the one in its checkpoint records.
+    the run.
     """
 
-    def __init__(
-        self, original: Path, directory: Path, imports: tuple[str, ...], strategy: str
-    ) -> None:
-        request = Request(experiment=str(RunDirectory(original).config), imports=imports)
-        resolved = convert_to_single_process(resolve(request), strategy)
+    def __init__(self, original: Path, directory: Path, imports: tuple[str, ...]) -> None:
+        resolved = read_repetition(original, imports).resolved
         self._original = original
-        self._directory = directory
         config = without_side_effects(resolved.config).replace(callbacks=())
         self._config = config.replace(trainer=config.trainer.replace(watch_interval=0))
         bind_gin(resolved)
@@ -88,15 +83,15 @@ class Side:
         }
 
     def keep(self) -> dict[str, object]:
-        """Saves the state to disk."""
-        self.run.state.checkpoint().write(self._kept_path)
+        """Keeps the state."""
+        self._kept = KeptState(self.run)
         return {}
 
     def go_back(self) -> dict[str, object]:
-        """Restores the state that was saved last."""
+        """Restores the state that was kept last."""
         assert self.run.trainer is not None
         with self.run.strategy.scope():
-            self.run.state.checkpoint().read(self._kept_path)
+            self._kept.restore()
         self.run.trainer.rewind()
         return {}
 
@@ -105,10 +100,6 @@ class Side:
         step, examples = self.run.step + 1, self._examples()
         write_step(Path(path), step, record_step(self.run), examples)
         return {}
-
-    @property
-    def _kept_path(self) -> str:
-        return str(self._directory / "kept")
 
     def _examples(self) -> list[int | None] | None:
         """Returns the examples of the next step; None if they are not known."""
@@ -122,12 +113,7 @@ class Side:
 
 def _answers(request: JsonObject) -> Iterator[dict[str, object]]:
     """Starts a run, and yields the answer to each command of standard input."""
-    side = Side(
-        Path(request["run"]),
-        Path(request["directory"]),
-        tuple(request["imports"]),
-        request["strategy"],
-    )
+    side = Side(Path(request["run"]), Path(request["directory"]), tuple(request["imports"]))
     run = side.run
     errors = error_message_scope(run.config)
     with quiet_orbit_scope(), local_strategy(run.strategy).scope(), errors:

@@ -104,14 +104,9 @@ def _scan_directory(root: Path) -> Iterator[Registration]:
         text = path.read_text(encoding="utf-8", errors="replace")
         if any(f"{kind}(" in text for kind in (_EXPERIMENT, _TASK, *_PARTS)):
             dotted = path.relative_to(root).with_suffix("").parts
-            yield from _find_registrations(
-                text, ".".join([PACKAGE, *(p for p in dotted if p != "__init__")])
-            )
-
-
-def _find_registrations(text: str, module: str) -> Iterator[Registration]:
-    for match in _DECORATOR.finditer(text):
-        # Skips examples in docstrings.
-        if text.count('"""', 0, match.start()) % 2 == 0:
-            name = match["text"] or match["names"].rpartition(".")[2]
-            yield Registration(match["kind"], name, module)
+            module = ".".join([PACKAGE, *(p for p in dotted if p != "__init__")])
+            for match in _DECORATOR.finditer(text):
+                # Skips examples in docstrings.
+                if text.count('"""', 0, match.start()) % 2 == 0:
+                    name = match["text"] or match["names"].rpartition(".")[2]
+                    yield Registration(match["kind"], name, module)

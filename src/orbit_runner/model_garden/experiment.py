@@ -20,7 +20,6 @@ from orbit_runner.config.schedule_length import follow_run
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.task_data import UndeclaredData
 from orbit_runner.config.schema.trainer import TrainerConfig
@@ -106,10 +105,6 @@ class OfficialTrainer(TrainerConfig):
     """
 
     checked_later: ClassVar[tuple[str, ...]] = ("optimizer_config",)
-
-    def _schedule_problems(self) -> Iterator[Problem]:
-        if isinstance(self.optimizer_config, Optimization):
-            yield from super()._schedule_problems()
 
 
 @config_class

@@ -157,7 +157,11 @@ def _splittable_functions_scope() -> Iterator[None]:
             return original(graph, None)
         return original(
             graph,
-            [control_input for control_input in control_inputs if not _is_argument(control_input)],
+            [
+                item
+                for item in control_inputs
+                if getattr(getattr(item, "op", item), "type", None) != "Placeholder"
+            ],
         )
 
     FuncGraph.control_dependencies = drop_argument_dependencies
@@ -165,10 +169,6 @@ def _splittable_functions_scope() -> Iterator[None]:
         yield
     finally:
         FuncGraph.control_dependencies = original
-
-
-def _is_argument(item: tf.Operation | tf.Tensor) -> bool:
-    return getattr(getattr(item, "op", item), "type", None) == "Placeholder"
 
 
 class ReplayedDataset:

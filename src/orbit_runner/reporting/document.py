@@ -18,6 +18,19 @@ class Best(str):
     """A cell of a table with the best value of its row."""
 
 
+class Shaded(str):
+    """A cell of a matrix, whose background shows how large it is, and whether it is right."""
+
+    opacity: float
+    is_right: bool
+
+    def __new__(cls, text: str, opacity: float, *, is_right: bool) -> Shaded:
+        """Returns the text of the cell with its background."""
+        cell = super().__new__(cls, text)
+        cell.opacity, cell.is_right = opacity, is_right
+        return cell
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table of texts.
@@ -31,6 +44,7 @@ class Table:
         keys: Whether the columns after the first are series of charts; a page shows how these are
             drawn, and a terminal shows columns that do not fit one below the other. A row with a
             single text is a heading of the rows below it.
+        is_matrix: Whether a page shows a matrix with small cells.
     """
 
     rows: Sequence[Sequence[str]]
@@ -39,6 +53,7 @@ class Table:
     fits: bool = False
     sentences: bool = False
     keys: bool = False
+    is_matrix: bool = False
 
     @property
     def columns(self) -> int:
@@ -128,7 +143,8 @@ class Section:
     Attributes:
         title: The title; "" for none. A page begins it with a capital letter.
         parts: The contents. A section in a section is a part of a page with a smaller title.
-        is_folded: Whether a page shows the contents only after a click on the title.
+        is_folded: Whether a page shows the contents only after a click on the title, and a terminal
+            leaves them out.
     """
 
     title: str

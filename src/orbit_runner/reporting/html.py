@@ -16,6 +16,7 @@ from orbit_runner.reporting.document import (
     Picture,
     Pictures,
     Section,
+    Shaded,
     Table,
     Text,
 )
@@ -34,6 +35,7 @@ from orbit_runner.reporting.svg import (
 
 _LONG_WORD = 24  # characters
 _LONG_NAME = 14
+_SHORT_NAME = 3  # Longer names of the columns of a matrix are written upwards.
 _SMALL = 64  # Pictures with fewer pixels a side are enlarged without smoothing.
 
 _STYLE = """
@@ -97,11 +99,11 @@ h3{font-size:1rem;margin:20px 0 8px}
 overflow-wrap:anywhere}
 .confusion{font-size:13px;print-color-adjust:exact}
 .confusion th,.confusion td{padding:4px 8px}
-.confusion .sum{padding:4px;font-size:12px}
 .confusion td{min-width:2.6em;text-align:center;white-space:nowrap;overflow-wrap:normal;
 font-variant-numeric:tabular-nums;background:rgb(var(--right)/var(--share,0))}
 .confusion td.wrong{background:rgb(var(--wrong)/var(--share))}
 .confusion thead th{vertical-align:bottom;text-align:center}
+.confusion thead th:first-child span{writing-mode:horizontal-tb;transform:none}
 .confusion thead th:first-child{white-space:normal;text-align:left;font-weight:400;
 color:var(--soft)}
 .confusion .up span{writing-mode:vertical-rl;transform:rotate(180deg)}
@@ -232,21 +234,31 @@ def table_html(table: Table) -> str:
             f'<th><span class="key c{n % COLORS}">{_cell(name)}</span></th>'
             for n, name in enumerate(table.head[1:])
         )
+    if table.is_matrix:
+        upright = " class=up" if max(map(len, table.head[1:-1])) > _SHORT_NAME else ""
+        titles = "".join(f"<th{upright}><span>{escape(text)}</span></th>" for text in table.head)
     above = f"<thead><tr>{titles}</tr></thead>" if titles else ""
     lines = "".join(_row(row, kinds) for row in table.rows)
     kind = '"table text"' if table.sentences else "table"
-    return f"<div class={kind}><table>{above}<tbody>{lines}</tbody></table></div>"
+    matrix = " class=confusion" if table.is_matrix else ""
+    return f"<div class={kind}><table{matrix}>{above}<tbody>{lines}</tbody></table></div>"
 
 
 def _row(row: Sequence[str], kinds: Sequence[str]) -> str:
     if len(row) == 1 < len(kinds):
         return f"<tr><th scope=rowgroup class=group colspan={len(kinds)}>{_cell(row[0])}</th></tr>"
     cells = "".join(
-        f"<td{kind}>{_cell(text)}</td>" for kind, text in zip(kinds[1:], row[1:], strict=False)
+        f"<td{_shade(text) if isinstance(text, Shaded) else kind}>{_cell(text)}</td>"
+        for kind, text in zip(kinds[1:], row[1:], strict=False)
     )
     name = row[0] if isinstance(row[0], Markup) else add_line_breaks(row[0])
     long = " class=long" if len(row[0]) > _LONG_NAME and not isinstance(row[0], Markup) else ""
     return f"<tr><th scope=row{long}>{name}</th>{cells}</tr>"
+
+
+def _shade(cell: Shaded) -> str:
+    kind = "" if cell.is_right else " class=wrong"
+    return f'{kind} style="--share:{cell.opacity:.2f}"'
 
 
 def _cell(text: str) -> str:

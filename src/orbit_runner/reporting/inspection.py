@@ -6,6 +6,8 @@ import base64
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from orbit_runner.errors import format_count
+from orbit_runner.inspection.scale import LATENCY_SECONDS
 from orbit_runner.reporting.document import (
     Chart,
     Part,
@@ -23,12 +25,14 @@ from orbit_runner.reporting.numbers import (
     format_duration,
     number_or_dash,
     shape_text,
+    time_text,
 )
 from orbit_runner.step.results import LayerRow, TensorSummary, forward_flops, totals
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.summary import TableSummary
     from orbit_runner.inspection.experiment import Batch, Inspection
+    from orbit_runner.inspection.scale import Scale
     from orbit_runner.inspection.schedule import Schedule
     from orbit_runner.step.batches import ReplayedStep
 
@@ -61,6 +65,48 @@ def inspection_sections(inspection: Inspection) -> Iterator[Section]:
     yield Section("warnings", [Text(text, "bad") for text in inspection.warnings])
     if inspection.measured is not None:
         yield Section("measured", [Table(_measured_rows(inspection))])
+    if inspection.scale is not None:
+        yield _scale_section(inspection.scale)
+
+
+_READING = {
+    "memory": "each worker reads them once, at the start",
+    "own": "a worker reads those of its own examples",
+    "all": "a worker reads all records in each epoch, and decodes only its own",
+}
+
+
+def _scale_section(scale: Scale) -> Section:
+    request = scale.request
+    workers = format_count(request.workers, "worker")
+    gpus = format_count(request.gpus_per_worker, "GPU")
+    assumed = (
+        f"computed, not measured, for multi_worker_mirrored; assumed: {request.bandwidth_gbit:g} "
+        "Gbit/s in each direction on the link of a worker (--bandwidth), and "
+        f"{time_text(LATENCY_SECONDS)} for a message to arrive"
+    )
+    ring = f"2(n-1) · latency + 2(n-1)/n · gradients / bandwidth, n = {scale.replicas:,} replicas"
+    often = (
+        f"every {scale.checkpoint_interval:,} steps" if scale.checkpoint_interval else "at the end"
+    )
+    read = f"{bytes_text(scale.file_bytes_per_step)} a step"
+    files = bytes_text(scale.file_bytes) if scale.file_reading == "memory" else read
+    rows: list[tuple[str, ...]] = [
+        (
+            "examples of a step",
+            number_or_dash(scale.examples_per_step),
+            f"{number_or_dash(scale.examples_per_replica)} on each replica, "
+            f"{number_or_dash(scale.examples_per_worker)} on each worker",
+        ),
+        ("steps of an epoch", number_or_dash(scale.steps_per_epoch), ""),
+        ("gradients", bytes_text(scale.gradient_bytes), "each replica sends them in each step"),
+        ("ring all-reduce", time_text(scale.ring_seconds), ring),
+        ("files", files, _READING.get(scale.file_reading, "")),
+        ("checkpoint", bytes_text(scale.checkpoint_bytes), f"written by worker 0 {often}"),
+    ]
+    known = [row for row in rows if row[0] != "files" or scale.file_bytes]
+    table = Table(known, right=[1], sentences=True)
+    return Section(f"rehearsal: {workers} × {gpus}", [Text(assumed), Section("", [table])])
 
 
 def replayed_section(step: ReplayedStep, name: str, most: int | None) -> Section:
@@ -174,7 +220,7 @@ def _batch(batch: Batch) -> Iterator[Part]:
 
 
 def _memory_rows(inspection: Inspection) -> Pairs:
-    """Returns the sizes of what a step needs."""
+    """Returns the sizes of what a step needs, and the measured peak."""
     memory = inspection.memory
     sizes: dict[str, int | None] = {
         "weights": memory.weights,
@@ -183,7 +229,13 @@ def _memory_rows(inspection: Inspection) -> Pairs:
     if memory.average:
         sizes["average of the weights"] = memory.average
     sizes |= {"gradients": memory.gradients, "input batch": memory.inputs}
-    return [(name, bytes_text(size)) for name, size in sizes.items()]
+    measured = inspection.measured
+    if measured is None:
+        peak = ("peak, measured with --measure", "-")
+    else:
+        on = "" if measured.peak_bytes is None else f" on {measured.device}"
+        peak = (f"peak{on}, measured in a process of its own", bytes_text(measured.peak_bytes))
+    return [*((name, bytes_text(size)) for name, size in sizes.items()), peak]
 
 
 def _schedule(schedule: Schedule | str) -> Iterator[Part]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from orbit_runner.utils.flops import format_si
+
 _LEAST_GROUPED = 1e3
 _LARGEST = 1e12
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
@@ -73,14 +75,7 @@ def bytes_text(count: float | None) -> str:
 
 def flops_text(count: float | None) -> str:
     """Returns a number of operations in a readable unit, such as `4.72 M`."""
-    if count is None:
-        return "-"
-    value = float(count)
-    units = ["", " k", " M", " G", " T", " P"]
-    while value >= 1000 and len(units) > 1:
-        value /= 1000
-        del units[0]
-    return f"{value:.0f}" if not units[0] else f"{value:.2f}{units[0]}"
+    return "-" if count is None else format_si(count).rstrip()
 
 
 def shape_text(shape: Sequence[int | None] | None) -> str:

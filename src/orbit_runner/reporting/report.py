@@ -48,7 +48,6 @@ _PAIRS = {"training_loss": "loss", "validation_loss": "loss"}
 _MOST_CHECKPOINTS = 20
 _MOST_EVALUATIONS = 50
 _MOST_STEPS = 5  # of evaluations that are not finite
-_MOST_PARTIAL = 10
 _OF_TRAINING, _OF_MACHINE = "training", "speed and machine"
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 
@@ -159,7 +158,6 @@ def _curves(run: RunData) -> list[Part]:
         groups[group].append(chart)
     return [
         *groups[""],
-        *_partial_records(run.partial_records),
         Section(_OF_TRAINING, groups[_OF_TRAINING]),
         Section(_OF_MACHINE, groups[_OF_MACHINE], is_folded=True),
     ]
@@ -195,21 +193,6 @@ def _named_charts(
             for split, points in groups[name]
         ]
         yield name, Chart(metric_title(name), series)
-
-
-def _partial_records(counts: Mapping[int, int]) -> Iterator[Text]:
-    """Yields which training records average over fewer steps, because the run was resumed."""
-    if not counts:
-        return
-    items = [
-        f"step {step:,}: the last {count:,}" for step, count in [*counts.items()][-_MOST_PARTIAL:]
-    ]
-    more = ", …" if len(counts) > len(items) else ""
-    yield Text(
-        "The run was resumed between two records, so these training records average over fewer "
-        f"steps than others: {'; '.join(items)}{more}",
-        "soft",
-    )
 
 
 def _rank(name: str) -> tuple[bool, ...]:

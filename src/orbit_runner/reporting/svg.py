@@ -135,23 +135,12 @@ class Axis:
                 yield [round((first + index) * stride, places) for index in range(count)]
 
 
-def is_logarithmic(title: str, low: float, high: float) -> bool:
-    """Returns whether values between `low` and `high` are drawn on a logarithmic axis."""
-    return "loss" in title and low > 0 and high / low >= _LOG_RATIO
-
-
-def value_range(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the ends of an axis of some finite values. That of equal values begins at 0."""
-    low, high = min(values), max(values)
-    if high - low > _EQUAL * max(abs(low), abs(high)):
-        return low, high
-    return min(0.0, low), max(0.0, high) or float(low == 0)
-
-
 def value_axis(title: str, values: Sequence[float], height: float = HEIGHT) -> Axis:
     """Returns the vertical axis of a chart of some finite values. A loss may be logarithmic."""
-    low, high = value_range(values)
-    log = is_logarithmic(title, low, high)
+    low, high = min(values), max(values)
+    if high - low <= _EQUAL * max(abs(low), abs(high)):  # The axis of equal values begins at 0.
+        low, high = min(0.0, low), max(0.0, high) or float(low == 0)
+    log = "loss" in title and low > 0 and high / low >= _LOG_RATIO
     if log:
         low, high = low / (high / low) ** 0.04, high * (high / low) ** 0.04
     else:

@@ -13,7 +13,7 @@ _GAP = 2
 _MOST = 60  # characters of a name or path if the width of the terminal does not matter
 # Limits of the widths of columns.
 _LEAST = 12
-_MOST_KEY = 48
+_LEAST_KEY, _MOST_KEY = 20, 48
 _LEAST_SENTENCE = 40
 
 
@@ -21,13 +21,13 @@ def section_lines(sections: Iterable[Section], width: int | None = None) -> Iter
     """Yields the lines of sections, with an empty line between them.
 
     Args:
-        sections: The sections. The parts of those with a title are indented.
+        sections: The sections, without folded ones. The parts of those with a title are indented.
         width: The width of the terminal, in characters; None to leave lines as long as they are.
     """
     begun = False
     for section in sections:
         indent = "  " if section.title else ""
-        lines = [*_parts_lines(section.parts, indent, width)]
+        lines = [] if section.is_folded else [*_parts_lines(section.parts, indent, width)]
         if not lines:
             continue
         if begun:
@@ -53,8 +53,9 @@ def _part_lines(part: Part, indent: str, width: int | None) -> Iterable[str]:
             wrapped for line in part.text.splitlines() for wrapped in _wrap(line, indent, width)
         )
     if isinstance(part, Section):
+        inner = f"{indent}  " if part.title else indent
+        lines = [] if part.is_folded else [*_parts_lines(part.parts, inner, width)]
         title = (f"{indent}{part.title}",) if part.title else ()
-        lines = [*_parts_lines(part.parts, indent, width)]
         return ("", *title, *lines) if lines else ()
     return ()
 
@@ -103,8 +104,11 @@ def _narrow(sizes: Sequence[int], room: float, least: int, most: int) -> list[in
 
 def _key_table(table: Table, width: int | None) -> Iterator[str]:
     """Yields a table in parts with as many columns as fit, one below the other."""
+    most = _MOST_KEY if width is None else max(_LEAST_KEY, width // 3)
     rows = [
-        [_cut(f"{text} *" if isinstance(text, Best) else text, _MOST_KEY) for text in row]
+        [_cut(f"{text} *" if isinstance(text, Best) else text, most) for text in row]
+        if len(row) > 1
+        else row
         for row in (table.head, *table.rows)
     ]
     whole = [row for row in rows if len(row) > 1]

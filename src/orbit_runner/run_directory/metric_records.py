@@ -123,16 +123,6 @@ def read_curves(path: Path, most_points: int | None = None) -> Curves:
     return {key: dict(sorted(values.items())) for key, values in curves.items()}
 
 
-def read_partial_records(path: Path) -> dict[int, int]:
-    """Returns how many steps a training record averages over, by its step.
-
-    Contains only the records that lack steps, because the run was resumed after their first step.
-    """
-    marked = read_lines(path, AVERAGED_STEPS.encode())
-    steps = {record["step"]: record.get(AVERAGED_STEPS) for record in marked}
-    return {step: count for step, count in sorted(steps.items()) if isinstance(count, int)}
-
-
 @dataclasses.dataclass
 class _Group:
     """The lowest and the highest point, (value, step), of a group of records."""

@@ -33,7 +33,6 @@ from orbit_runner.run_directory.metric_records import (
     metric_values,
     read_curves,
     read_last_records,
-    read_partial_records,
 )
 from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
@@ -319,8 +318,6 @@ class RunData:
     curves: Curves
     history: RunHistory
     ancestry: Ancestry = dataclasses.field(default_factory=dict)
-    # Training records that average over fewer steps than others: their number by step.
-    partial_records: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
     @property
     def seconds(self) -> float | None:
@@ -406,5 +403,4 @@ def read_run(path: Path, name: str, most_points: int | None = None) -> RunData:
         curves=read_curves(RunDirectory(path).metrics, most_points),
         history=read_history(path),
         ancestry=ancestry(path),
-        partial_records=read_partial_records(RunDirectory(path).metrics),
     )

@@ -26,7 +26,6 @@ from orbit_runner.serving.export_directory import (
     CONFIG,
     LABELS,
     RECORD,
-    ExportOptions,
     export_name,
 )
 from orbit_runner.serving.formats import saved_model
@@ -37,10 +36,14 @@ from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.tasks.assets import copy_assets
 from orbit_runner.utils.files import create_directory, to_jsonable, write_atomically
 from orbit_runner.utils.log import phase
+from orbit_runner.utils.variables import variable_bytes
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
 
+# Training examples that calibrate int8, and validation examples to compare with the model.
+_CALIBRATION_EXAMPLES = 256
+_CHECK_EXAMPLES = 512
 _PACKAGES = ("orbit-runner", "tensorflow", "tf_keras", "tf-models-official")
 
 
@@ -51,12 +54,13 @@ def export_all(
     config: ExperimentConfig,
     run: Path,
     directory: Path,
-    options: ExportOptions = ExportOptions(),
     *,
+    tolerance: float | None = None,
     replaces: bool = False,
 ) -> list[JsonObject]:
     """Writes a model in each format below `directory`; returns the records.
 
+    `tolerance` is the largest difference of a file from the model; None for that of its format.
     Raises `RunnerError` if a format does not support the network, or if a file differs from the
     model by more than the tolerance; that file is deleted.
     """
@@ -70,13 +74,13 @@ def export_all(
         kind = network_formats()[name]
         _require_network(kind, loaded, adapter)
         if examples is None:
-            batches = validation_batches(adapter, config, options.check_examples)
+            batches = validation_batches(adapter, config, _CHECK_EXAMPLES)
             examples = Examples(adapter.task, loaded.model, batches)
         place = directory / export_name(loaded.choice.place.step, name)
         with new_directory_scope(place, replaces=replaces) as aside:
             record = {
                 **describe_export(loaded, config, run),
-                **_write(kind, aside, examples, adapter, config, options),
+                **_write(kind, aside, examples, adapter, config, tolerance),
                 **write_labels(aside, loaded.serving.labels),
             }
             copy_assets(run, aside)
@@ -130,7 +134,7 @@ def _write(
     examples: Examples,
     adapter: TaskAdapter,
     config: ExperimentConfig,
-    options: ExportOptions,
+    tolerance: float | None,
 ) -> JsonObject:
     """Writes and checks the file of a format; returns its part of the record."""
     network = examples.network
@@ -138,25 +142,19 @@ def _write(
     create_directory(directory.parent)
     directory.mkdir()
     try:
-        features = training_features(adapter, config, options.calibration_examples)
+        features = training_features(adapter, config, _CALIBRATION_EXAMPLES)
         kind.write(network, path, features)
         run = kind.load(path, [*network.inputs], network.outputs)
     except SettingError:
         raise
     except RunnerError as error:
-        precision = config.runtime.mixed_precision_dtype or "float32"
-        advice = (
-            f"\nthe run has mixed_precision_dtype {precision}; try "
-            "--runtime.mixed_precision_dtype=float32"
-            if precision != "float32"
-            else f"\nuse --format={SAVED_MODEL}"
-        )
-        raise RunnerError(f"{kind.name}: {error}{advice}", code=error.code) from error
+        advice = f"use --format={SAVED_MODEL}"
+        raise RunnerError(f"{kind.name}: {error}\n{advice}", code=error.code) from error
     if kind.loads_keras_model:
         run = dataclasses.replace(network, model=run).numpy_function()
     check = examples.check(run)
     metric = examples.metric_of(config.trainer)
-    limit = tolerance_of(kind, metric) if options.tolerance is None else options.tolerance
+    limit = tolerance_of(kind, metric) if tolerance is None else tolerance
     require_close(kind, check, metric, limit)
     content = path.read_bytes()
     return {
@@ -164,10 +162,12 @@ def _write(
         "file": path.name,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
-        "model_bytes": network.nbytes,
+        "model_bytes": variable_bytes(
+            variable for variable in network.model.variables if isinstance(variable, tf.Variable)
+        ),
         **_signature(network, kind.batch),
         "structure": network.structure,
-        **({"calibration_examples": options.calibration_examples} if kind.is_calibrated else {}),
+        **({"calibration_examples": _CALIBRATION_EXAMPLES} if kind.is_calibrated else {}),
         "check": _as_dict(check, metric.name if metric else "", limit),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import re
 from collections.abc import Sequence
@@ -24,21 +23,6 @@ LABELS = "labels.txt"
 _DEFAULT_DIRECTORY = "export"
 _EXPORT_NAME = re.compile(rf"(\d+)(?:-({'|'.join(FORMAT_NAMES)}))?")
 _LARGEST_RECORD = 1_000_000  # bytes
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions:
-    """How to convert and to check.
-
-    Attributes:
-        calibration_examples: The number of training examples that calibrate int8.
-        check_examples: The number of validation examples to compare with the model.
-        tolerance: The largest difference; None for that of the format.
-    """
-
-    calibration_examples: int = 256
-    check_examples: int = 512
-    tolerance: float | None = None
 
 
 def find_export(path: Path) -> Path | None:

@@ -100,23 +100,11 @@ def require_method(task: tf.Module, method: str) -> None:
     """Raises `RunnerError` if a task does not define `method`."""
     if not has_method(task, method):
         what = "be exported" if method == "serving" else "make predictions"
-        advice = f"a custom task can define `{method}`; see docs/serving.md"
-        if method == "serving" and _is_of_model_garden(task):
-            advice = (
-                "Model Garden's own export_saved_model reads the run directory, with "
-                "--config_file=RUN/config.yaml --checkpoint_path=RUN/checkpoints; see "
-                "docs/serving.md\nto export the network alone, use --format=litert or keras"
-            )
         raise RunnerError(
-            f"{type(task).__name__} cannot {what}, because it does not define `{method}`\n{advice}",
+            f"{type(task).__name__} cannot {what}, because it does not define `{method}`\n"
+            "docs/serving.md says how to define it, and how to export tasks of Model Garden",
             code="missing-method",
         )
-
-
-def _is_of_model_garden(task: tf.Module) -> bool:
-    modules = (cls.__module__ for cls in type(task).__mro__)
-    # The base class of every task is in `official.core`.
-    return any(name.startswith("official.") and name[:14] != "official.core." for name in modules)
 
 
 @contextlib.contextmanager

@@ -74,16 +74,6 @@ class Network:
 
         return run
 
-    @property
-    def nbytes(self) -> int:
-        """The size of all variables in bytes."""
-        variables = {
-            id(variable): variable
-            for variable in self.model.variables
-            if isinstance(variable, tf.Variable)
-        }.values()
-        return sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
-
 
 def describe_network(model: tf_keras.Model, features: Tensors, outputs: Tensors) -> Network:
     """Returns the network, for the features of a batch and the outputs of the model for them.

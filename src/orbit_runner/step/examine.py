@@ -90,7 +90,7 @@ def examine_step(run: Run) -> Examination:
         ),
         losses=losses,
         variables=variables,
-        first_bad=_find_first_bad(instruments, variables, error, examples, len(parts)),
+        first_bad=_find_first_bad(instruments, variables, error, examples),
         error="" if error is None else error_text(error),
     )
 
@@ -188,25 +188,13 @@ def _find_first_bad(
     variables: Sequence[VariableStep],
     error: Exception | None,
     examples: Sequence[ExampleLoss],
-    replicas: int,
 ) -> FirstBadValue | None:
     if error is not None:
-        return _describe_failure(instruments, error, examples, replicas)
+        return _describe_failure(instruments.failure, error, examples)
     updated = [variable for variable in variables if variable.non_finite_updated]
     if not updated and not instruments.has_bad_result():
         return None
-    bad = instruments.origin()
-    if bad is None:
-        return _bad_update(updated)
-    return FirstBadValue(
-        layer=bad.layer,
-        op=bad.op,
-        kind=bad.kind,
-        phase=bad.phase,
-        rows=bad.rows,
-        replica=bad.replica if replicas > 1 and bad.phase != UPDATE else None,
-        source=bad.source,
-    )
+    return instruments.origin() or _bad_update(updated)
 
 
 def _bad_update(updated: Sequence[VariableStep]) -> FirstBadValue:
@@ -220,17 +208,13 @@ def _bad_update(updated: Sequence[VariableStep]) -> FirstBadValue:
 
 
 def _describe_failure(
-    instruments: Instruments, error: Exception, examples: Sequence[ExampleLoss], replicas: int
+    place: FirstBadValue | None, error: Exception, examples: Sequence[ExampleLoss]
 ) -> FirstBadValue:
-    place = instruments.failure
     match = _OP.search(str(error))
-    return FirstBadValue(
-        layer=place.layer if place is not None else "",
+    return dataclasses.replace(
+        place or FirstBadValue(layer="", op="", kind="error", phase=""),
         op=next((name for name in match.groups() if name), "") if match else "",
-        kind="error",
-        phase=place.phase if place is not None else "",
         rows=tuple(example.row for example in examples if example.error),
-        replica=place.replica if place is not None and replicas > 1 else None,
         message=error_text(error),
     )
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from orbit_runner.config.schema.base import INT_MAX
 from orbit_runner.config.schema.data import resolve_data_config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import MAX_EPOCHS
@@ -27,7 +26,6 @@ from orbit_runner.run_directory.run_summary import read_summary
 from orbit_runner.storage.staging import localize
 from orbit_runner.tasks.examples import TrainingExamples
 from orbit_runner.train.schedule import make_plan
-from orbit_runner.utils.files import read_json_object
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -239,23 +237,11 @@ def _placement(config: ExperimentConfig, run: Path | None) -> Placement:
     runtime = config.runtime
     if runtime.traits.is_asynchronous:
         return Placement(note="which asynchronous worker trains on which step is not determined")
-    replicas = _recorded_replicas(run) or runtime.num_replicas()
+    attempts = RunDirectory(run).attempts("train") if run else ()
+    recorded = attempts[-1].get("replicas") if attempts else None
+    replicas = recorded if isinstance(recorded, int) else runtime.num_replicas()
     if not replicas:
         return Placement(note="the number of replicas depends on the devices that are found")
     if not runtime.traits.synchronous_workers:
         return Placement(replicas=replicas)
-    note = "" if run or runtime.num_workers else "set runtime.num_workers to see their shares"
-    return Placement(
-        replicas=replicas, workers=max(1, replicas // max(1, runtime.num_gpus)), note=note
-    )
-
-
-def _recorded_replicas(run: Path | None) -> int | None:
-    if run is None:
-        return None
-    try:
-        attempts = read_json_object(RunDirectory(run).record("train"))["attempts"]
-        replicas = attempts[-1]["replicas"]
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return None
-    return replicas if isinstance(replicas, int) and 1 <= replicas <= INT_MAX else None
+    return Placement(replicas=replicas, workers=max(1, replicas // max(1, runtime.num_gpus)))

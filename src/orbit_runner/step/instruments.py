@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import count_non_finite
 from orbit_runner.step.layers import replaced_methods_scope
-from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE
+from orbit_runner.step.results import BACKWARD, FORWARD, LOSS, UPDATE, FirstBadValue
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.layer_names import layers_by_name
 from orbit_runner.tf_internals import (
@@ -40,13 +41,7 @@ class BadOutput:
     """An output of an op that is not finite."""
 
     order: int
-    op: str
-    kind: str
-    phase: str
-    layer: str
-    replica: int
-    rows: tuple[int, ...]
-    source: str
+    found: FirstBadValue
     parents: tuple[BadOutput, ...]  # the outputs of earlier ops that the op read
     tensor: tf.Tensor = dataclasses.field(repr=False)  # kept, so that no other tensor has its `id`
 
@@ -59,15 +54,6 @@ class LossCall:
     function: Callable[..., Tensors]
     arguments: tuple[tuple[object, ...], dict[str, object]]
     result: Tensors | None  # None if the call failed
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """Where an op raised an error."""
-
-    layer: str
-    phase: str
-    replica: int
 
 
 class _ThreadState(threading.local):
@@ -116,7 +102,7 @@ class Instruments:
         self.gradients: list[tuple[tf.Tensor | tf.IndexedSlices, tf.Variable]] = []
         self.loss_calls: list[LossCall] = []  # of `example_losses`
         self.batch_loss_calls: list[LossCall] = []  # of `build_losses`
-        self.failure: Failure | None = None
+        self.failure: FirstBadValue | None = None  # the op that raised an error
 
     @contextlib.contextmanager
     def installed_scope(self, optimizer: Optimizer) -> Iterator[None]:
@@ -126,14 +112,14 @@ class Instruments:
         with contextlib.ExitStack() as stack:
             stack.enter_context(replaced_methods_scope(layers, "call", self._wrap_call))
             stack.enter_context(replaced_methods_scope(task, "train_step", self._wrap_train_step))
-            if hasattr(self._task, "build_losses"):
-                stack.enter_context(
-                    replaced_methods_scope(task, "build_losses", self._wrap_build_losses)
-                )
-            if has_example_losses(self._task):
-                stack.enter_context(
-                    replaced_methods_scope(task, "example_losses", self._wrap_example_losses)
-                )
+            for name, calls, after in (
+                ("build_losses", self.batch_loss_calls, BACKWARD),
+                ("example_losses", self.loss_calls, FORWARD),
+            ):
+                # What `Task` has by itself are no losses of examples.
+                if getattr(type(self._task), name, None) not in (None, Task.example_losses):
+                    wrap = functools.partial(self._wrap_loss, name=name, calls=calls, after=after)
+                    stack.enter_context(replaced_methods_scope(task, name, wrap))
             stack.enter_context(
                 replaced_methods_scope([optimizer], "apply_gradients", self._wrap_apply_gradients)
             )
@@ -150,8 +136,8 @@ class Instruments:
             set_gradient_function(gradient_function)
             remove_op_callback(self._on_op)
 
-    def origin(self) -> BadOutput | None:
-        """Returns the first bad output of those that led to a bad loss, gradient or weight.
+    def origin(self) -> FirstBadValue | None:
+        """Returns the first bad value of those that led to a bad loss, gradient or weight.
 
         Returns None if none did. Infinities that a later op masks led to nothing.
         """
@@ -169,11 +155,12 @@ class Instruments:
                 continue
             seen.add(output.order)
             # If an op read NaN, that is why its output is NaN; an infinity may have been a mask.
-            nan = [parent for parent in output.parents if parent.kind == "nan"]
+            nan = [parent for parent in output.parents if parent.found.kind == "nan"]
             waiting += nan or output.parents
             if not output.parents:
                 origins.append(output)
-        return min(origins, key=lambda output: output.order, default=None)
+        first = min(origins, key=lambda output: output.order, default=None)
+        return None if first is None else first.found
 
     def has_bad_result(self) -> bool:
         """Returns whether the loss or a gradient is not finite."""
@@ -217,13 +204,15 @@ class Instruments:
         phase = self._phase()
         self._bad[id(output)] = BadOutput(
             order=len(self._bad),
-            op=op,
-            kind="nan" if np.isnan(value).any() else "inf",
-            phase=phase,
-            layer=self._layer(phase),
-            replica=_replica(),
-            rows=() if op == _READ_OP else self._rows(value, phase),
-            source="" if parents else self._source(op, inputs),
+            found=FirstBadValue(
+                layer=self._layer(phase),
+                op=op,
+                kind="nan" if np.isnan(value).any() else "inf",
+                phase=phase,
+                rows=() if op == _READ_OP else self._rows(value, phase),
+                replica=None if phase == UPDATE else self._shown_replica(),
+                source="" if parents else self._source(op, inputs),
+            ),
             parents=parents,
             tensor=output,
         )
@@ -306,8 +295,7 @@ class Instruments:
         try:
             yield
         except Exception:
-            # The innermost layer is the first to see an error.
-            self.failure = self.failure or Failure(layer, phase, _replica())
+            self._store_failure(layer, phase)
             raise
         finally:
             thread.layers.pop()
@@ -330,18 +318,23 @@ class Instruments:
         try:
             yield
         except Exception:
-            self.failure = self.failure or Failure("", self._phase(), _replica())
+            self._store_failure("", self._phase())
             raise
 
-    def _wrap_build_losses(self, task: base_task.Task) -> Callable[..., Tensors]:
-        return self._wrap_loss(task.build_losses, self.batch_loss_calls, after=BACKWARD)
+    def _store_failure(self, layer: str, phase: str) -> None:
+        # The innermost layer is the first to see an error.
+        self.failure = self.failure or FirstBadValue(
+            layer=layer, op="", kind="error", phase=phase, replica=self._shown_replica()
+        )
 
-    def _wrap_example_losses(self, task: base_task.Task) -> Callable[..., Tensors]:
-        return self._wrap_loss(task.example_losses, self.loss_calls, after=FORWARD)
+    def _shown_replica(self) -> int | None:
+        return _replica() if len(self._starts) > 1 else None
 
     def _wrap_loss(
-        self, function: Callable[..., Tensors], calls: list[LossCall], after: str
+        self, task: base_task.Task, name: str, calls: list[LossCall], after: str
     ) -> Callable[..., Tensors]:
+        function = getattr(task, name)
+
         def loss(*args: object, **kwargs: object) -> Tensors:
             result = None
             try:
@@ -372,11 +365,6 @@ class Instruments:
                 return original(pairs, *args, **kwargs)
 
         return tf.autograph.experimental.do_not_convert(apply_gradients)
-
-
-def has_example_losses(task: object) -> bool:
-    """Returns whether a task defines the loss of each example."""
-    return isinstance(task, Task) and type(task).example_losses is not Task.example_losses
 
 
 def rows_of(nested: object) -> int:

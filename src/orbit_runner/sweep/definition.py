@@ -140,7 +140,7 @@ def request_of(
     """Returns the experiment with its overrides and the settings of a trial."""
     overrides = [
         (str(file.origin(f"overrides.{path}")), path, inline_yaml(value))
-        for path, value in _leaves(file.overrides)
+        for path, value in flat_values(file.overrides)
     ]
     varied = [(str(file.origin(path)), path, inline_yaml(v)) for path, v in settings.items()]
     return Request(
@@ -151,10 +151,11 @@ def request_of(
     )
 
 
-def _leaves(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+def flat_values(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Yields (dotted path, value) of nested sections."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{above}{name}.")
+            yield from flat_values(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
 

@@ -14,7 +14,7 @@ from orbit_runner.config.resolve import Request, ResolvedConfig, resolve
 from orbit_runner.config.serialize import differences, inline_yaml, to_yaml
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.run_directory.paths import RunDirectory, unsuitable_directory_reason
-from orbit_runner.sweep.definition import Sweep
+from orbit_runner.sweep.definition import Sweep, flat_values
 from orbit_runner.sweep.results import RESULTS_FILE, SweepResults
 from orbit_runner.sweep.sharing import Claim, Claims
 from orbit_runner.sweep.sweep_file import SweepFile
@@ -75,10 +75,10 @@ def check_file(directory: SweepDirectory, file: SweepFile, base: ResolvedConfig)
         _check_new(directory)
         return
     try:
-        before = dict(_flatten(_read(directory)["sweep"]))
+        before = dict(flat_values(_read(directory)["sweep"]))
     except (TypeError, LookupError, AttributeError) as error:
         raise _unreadable(directory.file, error) from None
-    now = dict(_flatten(file.values))
+    now = dict(flat_values(file.values))
     lines = [
         f"{path}: {_format_entry(before, path)} → {_format_entry(now, path)}"
         for path in {**before, **now}
@@ -133,12 +133,6 @@ def _check_new(directory: SweepDirectory) -> None:
         names = [path.name for path in directory.path.iterdir()]
     except FileNotFoundError:
         return
-    except NotADirectoryError:
-        raise RunnerError(
-            f"{directory.path} is a file, expected a directory",
-            path="--model_dir",
-            code="wrong-file-type",
-        ) from None
     reason = unsuitable_directory_reason(directory.path)
     if reason and not {"claims", "base.yaml"} & {*names}:
         raise RunnerError(reason, path="--model_dir", code="bad-path")
@@ -170,16 +164,6 @@ def _changed_settings(directory: SweepDirectory, base: ResolvedConfig) -> Iterat
             difference.path, base.config
         ):
             yield f"{difference.path}: {difference.left} → {difference.right}"
-
-
-def _flatten(values: Any, above: str = "") -> Iterator[tuple[str, object]]:
-    """Yields (dotted path, value)."""
-    for name, value in values.items():
-        path = f"{above}{name}"
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{path}.")
-        else:
-            yield path, value
 
 
 def _format_entry(values: Mapping[str, object], path: str) -> str:

@@ -86,7 +86,10 @@ class Schedule:
         settings: list[Mapping[str, object]] = []
         for index, bracket in enumerate(self._sweep.brackets()):
             if not self._is_known(index):
-                trials += [self._unknown_trial(number) for number in bracket]
+                trials += [
+                    TrialResult(number=number, settings={}, status="pending", runs=[])
+                    for number in bracket
+                ]
                 continue
             chosen = {number: self._settings(number) for number in bracket}
             settings += chosen.values()
@@ -122,9 +125,6 @@ class Schedule:
         if search.type == "grid":
             return self._grid[number]
         return random_settings(space, search.seed, number)
-
-    def _unknown_trial(self, number: int) -> TrialResult:
-        return TrialResult(number=number, settings={}, status="pending", runs=[])
 
     def _results(self, trials: Sequence[TrialResult]) -> SweepResults:
         sweep = self._sweep

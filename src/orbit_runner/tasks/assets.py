@@ -18,8 +18,7 @@ from typing import Any
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_run_directory
-from orbit_runner.utils.cache import write_shared_file
-from orbit_runner.utils.files import parse_json, read_file
+from orbit_runner.utils.files import parse_json, read_file, write_shared_file
 
 
 class Assets:

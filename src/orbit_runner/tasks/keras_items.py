@@ -48,6 +48,11 @@ Item = str | Mapping[str, Any]
 _CHANGED_BY_USE = ("name", "name_scope", "built", "allow_sum_over_batch_size")
 
 
+def is_keras_class(cls: type) -> bool:
+    """Returns whether a class is one of Keras itself."""
+    return cls.__module__.partition(".")[0] in ("keras", "tf_keras")
+
+
 def is_item(value: object) -> bool:
     """Returns whether a value is a name, or a class with its config."""
     return isinstance(value, str) or (isinstance(value, Mapping) and CLASS_NAME in value)
@@ -305,7 +310,6 @@ def _object_item(value: Any) -> dict[str, Any] | None:
     from orbit_runner.tasks.keras.passed_objects import register_function
 
     cls = type(value)
-    is_own = cls.__module__.partition(".")[0] in ("keras", "tf_keras")
     name = f"legacy.{cls.__name__}" if ".legacy." in cls.__module__ else cls.__name__
     try:
         config = _config_of(value)
@@ -318,7 +322,7 @@ def _object_item(value: Any) -> dict[str, Any] | None:
         return None
     if names := _excluded_names(value):
         config[_EXCLUDED] = names
-    return {CLASS_NAME: name if is_own else register_function(cls), CONFIG: config}
+    return {CLASS_NAME: name if is_keras_class(cls) else register_function(cls), CONFIG: config}
 
 
 def _have_equal_values(made: Any, value: Any) -> bool:

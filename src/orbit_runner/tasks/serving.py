@@ -15,6 +15,7 @@ from orbit_runner.data.text.lines import is_utf8, read_lines_or_problems
 from orbit_runner.errors import RunnerError, first_line
 
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
 # The signature that TensorFlow Serving uses by default.
@@ -143,7 +144,7 @@ def texts_of(value: tf.Tensor) -> list[str]:
     return [raw.decode() for raw in value.numpy()]
 
 
-def best_classes(names: Sequence[str], shares: Sequence[float], count: int) -> list[dict[str, Any]]:
+def best_classes(names: Sequence[str], shares: np.ndarray, count: int) -> list[dict[str, Any]]:
     """Returns the most probable classes of an item, as JSON values, the most probable first."""
     best = sorted(range(len(shares)), key=lambda number: -shares[number])[:count]
     return [{"label": names[k], "class": k, "probability": float(f"{shares[k]:.6g}")} for k in best]

@@ -45,10 +45,7 @@ from orbit_runner.train.callbacks.best_checkpoint import (
     Comparison,
     require_metric,
 )
-from orbit_runner.train.callbacks.own_callbacks import (
-    EarlyStop,
-    Pruning,
-)
+from orbit_runner.train.callbacks.own_callbacks import EarlyStop, Pruning
 from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import Partition, distribute
 from orbit_runner.train.inputs.resident_batches import resident_batches
@@ -209,7 +206,7 @@ def build_run(
             builder.build_best_checkpoint(conditions, workers, evaluator, trains=trains)
         )
     if trains:
-        own_callbacks += builder.build_result_callbacks(conditions, workers, evaluator)
+        own_callbacks.append(builder.build_early_stop(evaluator))
     all_callbacks = CallbackList([*filter(None, own_callbacks), *other_callbacks.callbacks])
     return Run(
         written_config=written_config,
@@ -489,22 +486,16 @@ class RunBuilder:
             note=note,
         )
 
-    def build_result_callbacks(
-        self,
-        conditions: RunConditions,
-        workers: Workers,
-        evaluator: Evaluator | MultiEvaluator | None,
-    ) -> list[Callback]:
-        """Returns the callbacks that a run which also trains calls with each evaluation.
+    def build_early_stop(self, evaluator: Evaluator | MultiEvaluator | None) -> EarlyStop | None:
+        """Returns the callback of early stopping; None without this setting.
 
-        Raises SettingError if evaluations do not report the metric of early stopping.
+        Raises SettingError if evaluations do not report its metric.
         """
-        callbacks: list[Callback] = []
         rule = self.config.trainer.early_stopping
-        if rule is not None:
-            _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
-            callbacks.append(EarlyStop(rule, evaluates=evaluator is not None))
-        return callbacks
+        if rule is None:
+            return None
+        _check_metric(evaluator, rule.metric, "trainer.early_stopping.metric")
+        return EarlyStop(rule, evaluates=evaluator is not None)
 
     def _reject_parameter_server(self) -> None:
         if is_asynchronous(self.strategy):

@@ -47,21 +47,17 @@ def install_tolerant_streams() -> None:
     Otherwise, the next file that is opened would get the descriptor of the closed stream, and
     TensorFlow's native code would write its log into that file.
     """
-    _open_closed_descriptors()
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # Takes the lowest free descriptor: this one.
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout, sys.stderr = (
         open_tolerant_stream(1, sys.stdout),
         open_tolerant_stream(2, sys.stderr),
     )
-
-
-def _open_closed_descriptors() -> None:
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # Takes the lowest free descriptor: this one.
 
 
 def open_tolerant_stream(descriptor: int, like: TextIO | None = None) -> TextIO:

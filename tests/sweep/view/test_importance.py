@@ -7,7 +7,7 @@ import random
 import pytest
 import scipy.stats
 
-from orbit_runner.sweep.view.importance import average_ranks, importances, share_between
+from orbit_runner.sweep.view.importance import importances
 from tests.support.sweep_results import (
     RATE,
     SPACE,
@@ -16,23 +16,6 @@ from tests.support.sweep_results import (
     make_results,
     make_trial,
 )
-
-
-def test_ranks_are_those_of_scipy() -> None:
-    values = [0.3, 0.1, 0.3, 0.2, 0.3, 0.1]
-    assert average_ranks(values) == list(scipy.stats.rankdata(values))
-
-
-def test_share_is_the_statistic_of_kruskal_and_wallis() -> None:
-    draw = random.Random(1)
-    groups = [draw.choice("abc") for _ in range(30)]
-    values = [round(draw.random(), 1) for _ in range(30)]
-    samples = [
-        [value for group, value in zip(groups, values, strict=True) if group == name]
-        for name in "abc"
-    ]
-    statistic = scipy.stats.kruskal(*samples).statistic
-    assert share_between(groups, average_ranks(values)) == pytest.approx(statistic / 29, rel=1e-9)
 
 
 def test_best_value_in_the_middle_is_found_although_it_has_no_direction() -> None:

@@ -1,15 +1,17 @@
-"""`sweep.html`."""
+"""`sweep.csv` and `sweep.html`."""
 
 from __future__ import annotations
 
+import csv
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.sweep.view.page import SweepPage
-from orbit_runner.sweep.view.scatter import trials_chart
+from orbit_runner.sweep.view.charts import trials_chart
+from orbit_runner.sweep.view.page import SweepFiles
 from tests.support.pages import Page
 from tests.support.run_directories import write_run
 from tests.support.sweep_results import (
@@ -24,12 +26,25 @@ _HOSTILE = "<script>alert('x')</script>\"&"
 
 
 def _page(directory: Path, results: SweepResults) -> Page:
-    SweepPage(directory).write(results)
+    SweepFiles(directory).write(results)
     text = (directory / "sweep.html").read_text(encoding="utf-8")
     assert not re.search(r"https?://|url\(|@import", text)
     assert "NaN" not in text
     assert not re.search(r"[\s\"]nan\b", text)
     return Page(directory / "sweep.html")
+
+
+def test_csv_has_a_row_for_each_seed(tmp_path: Path) -> None:
+    trials = [
+        make_trial(0, {RATE: 0.1 + 0.2, UNITS: [128, 64]}, [0.9, 0.8]),
+        make_trial(1, {}, [None], status="diverged", step=20),
+    ]
+    SweepFiles(tmp_path).write(make_results(trials))
+    with (tmp_path / "sweep.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["trial"], row["seed"]) for row in rows] == [("0", "17"), ("0", "18"), ("1", "17")]
+    assert (float(rows[0][RATE]), json.loads(rows[0][UNITS])) == (0.1 + 0.2, [128, 64])
+    assert (rows[1]["objective"], rows[2]["objective"]) == ("0.8", "")
 
 
 @pytest.mark.parametrize("count", [1, 8, 32])
@@ -52,17 +67,6 @@ def test_page_of_a_sweep_without_trials_and_of_one_that_begins(tmp_path: Path) -
     assert "3 trials: 3 pending" in page.text
     assert "No trial has finished" in page.text
     assert "figure" not in page.elements
-
-
-def test_headline_names_the_steps_and_the_value_that_counts(tmp_path: Path) -> None:
-    trials = [make_trial(0, {RATE: 0.1}, [0.9])]
-    for values, expected in (
-        ({}, "Largest accuracy after 300 steps"),
-        ({"train_steps": 0}, "Largest accuracy at the end of training"),
-        ({"value": "best"}, "Largest accuracy of all evaluations up to 300 steps"),
-        ({"train_steps": 0, "value": "best"}, "Largest accuracy of all evaluations, random"),
-    ):
-        assert expected in " ".join(_page(tmp_path, make_results(trials, **values)).text.split())
 
 
 def test_page_escapes_names_and_values(tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.serving.loader import make_task
 from orbit_runner.step.examples import TrainingOrder
 from orbit_runner.tasks.tabular.sources import load_part
-from orbit_runner.train.error_messages import error_message_scope
 from tests.support.array_records import write_array_file
 from tests.support.batches import global_batches
 from tests.support.digits import digits_config
 from tests.support.images import write_folder
 from tests.support.keras_models import classes, keras_config
-from tests.support.problems import pairs, raises
+from tests.support.problems import pairs
 from tests.support.tables import make_rows, table_config, write_csv, write_parquet
 from tests.support.texts import text_config, write_texts
 from tests.support.tfrecords import write_file, write_set
@@ -167,6 +166,7 @@ def test_rows_of_a_mixture_keep_file_and_row_and_their_texts(folder: Path) -> No
         assert part.column("size").values[number] == np.float32(rows[number]["size"])
     assert part.row_location(79).endswith("a.csv, row 80")
     assert part.row_location(80).endswith("b.parquet, row 1")
+    assert "violet" in make_task(config, None).fitted.categorical["color"]
 
 
 def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
@@ -176,12 +176,6 @@ def test_parts_of_a_mixture_are_split_alike(folder: Path) -> None:
     assert part.rows is not None
     assert 30 < part.size < 70
     np.testing.assert_array_equal(part.origins, part.rows >= 80)
-
-
-def test_preprocessing_is_fitted_on_all_sources(folder: Path) -> None:
-    assert "violet" in make_task(_table(folder), None).fitted.categorical["color"]
-    plain = table_config(folder / "a.csv", task__split=None)
-    assert "violet" not in make_task(plain, None).fitted.categorical["color"]
 
 
 @pytest.mark.slow
@@ -201,20 +195,18 @@ def _classes_read(config: ExperimentConfig, steps: int) -> Counter[str]:
     return Counter(row["targets"]["y"] for row in rows)
 
 
-def test_classes_have_their_shares_in_the_batches(folder: Path) -> None:
-    config = table_config(folder / "a.csv", task__split=None)
-    assert len(set(_classes_read(config, 10).values())) == 2
-    plain = _classes_read(config, 10)
-    config = table_config(
-        folder / "a.csv", task__split=None, task__train_data__class_sampling="balanced"
-    )
-    balanced = _classes_read(config, 10)
-    assert balanced == {"big": 40, "small": 40} != plain
-    shares = "{big: 3, small: 1}"
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [("balanced", {"big": 40, "small": 40}), ("{big: 3, small: 1}", {"big": 60, "small": 20})],
+)
+def test_classes_have_their_shares_in_the_batches(
+    folder: Path, shares: str, expected: dict[str, int]
+) -> None:
+    plain = table_config(folder / "a.csv", task__split=None)
     config = table_config(
         folder / "a.csv", task__split=None, task__train_data__class_sampling=shares
     )
-    assert _classes_read(config, 10) == {"big": 60, "small": 20}
+    assert _classes_read(config, 10) == expected != _classes_read(plain, 10)
 
 
 def test_excluded_examples_are_in_no_batch(folder: Path) -> None:
@@ -237,6 +229,7 @@ def test_excluded_examples_are_in_no_batch(folder: Path) -> None:
         ({"mixture": [{"wieght": 1}, {}]}, "did you mean 'weight'?"),
         ({"mixture": [{}, {}], "class_sampling": "balanced"}, "mixture is set, too; remove one"),
         ({"class_sampling": {"big": -2}}, "got -2, expected a number from 0"),
+        ({"class_sampling": "balanced", "is_training": False}, "draws training examples"),
     ],
 )
 def test_shares_that_cannot_be_drawn_are_errors(changes: dict[str, Any], expected: str) -> None:
@@ -244,14 +237,6 @@ def test_shares_that_cannot_be_drawn_are_errors(changes: dict[str, Any], expecte
     with pytest.raises(ConfigError) as caught:
         table_config("a.csv", **settings)
     assert expected in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["mixture", "class_sampling"])
-def test_evaluation_draws_no_examples(name: str) -> None:
-    value: Any = [{}, {}] if name == "mixture" else "balanced"
-    with pytest.raises(ConfigError) as caught:
-        table_config("a.csv", **{f"task__validation_data__{name}": value})
-    assert "draws training examples; set it in train_data" in str(caught.value)
 
 
 def test_sources_that_do_not_fit_together_are_named(folder: Path, tmp_path: Path) -> None:
@@ -275,40 +260,3 @@ def test_sources_that_do_not_fit_together_are_named(folder: Path, tmp_path: Path
     assert (
         "got x.left float32 [2], expected none as in mixture[0]" in found["train_data.mixture[1]"]
     )
-
-
-@pytest.mark.parametrize("kind", ["tfrecord", "array_record"])
-def test_record_sources_that_do_not_fit_together_are_named(
-    kind: str, folder: Path, tmp_path: Path
-) -> None:
-    write = write_file if kind == "tfrecord" else write_array_file
-    write_set(tmp_path, (3,), shape=(4, 4, 3), write=write)
-    odd = [
-        {"input_path": str(folder / kind / "left" / "train-*")},
-        {"input_path": str(tmp_path / "train-*")},
-    ]
-    found = dict(pairs(_records(folder, kind, task__train_data__mixture=odd).data.problems()))
-    assert "train_data have from 4 × 4 to 6 × 5 pixels" in found["model.input_size"]
-    resized = _records(
-        folder, kind, task__train_data__mixture=odd, task__model__input_size=[8, 8, 3]
-    )
-    assert [*resized.data.problems()] == []
-    odd[1] = {"source": "image_folder", "data_dir": str(folder / "right")}
-    found = dict(pairs(_records(folder, kind, task__train_data__mixture=odd).data.problems()))
-    assert "and those of the other in" in found["train_data.mixture[1].source"]
-
-
-@pytest.mark.slow
-def test_record_that_changes_after_it_was_counted_is_an_error(tmp_path: Path) -> None:
-    for name in ("left", "right"):
-        (tmp_path / "tfrecord" / name).mkdir(parents=True)
-        write_set(tmp_path / "tfrecord" / name, (9,), classes=5)
-    config = _records(tmp_path, "tfrecord")
-    path = tmp_path / "tfrecord" / "right" / "train-00"
-    task = make_task(config, None)
-    data = resolve_data_config(config.task.train_data, config.runtime)
-    content = bytearray(path.read_bytes())
-    content[-30] ^= 1
-    path.write_bytes(bytes(content))
-    with raises("bad-record"), error_message_scope(config):
-        global_batches(lambda context: task.build_inputs(data, context, start_step=0), 1, 1, 30)

@@ -12,7 +12,6 @@ import pytest
 from orbit_runner.config.schema.task_data import task_data
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.keras.sources import (
-    held_out_mask,
     mismatch_problems,
     section_source,
     specs_of,
@@ -73,16 +72,6 @@ def test_unusable_data_is_an_error(found: Any, message: str) -> None:
     with pytest.raises(DataError) as caught:
         arrays_of(found, "data")
     assert message in str(caught.value)
-
-
-def test_held_out_examples_depend_only_on_index_and_fraction() -> None:
-    small, large = held_out_mask(1000, 0.2), held_out_mask(20_000, 0.2)
-
-    assert (large[:1000] == small).all()
-    assert 0.19 < large.mean() < 0.21
-    assert (held_out_mask(1000, 0.3) >= small).all()
-    # Neighbors are independent: about 4 % of pairs are both held out.
-    assert 0.03 < (large[1:] & large[:-1]).mean() < 0.05
 
 
 def test_split_that_leaves_nothing_is_an_error() -> None:

@@ -47,18 +47,6 @@ class Points:
         return {"point": point, "name": name, "y": np.int64(point[:3].argmax())}
 
 
-class Batches(tf_keras.utils.Sequence):
-    """Batches of six points, and a last one of two."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        count = 2 if index == 3 else 6
-        x = np.arange(6 * index, 6 * index + count, dtype=np.float32)
-        return np.stack([x] * 4, axis=1), np.arange(count) % 3
-
-
 def with_texts() -> tf_keras.Model:
     """Returns a classifier of a point and the name of its parity."""
     point = tf_keras.Input([4], name="point")
@@ -72,11 +60,6 @@ def with_texts() -> tf_keras.Model:
 def points(size: int = 60, odd: int = -1) -> Points:
     """Returns examples by index."""
     return Points(size, odd)
-
-
-def batches() -> Batches:
-    """Returns batches by index."""
-    return Batches()
 
 
 def _part_sources(config: Any) -> list[Any]:
@@ -132,14 +115,6 @@ def test_objects_are_read_by_index() -> None:
     }
     assert source.size == 60
     np.testing.assert_array_equal(source.arrays["x"]["point"][7], Points()[7]["point"].astype("f"))
-
-
-def test_rows_of_batches_are_examples() -> None:
-    config = keras_config(task__train_data__function=f"{_HERE}:batches").task
-    source = section_source(config, "train_data")
-
-    assert source.size == 20
-    assert [source.arrays["x"][number][0] for number in (0, 5, 6, 19)] == [0, 5, 6, 19]
 
 
 @pytest.mark.slow

@@ -62,31 +62,10 @@ class _Loader:
         return examples(self.size)
 
 
-def _with_default(size: int) -> Callable[[], Any]:
-    def load(count: int = size) -> Any:
-        return examples(count)
-
-    return load
-
-
-def _defined_twice() -> tuple[Callable[[], Any], Callable[[], Any]]:
-    def load() -> Any:
-        return examples(40)
-
-    first = load
-
-    def load() -> Any:  # type: ignore[no-redef]
-        return examples(20)
-
-    return first, load
-
-
 # Two functions of one name, which return 40 and 20 examples.
 _PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "lambdas": (lambda: examples(40), lambda: examples(20)),
     "closures": (_closure(40), _closure(20)),
-    "defaults": (_with_default(40), _with_default(20)),
-    "defined twice": _defined_twice(),
     "partials": (functools.partial(examples, 40), functools.partial(examples, 20)),
     "methods": (_Loader(40).load, _Loader(20).load),
     "objects": (_Loader(40), _Loader(20)),

@@ -18,7 +18,6 @@ import orbit_runner
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism import keras_3
 from orbit_runner.determinism.scopes import keyed_draws_scope, unkeyed_draws
-from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.task import KerasTask
 from tests.support import keras_3_models, keras_models
 from tests.support.keras_models import OPTIMIZERS, keras_config
@@ -141,29 +140,6 @@ def test_replica_local_variables_are_averaged_like_those_of_keras_2() -> None:
         assert variable.synchronization != tf.VariableSynchronization.ON_READ
 
 
-@pytest.mark.parametrize(
-    ("changes", "path", "message"),
-    [
-        ({"task__model": f"{_HERE}:wrong_input"}, "task.model", "does not accept the inputs"),
-        ({"task__model": f"{_HERE}:adder"}, "task.model", "the model has the inputs left, right"),
-        (
-            {"task__model": f"{_HERE}:classifier", "trainer__fine_tuning": "{freeze: [hidden]}"},
-            "trainer.fine_tuning.freeze",
-            "'hidden' matches no layer",
-        ),
-    ],
-)
-def test_model_that_does_not_fit_is_an_error_before_training(
-    tmp_path: Path, changes: dict[str, Any], path: str, message: str
-) -> None:
-    with pytest.raises(SettingError) as caught:
-        run(keras_config(**changes), tmp_path)
-
-    assert caught.value.path == path
-    assert message in str(caught.value)
-    assert not list(tmp_path.glob("checkpoints/*"))
-
-
 def test_another_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     task = KerasTask(keras_config(**_MODELS["sequential"]).task)
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
@@ -228,19 +204,6 @@ def test_run_from_python_returns_the_model_of_keras_3(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("model.keras")
     exported = keras.models.load_model(file, compile=False)
     np.testing.assert_array_equal(exported.predict(x, verbose=0), expected)
-
-
-def test_loss_of_a_model_with_a_regularizer_follows_from_labels() -> None:
-    """Its loss is not that of the regularizer only."""
-    task = KerasTask(keras_config(task__model=f"{_HERE}:classifier", task__loss="''").task)
-    model = task.build_model()
-    x, y = keras_models.classes(8)
-    features = tf.constant(x, tf.float32)
-    logs = task.validation_step((features, tf.constant(y), tf.ones([8])), model)
-
-    crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    expected = crossentropy(y, model(features)) + sum(model.losses)
-    np.testing.assert_allclose(logs["loss"], expected, rtol=1e-5)
 
 
 @pytest.mark.slow

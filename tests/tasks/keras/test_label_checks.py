@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -29,7 +30,6 @@ def _sparse(from_logits: bool) -> dict[str, Any]:
         (_CLASSES, _LOGITS, _sparse(True)),
         (_CLASSES, Output("", (3,), "float32", "softmax"), _sparse(False)),
         (Labels((1,), "int32", 0, 2), Output("", (3,), "float32", "softmax"), _sparse(False)),
-        (Labels((5,), "int64", 0, 2), Output("", (5, 3), "float32", "linear"), _sparse(True)),
         (Labels((), "int32", 0, 1), Output("", (1,), "float32", "sigmoid"), "binary_crossentropy"),
     ],
 )
@@ -45,9 +45,7 @@ def test_default_loss_follows_from_labels_and_outputs(
     [
         (_CLASSES, [Output("", (3,), "float32")]),
         (Labels((), "int64", 0, 9), [_LOGITS]),
-        (Labels((3,), "int64", 0, 1), [_LOGITS]),
         (Labels((), "int32", 0, 1), [Output("", (1,), "float32", "linear")]),
-        (Labels((), "float32", 0, 9), [Output("", (1,), "float32", "linear")]),
         (_CLASSES, [Output("kind", (3,), "float32"), Output("size", (1,), "float32")]),
     ],
 )
@@ -62,35 +60,25 @@ def _kinds(make: Any, outputs: list[Output]) -> list[dict[str, LossKind]]:
 
 
 @pytest.mark.parametrize(
-    ("make", "width", "kind", "from_logits", "ignored_class"),
+    ("make", "width", "kind"),
     [
-        (lambda losses: _SPARSE, 3, "sparse", False, None),
-        (lambda losses: losses.SparseCategoricalCrossentropy(), 3, "sparse", False, None),
-        (lambda losses: losses.SparseCategoricalCrossentropy(True), 3, "sparse", True, None),
-        (lambda losses: losses.SparseCategoricalCrossentropy(ignore_class=-1), 3, "sparse", False,
-         -1),
-        (lambda losses: losses.sparse_categorical_crossentropy, 3, "sparse", False, None),
-        (lambda losses: losses.CategoricalCrossentropy(from_logits=True), 3, "categorical", True,
-         None),
-        (lambda losses: losses.BinaryFocalCrossentropy(), 1, "binary", False, None),
-        (lambda losses: "bce", 1, "binary", False, None),
-        (lambda losses: "crossentropy", 3, "categorical", False, None),
-        (lambda losses: "crossentropy", 1, "binary", False, None),
-        (lambda losses: losses.Huber(), 3, "", False, None),
-        (lambda losses: lambda y, p: p, 3, "", False, None),
-        (lambda losses: None, 3, "", False, None),
+        (lambda losses: _SPARSE, 3, LossKind("", "sparse")),
+        (lambda losses: losses.SparseCategoricalCrossentropy(True), 3,
+         LossKind("", "sparse", True)),
+        (lambda losses: losses.SparseCategoricalCrossentropy(ignore_class=-1), 3,
+         LossKind("", "sparse", False, -1)),
+        (lambda losses: losses.CategoricalCrossentropy(from_logits=True), 3,
+         LossKind("", "categorical", True)),
+        (lambda losses: losses.BinaryFocalCrossentropy(), 1, LossKind("", "binary")),
+        (lambda losses: "crossentropy", 3, LossKind("", "categorical")),
+        (lambda losses: "crossentropy", 1, LossKind("", "binary")),
+        (lambda losses: lambda y, p: p, 3, LossKind()),
+        (lambda losses: None, 3, LossKind()),
     ],
 )  # fmt: skip
-def test_kind_of_a_loss(
-    make: Any, width: int, kind: str, from_logits: bool, ignored_class: int | None
-) -> None:
+def test_kind_of_a_loss(make: Any, width: int, kind: LossKind) -> None:
     for kinds in _kinds(make, [Output("", (width,), "float32")]):
-        found = kinds[""]
-        assert (found.kind, found.from_logits, found.ignored_class) == (
-            kind,
-            from_logits,
-            ignored_class,
-        )
+        assert dataclasses.replace(kinds[""], name="") == kind
 
 
 @pytest.mark.parametrize(
@@ -114,9 +102,7 @@ def test_kinds_of_losses_by_output(make: Any) -> None:
         (_SPARSE, Labels((), "int64", 0, 9), _LOGITS),
         (_SPARSE, Labels((), "int64", -1, 2), _LOGITS),
         (_SPARSE, Labels((3,), "int64", 0, 1), _LOGITS),
-        (_SPARSE, Labels((), "float32", 0, 3), _LOGITS),
         ("binary_crossentropy", Labels((), "int64", 0, 2), Output("", (1,), "float32", "sigmoid")),
-        ("bce", Labels((), "float32", -1, 1), Output("", (1,), "float32", "sigmoid")),
     ],
 )
 def test_labels_that_do_not_fit_the_loss_are_an_error(
@@ -133,7 +119,6 @@ def test_labels_that_do_not_fit_the_loss_are_an_error(
         (_SPARSE, Labels((1,), "int64", 0, 2), _LOGITS),
         (tf_keras.losses.SparseCategoricalCrossentropy(ignore_class=-1),
          Labels((), "int64", -1, 2), _LOGITS),
-        ("categorical_crossentropy", Labels((3,), "int64", 0, 1), _LOGITS),
         ("mse", _CLASSES, _LOGITS),  # Keras computes it.
         (lambda y, p: p, Labels((), "int64", 0, 9), _LOGITS),
     ],

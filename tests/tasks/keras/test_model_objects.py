@@ -70,11 +70,6 @@ def compiled_model(version: str = "2") -> Any:
     )
 
 
-def weighted_metrics(version: str) -> Any:
-    """Returns a model whose metrics are weighted."""
-    return model_of(version, loss="sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
-
-
 class Subclassed(tf_keras.Model):
     """A model with arguments that its config lacks."""
 
@@ -118,25 +113,6 @@ def _values(model: Any) -> list[np.ndarray]:
 def _config(**model: Any) -> Any:
     changes = {f"task__model__{name}": value for name, value in {"build": "''", **model}.items()}
     return keras_config(**{"task__model": "{}", **changes, "task__loss": "''"})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", ["2", "3"])
-def test_loss_and_metrics_of_compile_are_used(version: str, tmp_path: Path) -> None:
-    config = _config(build=f"{_HERE}:compiled_model", arguments__version=f"'{version}'")
-    model, logs = run(config, tmp_path / "compiled")
-    settings = keras_config(
-        task__model=f"{_HERE}:model_of",
-        task__model__arguments__version=f"'{version}'",
-        task__loss="sparse_categorical_crossentropy",
-        task__metrics="[accuracy]",
-    )
-    expected, expected_logs = run(settings, tmp_path / "settings")
-
-    assert weights_fingerprint(model) == weights_fingerprint(expected)
-    assert logs["accuracy"] == expected_logs["accuracy"]
-    assert logs["validation_loss"] == expected_logs["validation_loss"]
-    assert 0 < logs["top_2"] <= 1
 
 
 def test_compiled_model_of_keras_3_without_an_input_shape_gets_its_weights() -> None:
@@ -187,22 +163,6 @@ def test_note_says_that_the_optimizer_of_compile_is_not_used(version: str, model
     assert type(optimizer) is tf_keras.optimizers.Adam
     noted = [text for text in notes.notes if "the model is compiled with another" in text]
     assert len(noted) == (model == "compiled_model")
-
-
-@pytest.mark.parametrize("version", ["2", "3"])
-def test_weighted_metrics_of_compile_are_used(version: str) -> None:
-    config = _config(build=f"{_HERE}:weighted_metrics", arguments__version=f"'{version}'")
-    task = KerasTask(config.task)
-    model = task.build_model()
-    x, y = _data()
-    w = np.arange(64, dtype=np.float32) % 3
-    weights = (None, tf.constant(w))
-    task.validation_step((tf.constant(x), tf.constant(y), weights), model)
-
-    (metric,) = task.build_metrics()
-    assert metric.name == "accuracy"
-    is_right = model(x).numpy().argmax(axis=1) == y
-    np.testing.assert_allclose(metric.result(), (is_right * w).sum() / w.sum(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("version", ["2", "3"])
@@ -261,16 +221,11 @@ def test_run_of_a_compiled_model_has_its_settings_and_repeats(tmp_path: Path) ->
 
     other = tf_keras.models.clone_model(model)
     other.set_weights([value + 1 for value in _values(model)])
+    arguments = {name: getattr(config.task, name) for name in ("loss", "metrics", "optimizer")}
     with raises("other-config"):
         orbit_runner.run(
-            other,
-            _data(),
-            loss="sparse_categorical_crossentropy",
-            metrics=["accuracy"],
-            optimizer=tf_keras.optimizers.SGD(0.1, momentum=0.9),
-            model_dir=tmp_path / "a",
-            progress="none",
-        )
+            other, _data(), **arguments, model_dir=tmp_path / "a", progress="none"
+        )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -280,16 +235,6 @@ def test_default_optimizer_of_compile_is_that_of_the_run(version: str, tmp_path:
     orbit_runner.run(model, _data(), model_dir=tmp_path, progress="none")
     config = orbit_runner.load(tmp_path).config
     assert config.task.optimizer["class_name"] == "RMSprop"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("version", ["2", "3"])
-@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_stopped_run_of_a_model_has_the_weights_of_an_uninterrupted_one(
-    version: str, strategy: str, tmp_path: Path
-) -> None:
-    config = _config(digest=_quoted(model_of(version)))
-    run_and_resume(config, tmp_path, strategy)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Metrics that a model adds itself, layers with a state of their own, and inputs of other kinds."""
+"""Metrics that a model adds itself, layers with a state of their own, and inputs of models."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.support.problems import raises
 from tests.support.toy import run_and_resume
 
 _HERE = "tests.tasks.keras.test_model_state"
+BY_DICT = "tests.support.keras_models:adder"
 
 
 class Measured(tf_keras.Model):
@@ -31,15 +32,6 @@ class Measured(tf_keras.Model):
         hidden = self.hidden(inputs)
         self.add_metric(tf.reduce_mean(hidden), name="activation", aggregation="mean")
         return self.out(hidden)
-
-
-def functional() -> tf_keras.Model:
-    """Returns a functional model with a metric."""
-    inputs = tf_keras.Input([4])
-    hidden = tf_keras.layers.Dense(8, activation="relu")(inputs)
-    model = tf_keras.Model(inputs, tf_keras.layers.Dense(3)(hidden))
-    model.add_metric(tf.reduce_mean(hidden), name="activation", aggregation="mean")
-    return model
 
 
 class Counter(tf_keras.layers.Layer):
@@ -68,23 +60,9 @@ def counting() -> tf_keras.Model:
     return tf_keras.Sequential([layers.Input([4]), Counter(), layers.Dense(3)])
 
 
-class OfAttribute(tf_keras.Model):
-    """A model with a metric that is an attribute."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = tf_keras.layers.Dense(3)
-        self.mean = tf_keras.metrics.Mean("activation")
-
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        self.mean.update_state(tf.reduce_mean(tf.abs(inputs)))
-        return self.out(inputs)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["Measured", "functional", "OfAttribute"])
-def test_metric_of_the_model_is_reported(model: str, tmp_path: Path) -> None:
-    config = keras_config(task__model=f"{_HERE}:{model}", task__metrics="[accuracy]")
+def test_metric_of_the_model_is_reported(tmp_path: Path) -> None:
+    config = keras_config(task__model=f"{_HERE}:Measured", task__metrics="[accuracy]")
     logs = run_and_resume(config, tmp_path).logs
     assert 0 < logs["activation"] < 2
     assert 0 < logs["accuracy"] <= 1
@@ -121,7 +99,6 @@ def _matrix() -> Any:
     "x",
     [
         _matrix,
-        lambda: tf.sparse.from_dense(np.eye(3)),
         lambda: tf.ragged.constant([[1.0], [2.0, 3.0], []]),
         lambda: np.array([[1.0], [2.0, 3.0], []], object),
     ],
@@ -129,3 +106,79 @@ def _matrix() -> Any:
 def test_sparse_and_ragged_arrays_are_refused(x: Any) -> None:
     with raises("bad-data"):
         arrays_of((x(), np.zeros(3)), "data")
+
+
+def data(names: list[str]) -> dict[str, Any]:
+    """Returns arrays by the names of inputs."""
+    arrays = {name: np.ones([40, 2], np.float32) for name in names}
+    return {**arrays, "y": np.ones([40, 1], np.float32)}
+
+
+def by_list() -> tf_keras.Model:
+    """Returns a model that takes a list."""
+    left, right = tf_keras.Input([2], name="left"), tf_keras.Input([2], name="right")
+    joined = tf_keras.layers.Concatenate()([left, right])
+    return tf_keras.Model([left, right], tf_keras.layers.Dense(1)(joined))
+
+
+def of_one() -> tf_keras.Model:
+    """Returns a model with one input."""
+    return tf_keras.Sequential([tf_keras.layers.Input([2]), tf_keras.layers.Dense(1)])
+
+
+class OfTwo(tf_keras.Model):
+    """A subclass, whose inputs only its code knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = tf_keras.layers.Dense(1)
+
+    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        return self.out(inputs["left"] + inputs["right"])
+
+
+class OfAttribute(OfTwo):
+    """A subclass whose code is wrong."""
+
+    def call(self, inputs: Any, training: bool = False) -> tf.Tensor:
+        return self.out(inputs.left)
+
+
+def _build(model: str, names: list[str]) -> tf_keras.Model:
+    function = {"task__train_data__function": f"{_HERE}:data"}
+    arguments = {"task__train_data__arguments": f"{{names: {names}}}"}
+    changes = {
+        name.replace("train_data", section): value
+        for section in ("train_data", "validation_data")
+        for name, value in (function | arguments).items()
+    }
+    config = keras_config(
+        task__model=model if ":" in model else f"{_HERE}:{model}", task__loss="mse", **changes
+    )
+    return KerasTask(config.task).build_model()
+
+
+@pytest.mark.parametrize("model", [BY_DICT, "by_list", "OfTwo"])
+def test_model_with_the_inputs_of_the_data_is_built(model: str) -> None:
+    assert _build(model, ["left", "right"]).trainable_variables
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        # Keras assigns these by their order, so `right` would be `extra`.
+        (BY_DICT, ["left", "rigth"]),
+        ("by_list", ["extra", "left"]),
+        # Keras ignores these.
+        (BY_DICT, ["left", "right", "time"]),
+        ("of_one", ["left", "right"]),
+        (BY_DICT, ["left"]),
+        ("by_list", ["x"]),
+        ("OfTwo", ["left"]),
+        ("OfTwo", ["x"]),
+        ("OfAttribute", ["left", "right"]),
+    ],
+)
+def test_model_with_other_inputs_is_refused(model: str, names: list[str]) -> None:
+    with raises("model-mismatch", "task.model"):
+        _build(model, names)

@@ -268,6 +268,16 @@ def test_frames_of_pandas_are_arrays() -> None:
     np.testing.assert_array_equal(source.arrays["x"], [[1, 4], [2, 5], [3, 6]])
 
 
+@pytest.mark.slow
+def test_model_without_trainable_weights_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = build()
+    model.trainable = False
+    _run(tmp_path, model=model, epochs=1, progress="plain")
+    assert "warning: the model has no trainable weights" in capsys.readouterr().err
+
+
 def _of_keywords() -> keras.Model:
     inputs = {name: keras.Input([2], name=name) for name in ("from", "class")}
     return keras.Model(

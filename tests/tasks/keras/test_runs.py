@@ -51,6 +51,8 @@ def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
          "got labels int64 [batch] from 0 to 2, but the model has 2 outputs"),
         ({"task__model": f"{_HERE}:wrong_input"}, "task.model",
          "expected axis -1 of input shape to have value 5"),
+        ({"task__model": "tests.support.keras_3_models:wrong_input"}, "task.model",
+         "does not accept the inputs"),
         ({"task__model": f"{_HERE}:not_a_model"}, "task.model.build",
          "returns builtins.int, expected a Keras model"),
         ({"task__model": f"{_HERE}:OwnLoop"}, "task.model",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.text.lines import read_stream
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import ArrayPredictor, ArrayRow, make_serving
 from orbit_runner.tasks.keras.task import KerasTask
@@ -90,16 +87,13 @@ def test_rows_are_json_arguments_files_and_lines(classifier: Any, tmp_path: Path
     [
         ("[1, 2]", "x: got shape [2], expected [4]"),
         ('{"y": [1, 2, 3, 4]}', "has no input 'x'; expected x"),
-        ("[1, 2,", "not JSON: "),
         ('["a", "b", "c", "d"]', 'x: got "a", expected a number'),
-        ('["1", "2", "3", "4"]', 'x: got "1", expected a number'),
         ("[1, null, 3, 4]", "x: got null, expected a number"),
         ("[1, true, 3, 4]", "x: got true, expected a number"),
         ("[1, NaN, 3, 4]", "x: expected finite numbers in the range of float32"),
-        ("[1, 2, 1e39, 4]", "x: expected finite numbers in the range of float32"),
         (f"[1, 2, 1{'0' * 400}, 4]", "x: expected finite numbers in the range of float32"),
         ("[[1], [2, 3], 4, 5]", "x: got [1], expected a number"),
-        ('{"x": {"a": 1}}', "x: got shape [], expected [4]"),
+        ("[1, 2,", "not JSON: "),
         ("1" * 5000, "not JSON: "),
         ("[" * 5000, "not JSON: "),
         ("\udcff", "standard input:2: is not valid UTF-8"),
@@ -114,38 +108,15 @@ def test_unusable_row_is_reported_in_its_place(classifier: Any, line: str, messa
 
 
 @pytest.mark.parametrize(
-    ("argument", "code"), [("no_such_file", "bad-item"), ("no.npz", "damaged-file")]
+    ("argument", "code"),
+    [("no_such_file", "bad-item"), ("no.npz", "damaged-file"), ("other.npz", "bad-item")],
 )
-def test_missing_file_is_an_error(classifier: Any, argument: str, code: str) -> None:
-    with raises(code):
-        _predicted(classifier[1], argument)
-
-
-def test_file_without_an_input_is_an_error(classifier: Any, tmp_path: Path) -> None:
+def test_unusable_file_is_an_error(
+    classifier: Any, argument: str, code: str, tmp_path: Path
+) -> None:
     np.savez(tmp_path / "other.npz", z=np.zeros([2, 4]))
-    with raises("unknown-column"):
-        _predicted(classifier[1], str(tmp_path / "other.npz"))
-
-
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"left": np.zeros([3, 2]), "right": np.zeros([2, 2])},
-        {"left": np.zeros([3, 2]), "right": np.float32(1)},
-    ],
-)
-def test_arrays_of_different_lengths_are_an_error(tmp_path: Path, arrays: dict[str, Any]) -> None:
-    task = KerasTask(keras_config(**_ADDER).task)
-    predictor = task.predictor(_signatures(task, task.build_model(), tmp_path, "memory"))
-    np.savez(tmp_path / "rows.npz", **arrays)
-    with raises("bad-item"):
-        _predicted(predictor, str(tmp_path / "rows.npz"))
-
-
-def test_damaged_archive_is_an_error(classifier: Any, tmp_path: Path) -> None:
-    (tmp_path / "rows.npz").write_bytes(b"PK\x03\x04 cut short")
-    with raises("damaged-file"):
-        _predicted(classifier[1], str(tmp_path / "rows.npz"))
+    with raises(code):
+        _predicted(classifier[1], str(tmp_path / argument))
 
 
 @pytest.mark.parametrize("where", ["memory", "export"])
@@ -158,6 +129,11 @@ def test_several_inputs_keep_their_names(tmp_path: Path, where: str) -> None:
     features = {"left": tf.constant([[3.0, 4.0]]), "right": tf.constant([[1.0, 2.0]])}
     np.testing.assert_allclose(found["outputs"], model(features)[0], rtol=1e-4)
     assert "class" not in found
+    (row,) = _predicted(predictor, "[1, 2]")
+    assert row["error"] == "got [1, 2], expected an object with the inputs left, right"
+    np.savez(tmp_path / "rows.npz", left=np.zeros([3, 2]), right=np.zeros([2, 2]))
+    with raises("bad-item"):
+        _predicted(predictor, str(tmp_path / "rows.npz"))
 
 
 class _Echo(tf.Module):
@@ -182,52 +158,39 @@ def _echo(shape: list[int], dtype: str) -> ArrayPredictor:
 @pytest.mark.parametrize(
     ("dtype", "line", "outcome"),
     [
-        ("int32", "[3, 4]", [3, 4]),
         ("int32", "[3.0, 4e1]", [3, 40]),
         ("int32", "[1.7, 2]", "got 1.7, expected an integer from -2147483648 to 2147483647"),
         ("int32", f"[1{'0' * 40}, 2]", "expected an integer from"),
-        ("int32", "[NaN, 2]", "got NaN, expected an integer"),
         ("int32", "[true, 2]", "got true, expected an integer"),
         ("int64", "[9007199254740993, 1.0]", [9007199254740993, 1]),
-        ("int64", "[9223372036854775808, 1]", "got 9223372036854775808, expected an integer"),
-        ("uint8", "[255, 0.0]", [255, 0]),
         ("uint8", "[256, 0]", "got 256, expected an integer from 0 to 255"),
         ("bool", "[true, false]", [1, 0]),
         ("bool", "[1, 0]", "got 1, expected true or false"),
         ("float16", "[1.5, 70000]", "expected finite numbers in the range of float16"),
         ("string", '["abc", "\u00e4\u2028"]', [3, 5]),
-        ("string", '["abc", 1]', "got 1, expected a string of valid UTF-8"),
         ("string", '["abc", null]', "got null, expected a string"),
         ("string", '["abc", "\\ud800"]', "expected a string of valid UTF-8"),
         ("string", '["abc"]', "got shape [1], expected [2]"),
     ],
 )
 def test_only_values_of_the_type_of_an_input_are_predicted(
-    dtype: str, line: str, outcome: Any, tmp_path: Path
+    dtype: str, line: str, outcome: Any
 ) -> None:
-    (tmp_path / "rows.jsonl").write_bytes(f"{line}\n".encode("utf-8", "surrogatepass"))
-    sources = ([line], []), (["-"], [f"{line}\n"]), ([str(tmp_path / "rows.jsonl")], [])
-    for arguments, lines in sources:
-        (row,) = _predicted(_echo([2], dtype), *arguments, lines=lines)
-        if isinstance(outcome, str):
-            assert outcome in row["error"]
-        else:
-            assert row["outputs"] == [float(f"{value:.6g}") for value in outcome]
+    (row,) = _predicted(_echo([2], dtype), "-", lines=[f"{line}\n"])
+    if isinstance(outcome, str):
+        assert outcome in row["error"]
+    else:
+        assert row["outputs"] == [float(f"{value:.6g}") for value in outcome]
 
 
 @pytest.mark.parametrize(
     ("dtype", "array", "outcomes"),
     [
-        ("int32", np.array([[1, 2], [3, 4]], np.int64), [[1, 2], [3, 4]]),
         ("int32", np.array([[1, 2], [2**31, 4]], np.int64), [[1, 2], "got 2147483648"]),
         ("uint8", np.array([[1, 255], [0.5, 1]]), [[1, 255], "got 0.5"]),
         ("float32", np.array([[1, 2], [np.nan, 4]]), [[1, 2], "expected finite numbers"]),
-        ("float32", np.array([[1, 2], [1e300, 4]]), [[1, 2], "expected finite numbers"]),
-        ("float32", np.array([["1", "2"]]), ['got "1", expected a number']),
         ("float32", np.array([[True, False]]), ["got true, expected a number"]),
-        ("float32", np.ones([2, 3]), ["got shape [3], expected [2]"] * 2),
         ("string", np.array([[b"ab", b"\xff"]]), [[2, 1]]),
-        ("string", np.array([[1, 2]]), ["got 1, expected a string"]),
     ],
 )
 def test_rows_of_an_array_of_another_type(
@@ -235,27 +198,11 @@ def test_rows_of_an_array_of_another_type(
 ) -> None:
     np.savez(tmp_path / "rows.npz", x=array)
     rows = _predicted(_echo([2], dtype), str(tmp_path / "rows.npz"))
-    assert [row["row"] for row in rows] == [*range(len(array))]
     for row, outcome in zip(rows, outcomes, strict=True):
         if isinstance(outcome, str):
             assert outcome in row["error"]
         else:
             assert row["outputs"] == outcome
-
-
-@pytest.mark.parametrize("mark", ["\u2028"])
-@pytest.mark.parametrize("is_packed", [False, True])
-def test_only_a_line_feed_ends_a_row(mark: str, is_packed: bool, tmp_path: Path) -> None:
-    content = f'\ufeff"a{mark}b"\r\n\n[\x0c1]\n"b"\n'.encode()
-    path = tmp_path / "rows.jsonl"
-    path.write_bytes(gzip.compress(content) if is_packed else content)
-    stream: Any = io.BufferedReader(io.BytesIO(path.read_bytes()))  # type: ignore[arg-type]
-    for rows in (
-        _predicted(_echo([], "string"), str(path)),
-        _predicted(_echo([], "string"), "-", lines=read_stream(stream, "standard input")),
-    ):
-        assert [row.get("outputs") for row in rows] == [[len(f"a{mark}b".encode())], None, [1.0]]
-        assert "not JSON" in rows[1]["error"]
 
 
 @pytest.mark.parametrize("where", ["memory", "export"])
@@ -284,14 +231,6 @@ def test_output_that_is_nan_is_reported_in_its_place() -> None:
         {"row": 0, "outputs": [0.0], "probabilities": [0.5]},
         {"row": 1, "error": "an output of the model is NaN"},
     ]
-
-
-@pytest.mark.parametrize("line", ["[1, 2]", "3", '"text"', "null"])
-def test_row_that_does_not_name_several_inputs_is_reported(tmp_path: Path, line: str) -> None:
-    task = KerasTask(keras_config(**_ADDER).task)
-    predictor = task.predictor(_signatures(task, task.build_model(), tmp_path, "memory"))
-    (row,) = _predicted(predictor, line)
-    assert row["error"] == f"got {line}, expected an object with the inputs left, right"
 
 
 def test_inputs_keep_names_that_are_no_identifiers(tmp_path: Path) -> None:

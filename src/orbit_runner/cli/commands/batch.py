@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_progress_flags,
@@ -28,11 +27,13 @@ from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.examples import step_section
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.step.examples import StepExamples, TrainingOrder
-from orbit_runner.utils.streams import use_utf8
+from orbit_runner.step.examples import TrainingOrder
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from orbit_runner.reporting.document import Section
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Show the examples of a training step, before or after it runs: index, file, record or line,
@@ -54,10 +55,11 @@ def main(flags: argparse.Namespace) -> int:
     with setting_error_scope(resolved), messages_scope(flags):
         order = TrainingOrder(resolved.config, run_of(flags))
         order.check_data(flags.step[0])
-        lines = _output_lines(flags, resolved, order)
-        use_utf8()
-        for line in lines:
-            print(line)
+        if order.examples(order.recoveries(flags.step[0])) is None:
+            values, sections = _replayed_steps(flags, resolved, order)
+        else:
+            values, sections = _computed_steps(flags, resolved, order)
+        emit(flags, values if len(values) > 1 else values[0], section_lines(sections))
     return 0
 
 
@@ -94,50 +96,34 @@ def _parse_steps(text: str) -> tuple[int, int]:
     return int(ends[0]), int(ends[1])
 
 
-def _output_lines(
+def _computed_steps(
     flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder
-) -> Iterator[str]:
+) -> tuple[list[JsonObject], list[Section]]:
+    """Returns the steps for JSON and as sections, by the order that is computed."""
     first, last = flags.step
-    if order.examples(order.recoveries(first)) is None:
-        return _replayed_lines(flags, resolved, order)
-    if order.placement.note:
-        print(f"note: {order.placement.note}", file=sys.stderr)
-    most = None if flags.all or flags.json else _ROWS
-    steps = (order.step(step, most=most, text=flags.text) for step in range(first, last + 1))
+    placement = order.placement
+    if placement.note:
+        print(f"note: {placement.note}", file=sys.stderr)
     if flags.images:
         _write_images(flags, resolved, order)
-    return _format_json(order, steps) if flags.json else _format_steps(resolved, order, steps)
-
-
-def _format_steps(
-    resolved: ResolvedConfig, order: TrainingOrder, steps: Iterator[StepExamples]
-) -> Iterator[str]:
-    for number, step in enumerate(steps):
+    most = None if flags.all or flags.json else _ROWS
+    shared = {"order": "computed", "replicas": placement.replicas, "workers": placement.workers}
+    values, sections = [], []
+    for number in range(first, last + 1):
+        step = order.step(number, most=most, text=flags.text)
+        fields = dataclasses.asdict(step)
+        rows = fields.pop("chosen")
+        values.append(fields | shared | {"batch_size": fields.pop("rows"), "rows": rows})
         examples = order.examples(step.recoveries)
         assert examples is not None
-        if number:
-            yield ""
-        name = str(resolved.config.name)
-        yield from section_lines([step_section(step, name, examples.source)])
+        sections.append(step_section(step, str(resolved.config.name), examples.source))
+    return values, sections
 
 
-def _format_json(order: TrainingOrder, steps: Iterator[StepExamples]) -> Iterator[str]:
-    placement = order.placement
-    shared = {"order": "computed", "replicas": placement.replicas, "workers": placement.workers}
-    step_objects = []
-    for step in steps:
-        values = dataclasses.asdict(step)
-        del values["chosen"]
-        step_objects.append(
-            values | shared | {"batch_size": values.pop("rows"), "rows": step.chosen}
-        )
-    yield json.dumps(step_objects[0] if len(step_objects) == 1 else step_objects, indent=1)
-
-
-def _replayed_lines(
+def _replayed_steps(
     flags: argparse.Namespace, resolved: ResolvedConfig, order: TrainingOrder
-) -> Iterator[str]:
-    """Yields the batches that the pipeline makes, whose examples have no other names."""
+) -> tuple[list[JsonObject], list[Section]]:
+    """Returns the batches that the pipeline makes, whose examples have no other names."""
     first, last = flags.step
     for setting, reason in (
         (resolved.config.trainer.replay_inputs, "trainer.replay_inputs is false: a resumed run"),
@@ -148,21 +134,17 @@ def _replayed_lines(
     with _pipeline_scope(flags, resolved, order, first, last) as (task, batches):
         from orbit_runner.step.batches import replayed_step
 
-        replayed_steps = [
-            replayed_step(task, step, batch) for step, batch in enumerate(batches, first)
-        ]
+        steps = [replayed_step(task, step, batch) for step, batch in enumerate(batches, first)]
     if flags.images:
-        _write_picture_sheet(flags, replayed_steps[0].images)
-    if flags.json:
-        values = [step.as_dict() for step in replayed_steps]
-        yield json.dumps(values[0] if len(values) == 1 else values, indent=1)
-        return
+        _write_picture_sheet(flags, steps[0].images)
     from orbit_runner.reporting.inspection import replayed_section
 
-    name = str(resolved.config.name)
     most = None if flags.all else _ROWS
-    shown = [step if flags.text else dataclasses.replace(step, text=()) for step in replayed_steps]
-    yield from section_lines(replayed_section(step, name, most) for step in shown)
+    shown = [step if flags.text else dataclasses.replace(step, text=()) for step in steps]
+    name = str(resolved.config.name)
+    return [step.as_dict() for step in steps], [
+        replayed_section(step, name, most) for step in shown
+    ]
 
 
 def _write_images(

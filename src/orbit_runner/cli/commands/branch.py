@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import time
 from pathlib import Path
@@ -22,7 +21,6 @@ from orbit_runner.cli.flags.config_flags import (
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.errors import CheckpointMismatch, RunnerError, format_list, unknown_name_message
 from orbit_runner.jobs.branch import (
     BranchPlan,
@@ -64,7 +62,6 @@ def main(flags: argparse.Namespace) -> int:
             if flags.prepare:
                 return _print_branch(flags, known)
             return _train_branch(flags, resolved, started)
-        _refuse_cluster(flags, resolved)
         if flags.at is None:
             flags.at, first = find_branch_step(run, steps.config, resolved)
             seen = f"first in step {first}" if first else "in no step so far"
@@ -171,18 +168,6 @@ def _read_existing_branch(directory: Path, run: Path, at: int | None) -> Branch 
         )
     note(f"{directory} exists: a branch of {branch.parent} at step {branch.step}")
     return branch
-
-
-def _refuse_cluster(flags: argparse.Namespace, resolved: ResolvedConfig) -> None:
-    """Raises `RunnerError` if the members of a cluster would make the directory together."""
-    if not flags.prepare and resolve_cluster(resolved.config.runtime, os.environ) is not None:
-        raise RunnerError(
-            "is not set, but this process is a member of a cluster, whose members share "
-            "one run directory\nmake the branch in one process with --prepare, then start "
-            "`runner run` with its directory on every member",
-            path="--prepare",
-            code="not-set",
-        )
 
 
 def _train_branch(flags: argparse.Namespace, resolved: ResolvedConfig, started: float) -> int:

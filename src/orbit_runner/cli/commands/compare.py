@@ -32,7 +32,6 @@ _DESCRIPTION = """\
 Compare runs: the settings and versions that differ, metrics, curves, throughput and weights. A run
 may still be in progress. A directory stands for all runs in it. With --paired, compare directories
 of runs with several seeds, and test whether the metrics differ significantly."""
-_MOST_RUNS = 100
 
 Curve = tuple[str, str]  # (split, metric)
 
@@ -111,13 +110,6 @@ def _select_paths(paths: list[Path], where: str | None) -> list[Path]:
         paths = [run.path for run in runs if condition(run)]
         if not paths:
             raise RunnerError(f"no run matches {where!r}", path="--where", code="nothing-selected")
-    if len(paths) > _MOST_RUNS:
-        raise RunnerError(
-            f"got {len(paths)} runs, allowed: at most {_MOST_RUNS}\n"
-            "select some with --where, or list them with `runner runs`",
-            path="RUN",
-            code="out-of-range",
-        )
     return paths
 
 

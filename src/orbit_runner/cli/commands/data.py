@@ -53,7 +53,8 @@ def _get(flags: argparse.Namespace) -> int:
             )
     if data.manual_steps:
         raise RunnerError(
-            f"{data.name} cannot be downloaded automatically\n{_manual_download_advice(data)}",
+            f"{data.name} cannot be downloaded automatically\n{data.manual_steps}\n"
+            f"{_file_table(data)}",
             code="not-supported",
         )
     directory = Path(flags.dir or data.folder).expanduser()
@@ -104,19 +105,12 @@ def _print_report(data: PublicDataset, directory: Path, new: bool) -> None:
 
 def _download_advice(data: PublicDataset, base: str) -> str:
     if base.startswith("file:"):
-        return f"the directory must contain {_file_names(data)}"
+        names = ", ".join(file.name for file in data.files)
+        return f"the directory must contain {names}"
     return (
         "without network access, download these files elsewhere, and set --from to a directory or "
         f"an address that has them\n{_file_table(data)}"
     )
-
-
-def _manual_download_advice(data: PublicDataset) -> str:
-    return f"{data.manual_steps}\n{_file_table(data)}"
-
-
-def _file_names(data: PublicDataset) -> str:
-    return ", ".join(file.name for file in data.files)
 
 
 def _file_table(data: PublicDataset) -> str:

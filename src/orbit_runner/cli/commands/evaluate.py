@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import math
 import shlex
@@ -24,13 +23,13 @@ from orbit_runner.cli.model_selection import (
     change_config,
     select_model,
 )
-from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.errors import first_line
 from orbit_runner.jobs.preflight import check_evaluation
 from orbit_runner.jobs.repetition import convert_to_single_process
-from orbit_runner.reporting.evaluation import evaluation_sections
+from orbit_runner.reporting.document import Section
+from orbit_runner.reporting.evaluation import evaluation_parts
 from orbit_runner.reporting.report_data import evaluation_values, parse_evaluation
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.evaluations import evaluated_data, write_evaluation
@@ -99,8 +98,7 @@ def _select(run: Path, flags: argparse.Namespace) -> SelectedModel:
         return selected
     path = f"{_VALIDATION}.{_split_setting(selected.resolved.config)}"
     changes = [("--split", path, flags.split)]
-    with _split_error_scope():
-        return dataclasses.replace(selected, resolved=change_config(run, flags, changes))
+    return dataclasses.replace(selected, resolved=change_config(run, flags, changes))
 
 
 def _split_setting(config: ExperimentConfig) -> str:
@@ -113,21 +111,6 @@ def _split_setting(config: ExperimentConfig) -> str:
         return section.traits.split_setting
     # A section of Model Garden has no source.
     return "tfds_split" if getattr(section, "tfds_name", "") else "split"
-
-
-@contextlib.contextmanager
-def _split_error_scope() -> Iterator[None]:
-    """Adds what to do if the data of the run have no such split."""
-    try:
-        yield
-    except ConfigError as error:
-        advice = f"\nor name the data: --{_VALIDATION}.NAME=VALUE, such as input_path or data_dir"
-        raise ConfigError(
-            dataclasses.replace(problem, message=f"{problem.message}{advice}")
-            if str(problem.origin) == "--split"
-            else problem
-            for problem in error.problems
-        ) from None
 
 
 def _convert(selected: SelectedModel) -> ResolvedConfig:
@@ -192,8 +175,9 @@ def _lines(values: JsonObject) -> Iterator[str]:
     rows += [("weights", f"sha256 {values['weights_sha256']}"), ("written to", values["file"])]
     yield from table_lines(rows)
     if values["details"]:
-        sections = evaluation_sections(parse_evaluation(values["details"]))
-        yield from ["", *section_lines(sections, shutil.get_terminal_size((120, 24)).columns)]
+        parts = evaluation_parts(parse_evaluation(values["details"]))
+        width = shutil.get_terminal_size((120, 24)).columns
+        yield from ["", *section_lines([Section("", parts)], width)]
 
 
 COMMAND = Command("evaluate", _DESCRIPTION, _add_flags, ["runs/a --split=test"], main)

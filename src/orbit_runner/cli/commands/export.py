@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import add_progress_flags, messages_scope, tensorflow_scope
-from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN, Count
+from orbit_runner.cli.flags.values import OUTPUT_DIRECTORY, RUN
 from orbit_runner.cli.model_selection import SelectedModel, add_model_flags, select_model
 from orbit_runner.config.schema.trainer import FORMAT_NAMES, SAVED_MODEL
 from orbit_runner.errors import RunnerError
 from orbit_runner.reporting.document import Section
 from orbit_runner.reporting.report import export_table
 from orbit_runner.reporting.terminal import section_lines
-from orbit_runner.serving.export_directory import ExportOptions, export_name, parse_formats
+from orbit_runner.serving.export_directory import export_name, parse_formats
 from orbit_runner.serving.formats.base import network_formats
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ TensorFlow Serving expects, or the network alone in other formats to DIR/STEP-FO
 rebuilt in this process and restored from the checkpoint, whatever strategy it was trained with. A
 network in another format is compared with the model on validation examples. The run is not changed,
 and may still be in progress."""
-_MAX_EXAMPLES = 1_000_000
-_DEFAULTS = ExportOptions()
 
 
 def main(flags: argparse.Namespace) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
     formats = parse_formats(flags.format)
-    _check_flags(flags)
+    if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
+        message = f"got {flags.tolerance:g}, allowed: a number of at least 0"
+        raise RunnerError(message, path="--tolerance", code="out-of-range")
     run = Path(flags.run)
     with messages_scope(flags):
         selected = select_model(run, flags)
@@ -48,7 +48,6 @@ def main(flags: argparse.Namespace) -> int:
 
 def _add_flags(parser: Parser) -> None:
     formats = network_formats().items()
-    calibrated = [name for name, kind in formats if kind.is_calibrated]
     by_metric = [name for name, kind in formats if kind.metric_tolerance is not None]
     parser.add_argument("run", type=RUN, help="run directory")
     parser.add_argument(
@@ -61,20 +60,6 @@ def _add_flags(parser: Parser) -> None:
         default=SAVED_MODEL,
         metavar="FORMAT",
         help=f"{', '.join(FORMAT_NAMES)}; or several, separated by commas",
-    )
-    parser.add_argument(
-        "--calibration_examples",
-        type=Count(1, _MAX_EXAMPLES),
-        default=_DEFAULTS.calibration_examples,
-        metavar="N",
-        help=f"number of training examples that calibrate {', '.join(calibrated)}",
-    )
-    parser.add_argument(
-        "--check_examples",
-        type=Count(1, _MAX_EXAMPLES),
-        default=_DEFAULTS.check_examples,
-        metavar="N",
-        help="number of validation examples on which a network is compared with the model",
     )
     parser.add_argument(
         "--tolerance",
@@ -90,15 +75,6 @@ def _add_flags(parser: Parser) -> None:
     )
 
 
-def _check_flags(flags: argparse.Namespace) -> None:
-    if flags.tolerance is not None and not 0 <= flags.tolerance < math.inf:
-        raise RunnerError(
-            f"got {flags.tolerance:g}, allowed: a number of at least 0",
-            path="--tolerance",
-            code="out-of-range",
-        )
-
-
 def _check_not_existing(directory: Path, names: Sequence[str], selected: SelectedModel) -> None:
     for name in names:
         if (directory / name).exists():
@@ -109,10 +85,6 @@ def _check_not_existing(directory: Path, names: Sequence[str], selected: Selecte
                 path="--to",
                 code="already-exists",
             )
-    if directory.exists() and not directory.is_dir():
-        raise RunnerError(
-            f"{directory} is a file, expected a directory", path="--to", code="wrong-file-type"
-        )
 
 
 def _export_formats(
@@ -122,11 +94,6 @@ def _export_formats(
         directory, [export_name(selected.choice.place.step, name) for name in formats], selected
     )
     config = selected.resolved.config
-    options = ExportOptions(
-        calibration_examples=flags.calibration_examples,
-        check_examples=flags.check_examples,
-        tolerance=flags.tolerance,
-    )
     with tensorflow_scope(
         flags, selected.resolved, "orbit_runner.serving.export", "export", flags.run
     ):
@@ -140,7 +107,10 @@ def _export_formats(
             needs_signatures=SAVED_MODEL in formats,
         )
         with loaded as model:
-            return export_all(formats, model, adapt(task), config, selected.run, directory, options)
+            return export_all(
+                *(formats, model, adapt(task), config, selected.run, directory),
+                tolerance=flags.tolerance,
+            )
 
 
 def _output_lines(records: Sequence[JsonObject]) -> Iterator[str]:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import math
+import os
+import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
@@ -14,43 +21,62 @@ from orbit_runner.cli.flags.config_flags import (
     build_request,
     messages_scope,
     print_notes,
+    progress_of,
     run_of,
     tensorflow_scope,
 )
-from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, write_flag_output
+from orbit_runner.cli.flags.values import EXPERIMENT, OUTPUT_FILE, Count, write_flag_output
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import ResolvedConfig, resolve
 from orbit_runner.config.schema.partitioning import batch_problems
-from orbit_runner.errors import DataError, SettingError, format_list
+from orbit_runner.errors import DataError, RunnerError, SettingError, format_list, shorten
+from orbit_runner.inspection.scale import BANDWIDTH_GBIT, ScaleRequest
 from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.html import page
 from orbit_runner.reporting.inspection import inspection_sections
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.run_directory.data_record import difference_from_record
 from orbit_runner.storage.staging import localize
+from orbit_runner.utils.signals import describe_exit
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
 
 if TYPE_CHECKING:
-    from orbit_runner.inspection.experiment import Inspection
+    pass
 
 _DESCRIPTION = """\
 Show what an experiment would train, without training: the layers of the model, a batch of the
 training and validation data, the sizes of what a step needs, and the schedule. Nothing is written
-to a run directory."""
+to a run directory.
+
+With --workers, also show what each replica of a cluster would compute, read and send. These figures
+are computed; nothing is started on other machines."""
 _DATA_SECTIONS = ("task.train_data", "task.validation_data")
+# As in the settings.
+_MOST_WORKERS = 65536
+_MOST_GPUS = 1024
+# Read when TensorFlow starts. The default allocator of a CPU does not count.
+_COUNTING_ALLOCATOR = {"TF_CPU_ALLOCATOR_USE_BFC": "true"}
 
 
 def main(flags: argparse.Namespace) -> int:
     """Prints the inspection of an experiment. Returns 0."""
     apply_argument(flags, "EXPERIMENT")
-    resolved = resolve(build_request(flags))
+    request = build_request(flags)
+    scale = _scale_request(flags)
+    if scale is not None:  # The settings of the cluster override all others.
+        added = (("--workers", path, value) for path, value in scale.settings().items())
+        request = dataclasses.replace(request, flags=(*request.flags, *added))
+    resolved = resolve(request)
     print_notes(resolved)
     missing = _find_data_problems(resolved)
     if not missing:
         _report_changed_data(flags, resolved)
     with messages_scope(flags):
-        inspection = _inspect(flags, resolved, missing)
+        inspection = _inspect(flags, resolved, missing, scale)
+    if flags.peak_only:
+        print(json.dumps(inspection))
+        return 0
     sections = [*inspection_sections(inspection)]
     if flags.html:
         title = f"{inspection.name or 'experiment'}: inspection"
@@ -72,16 +98,69 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--measure",
         action="store_true",
-        help="run a few steps, to measure the speed and the time of the whole run",
+        help="run a few steps, to measure the speed, the time of the whole run and, in a process "
+        "of its own, the memory of a step",
     )
+    # Only prints the peak, in the process that measures it.
+    parser.add_argument("--peak_only", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument(
         "--html",
         type=OUTPUT_FILE,
         help="write the same as a self-contained HTML page",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_scale_flags(parser)
     add_progress_flags(parser)
     add_config_flags(parser)
+
+
+def _add_scale_flags(parser: Parser) -> None:
+    group = parser.add_argument_group(
+        "rehearsal of a cluster", "for `multi_worker_mirrored`, whatever strategy the config has"
+    )
+    add = group.add_argument
+    add("--workers", type=Count(1, _MOST_WORKERS), metavar="N", help="number of workers")
+    add(
+        "--gpus_per_worker",
+        type=Count(1, _MOST_GPUS),
+        metavar="N",
+        help="number of GPUs of each worker; 1 if not given",
+    )
+    add(
+        "--bandwidth",
+        type=_parse_bandwidth,
+        metavar="GBIT",
+        help="bandwidth of the network link of a worker in each direction, in Gbit/s; "
+        f"{BANDWIDTH_GBIT:g} if not given",
+    )
+
+
+def _parse_bandwidth(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {shorten(text)!r}, allowed: a number above 0")
+    return value
+
+
+def _scale_request(flags: argparse.Namespace) -> ScaleRequest | None:
+    """Returns the cluster that is rehearsed, or None if no flag asks for it."""
+    if flags.workers is None:
+        for name in ("gpus_per_worker", "bandwidth"):
+            if getattr(flags, name) is not None:
+                raise RunnerError(
+                    "has no effect without --workers; add --workers=N or remove it",
+                    path=f"--{name}",
+                    code="no-effect",
+                )
+        return None
+    return ScaleRequest(
+        workers=flags.workers,
+        gpus_per_worker=flags.gpus_per_worker or 1,
+        bandwidth_gbit=flags.bandwidth or BANDWIDTH_GBIT,
+    )
 
 
 def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
@@ -93,7 +172,11 @@ def _find_data_problems(resolved: ResolvedConfig) -> list[Problem]:
     problems += batch_problems(config, replicas) if replicas else ()
     problems += config.trainer.length_problems()
     problems = resolved.locate(problems)
-    data = [problem for problem in problems if _is_data_problem(problem)]
+    data = [
+        problem
+        for problem in problems
+        if problem.path.startswith(_DATA_SECTIONS) and "batch" not in problem.path
+    ]
     if len(data) != len(problems):
         raise ConfigError(problems)
     return data
@@ -113,24 +196,61 @@ def _report_changed_data(flags: argparse.Namespace, resolved: ResolvedConfig) ->
         )
 
 
-def _is_data_problem(problem: Problem) -> bool:
-    return problem.path.startswith(_DATA_SECTIONS) and "batch" not in problem.path
+def _peak_in_own_process(arguments: Sequence[str]) -> tuple[int | None, str]:
+    """Returns the result of `measure_peak` in a process of its own.
+
+    Must be called before this process uses a GPU, because TensorFlow reserves all of its memory.
+    Raises `RunnerError` with the message and the exit code of the process if it fails.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", "inspect", "--peak_only", *arguments, "--quiet"],
+        env={**os.environ, **_COUNTING_ALLOCATOR},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        error = RunnerError(
+            "--measure: the process that measures the memory of a step "
+            f"{describe_exit(done.returncode)}\ntry a smaller batch, or leave the flag out\n"
+            f"{done.stderr.rstrip()}",
+            code="out-of-memory",
+        )
+        error.exit_code = exit_codes.of_child(done.returncode)
+        raise error
+    peak, device = json.loads(done.stdout.splitlines()[-1])
+    return peak, device
 
 
 def _inspect(
-    flags: argparse.Namespace, resolved: ResolvedConfig, missing: list[Problem]
-) -> Inspection:
+    flags: argparse.Namespace,
+    resolved: ResolvedConfig,
+    missing: list[Problem],
+    scale: ScaleRequest | None,
+) -> Any:
+    """Returns the inspection; with `--peak_only`, the result of `measure_peak`."""
     title = f"inspect {resolved.config.name}"
+    peak: tuple[int | None, str] = (None, "")
+    if flags.measure and not flags.peak_only:
+        progress = progress_of(flags, title)
+        with progress.shown_scope():
+            progress.phase("measuring the memory of a step in a process of its own")
+            peak = _peak_in_own_process(flags.arguments)
     with tensorflow_scope(flags, resolved, "orbit_runner.inspection.experiment", title):
-        from orbit_runner.inspection.experiment import inspect_experiment
+        from orbit_runner.inspection.experiment import inspect_experiment, measure_peak
 
+        problems = [(problem.path, problem.message) for problem in missing]
         try:
+            if flags.peak_only:
+                return measure_peak(resolved.config, problems=problems, run=run_of(flags))
             return inspect_experiment(
                 resolved.config,
                 measure=flags.measure,
+                peak=peak,
                 every_layer=flags.layers,
-                problems=[(problem.path, problem.message) for problem in missing],
+                problems=problems,
                 run=run_of(flags),
+                scale=scale,
             )
         except (DataError, SettingError) as error:
             if not missing:

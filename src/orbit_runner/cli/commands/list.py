@@ -54,7 +54,7 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON that maps each kind to {name: description}"
     )
-    add_import_flag(parser, metavar="IMPORTS")
+    add_import_flag(parser)
     parser.add_argument(
         "--official", action="store_true", help="list the experiments of Model Garden instead"
     )
@@ -114,17 +114,17 @@ def _official_experiments() -> dict[str, dict[str, str]]:
     theirs = {name: entry.module for name, entry in catalogue.experiments().items()}
     own = {name: module for name, module in _registered_names().items() if name not in theirs}
     kinds = {"experiments of Model Garden": theirs, "registered elsewhere": own}
-    return {kind: _add_prefix(names) for kind, names in kinds.items() if names}
+    return {
+        kind: {f"{catalogue.PREFIX}{name}": text for name, text in sorted(names.items())}
+        for kind, names in kinds.items()
+        if names
+    }
 
 
 def _registered_names() -> dict[str, str]:
     if "official.core.exp_factory" not in sys.modules:
         return {}  # Nothing is registered, and a lookup would import TensorFlow.
     return {name: factory.__module__ for name, factory in loading.registered_factories()}
-
-
-def _add_prefix(experiments: dict[str, str]) -> dict[str, str]:
-    return {f"{catalogue.PREFIX}{name}": text for name, text in sorted(experiments.items())}
 
 
 COMMAND = Command(

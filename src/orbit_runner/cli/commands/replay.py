@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import json
 import shlex
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
     add_progress_flags,
@@ -26,6 +24,9 @@ from orbit_runner.cli.flags.values import RUN
 from orbit_runner.jobs.repetition import MACHINE_SETTINGS
 from orbit_runner.jobs.replay import Replay, ReplayPlan, plan_replay, plan_search, replay
 from orbit_runner.step.results import Examination
+
+if TYPE_CHECKING:
+    from orbit_runner.utils.types import JsonObject
 
 _DESCRIPTION = """\
 Repeat one step of a run, from the nearest checkpoint before it, and show what happens in it:
@@ -54,15 +55,12 @@ def main(flags: argparse.Namespace) -> int:
             plan = plan_search(run, imports, changes)
         else:
             plan = plan_replay(run, flags.step, imports, changes)
-        with _directory_scope() as directory:
+        with tempfile.TemporaryDirectory(prefix="replay-", ignore_cleanup_errors=True) as temporary:
             title = "search up to" if flags.find else "replay of"
             progress = progress_of(flags, f"{title} step {plan.step}", flags.run)
             with library_output_scope(flags):
-                result = replay(plan, directory, progress)
-    if flags.json:
-        _print_json(flags, plan, result)
-    else:
-        _print_replay(flags, plan, result)
+                result = replay(plan, Path(temporary), progress)
+    emit(flags, _as_dict(flags, plan, result), _lines(flags, plan, result))
     is_other = result.own is not None and result.own.verdict == "differs"
     return exit_codes.DIFFERENT if is_other else 0
 
@@ -82,34 +80,24 @@ def _add_flags(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON with all values")
 
 
-@contextlib.contextmanager
-def _directory_scope() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="replay-"))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _print_replay(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
+def _lines(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> Iterator[str]:
     from orbit_runner.reporting.examples import examination_sections
     from orbit_runner.reporting.terminal import section_lines
 
     start = plan.steps.start
     begin = "the beginning" if start is None else f"the checkpoint of step {start}"
     how = "replayed" if result.own else "the first that diverges, found"
-    print(f"step {result.step:,} of {flags.run}, {how} from {begin}")
-    print(f"  {result.own or result.finding}")
+    yield f"step {result.step:,} of {flags.run}, {how} from {begin}"
+    yield f"  {result.own or result.finding}"
     if result.examination is None:
-        print(f"  its layers cannot be examined: {result.obstacle}")
+        yield f"  its layers cannot be examined: {result.obstacle}"
         if result.examples:
-            print(f"examples of the step: {', '.join(map(str, result.examples))}")
+            yield f"examples of the step: {', '.join(map(str, result.examples))}"
         return
-    sections = examination_sections(result.examination, every=flags.all)
-    print("\n".join(section_lines(sections)))
+    yield from section_lines(examination_sections(result.examination, every=flags.all))
     excluded = _exclude_advice(flags.run, plan, result.examination)
     if excluded:
-        print(f"\n{excluded}")
+        yield f"\n{excluded}"
 
 
 def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str:
@@ -130,7 +118,7 @@ def _exclude_advice(run: str, plan: ReplayPlan, examination: Examination) -> str
     )
 
 
-def _print_json(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> None:
+def _as_dict(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> JsonObject:
     values = {
         "run": flags.run,
         "start": plan.steps.start,
@@ -146,7 +134,7 @@ def _print_json(flags: argparse.Namespace, plan: ReplayPlan, result: Replay) -> 
     else:
         examples = [{"example": example} for example in result.examples]
         values |= {"obstacle": result.obstacle, "examples": examples}
-    print(json.dumps(values, indent=1, allow_nan=False))
+    return values
 
 
 COMMAND = Command("replay", _DESCRIPTION, _add_flags, ["runs/a --step=100", "runs/a --find"], main)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from orbit_runner import exit_codes
@@ -21,16 +20,17 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import MODEL_DIR, RUN, Count
-from orbit_runner.errors import RunnerError
+from orbit_runner.compare.histories import loss_text
+from orbit_runner.errors import RunnerError, format_count
 from orbit_runner.jobs.repetition import MACHINE_SETTINGS, check_outside
 from orbit_runner.jobs.reproduce import (
     PublishedReproduction,
+    Reproduction,
     names_published_run,
     plan_reproduction,
     reproduce_published,
     reproduce_run,
 )
-from orbit_runner.reporting.reproduction import Reproduction, print_reproduction
 
 _DESCRIPTION = """\
 Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
@@ -67,10 +67,7 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Reproduction:
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
-        if flags.json:
-            print(json.dumps(result.as_dict(), indent=2, allow_nan=False))
-        else:
-            print_reproduction(result)
+        emit(flags, result.as_dict(), _lines(_verdict(result), _rows(result)))
         if error is not None:
             raise error
     return result
@@ -94,7 +91,10 @@ def _reproduce_published(flags: argparse.Namespace) -> int:
         if result.equal and not flags.model_dir:
             shutil.rmtree(directory, ignore_errors=True)
             result = dataclasses.replace(result, again="")
-        emit(flags, result.as_dict(), _published_lines(result))
+        has = "has the published weights" if result.equal else "does not have the published weights"
+        verdict = f"{'equal' if result.equal else 'differs'}: `{result.experiment}` {has} at step"
+        lines = _lines(f"{verdict} {result.step}", _published_rows(result))
+        emit(flags, result.as_dict(), lines)
     return 0 if result.equal else exit_codes.DIFFERENT
 
 
@@ -147,13 +147,43 @@ def _require_new_directory(directory: Path, run: Path) -> Path:
     return directory
 
 
-def _published_lines(result: PublishedReproduction) -> Iterator[str]:
-    """Yields the verdict and its details."""
-    has = "has the published weights" if result.equal else "does not have the published weights"
-    verdict = "equal" if result.equal else "differs"
-    yield f"{verdict}: `{result.experiment}` {has} at step {result.step}"
-    for name, value in _published_rows(result):
-        yield f"  {name:<12} {value}"
+def _lines(verdict: str, rows: Iterable[tuple[str, str]]) -> list[str]:
+    return [verdict, *(f"  {name:<12} {value}" for name, value in rows)]
+
+
+def _verdict(result: Reproduction) -> str:
+    diff = result.parting
+    if result.equal:
+        begin = "" if result.start is None else f", repeated from step {result.start}"
+        return (
+            f"equal: {format_count(len(diff.compared), 'checkpoint')} up to step {diff.step}{begin}"
+        )
+    if diff.first is None:
+        return f"differs: the new run did not reach step {diff.step}"
+    what = "the weights" if diff.first == diff.first_weights else "the state, not the weights,"
+    since = ", the first checkpoint that was compared"
+    if diff.last_equal is not None:
+        since = f"; equal up to step {diff.last_equal}"
+    return f"differs: {what} at step {diff.first}{since}"
+
+
+def _rows(result: Reproduction) -> Iterator[tuple[str, str]]:
+    diff = result.parting
+    for name in ("weights", "state"):
+        left, right = (getattr(side, name, "") for side in (diff.left, diff.right))
+        yield name, f"sha256 {left}"
+        if right != left:
+            yield "", f"sha256 {right} in the new run" if right else "none in the new run"
+    yield "run", result.run
+    if diff.loss is not None:
+        change = f"{loss_text(diff.loss.left)} → {loss_text(diff.loss.right)}"
+        yield "loss", f"first differs in the record of step {diff.loss.step}: {change}"
+    if result.error:
+        yield "stopped by", result.error
+    for note in result.notes:
+        yield "note", note
+    if result.again:
+        yield "new run", result.again
 
 
 def _published_rows(result: PublishedReproduction) -> Iterator[tuple[str, str]]:

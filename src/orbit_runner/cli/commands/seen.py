@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_config_flags,
     add_trained_argument,
@@ -21,7 +20,6 @@ from orbit_runner.jobs.preflight import setting_error_scope
 from orbit_runner.reporting.document import Section, limited_examples
 from orbit_runner.reporting.terminal import section_lines
 from orbit_runner.step.examples import TrainingOrder
-from orbit_runner.utils.streams import use_utf8
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -62,22 +60,19 @@ def main(flags: argparse.Namespace) -> int:
         about = _describe_example(order, occurrences)
     if order.placement.note:
         print(f"note: {order.placement.note}", file=sys.stderr)
-    use_utf8()
-    if flags.json:
-        values = {"example": number, "until": until, "reached": order.reached_step, **about}
-        values |= {"excluded": True} if is_excluded else {}
-        print(json.dumps(values | {"occurrences": occurrences}, indent=1))
-        return 0
+    values = {"example": number, "until": until, "reached": order.reached_step, **about}
+    values |= {"excluded": True} if is_excluded else {}
     title = ", ".join(f"{name} {value}" for name, value in about.items())
-    print(f"example {number:,} of {examples.source}{f' ({title})' if title else ''}")
+    lines = [f"example {number:,} of {examples.source}{f' ({title})' if title else ''}"]
     if is_excluded:
-        print("in no step: task.train_data.exclude leaves it out")
-        return 0
-    counts = (
-        f"in {len(occurrences):,} of the steps 1 to {until:,}{_format_counts(order, occurrences)}"
-    )
-    shown = occurrences if flags.all else occurrences[:_ROWS]
-    print("\n".join(section_lines([Section(counts, limited_examples(shown, len(occurrences)))])))
+        lines.append("in no step: task.train_data.exclude leaves it out")
+    else:
+        numbers = _format_counts(order, occurrences)
+        counts = f"in {len(occurrences):,} of the steps 1 to {until:,}{numbers}"
+        shown = occurrences if flags.all else occurrences[:_ROWS]
+        table = limited_examples(shown, len(occurrences))
+        lines += section_lines([Section(counts, table)])
+    emit(flags, values | {"occurrences": occurrences}, lines)
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser
 from orbit_runner.cli.flags.config_flags import add_import_flag, add_progress_flags, messages_scope
-from orbit_runner.cli.flags.values import MODEL_DIR, SWEEP_FILE
+from orbit_runner.cli.flags.values import MODEL_DIR, SWEEP_FILE, Count
 from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.resolve import ResolvedConfig
 from orbit_runner.errors import RunnerError
@@ -20,7 +19,7 @@ from orbit_runner.sweep.definition import check_space, resolve_base
 from orbit_runner.sweep.directory import SweepDirectory, write_best
 from orbit_runner.sweep.open_sweep import open_sweep
 from orbit_runner.sweep.results import SweepResults
-from orbit_runner.sweep.sweep_file import MAX_SEEDS, SweepFile, read_sweep_file
+from orbit_runner.sweep.sweep_file import SweepFile, read_sweep_file
 
 _DESCRIPTION = """\
 Run the trials of a sweep file: an experiment, a space of settings, an objective and a search. Each
@@ -55,10 +54,7 @@ def load_sweep(flags: argparse.Namespace) -> tuple[SweepFile, ResolvedConfig]:
     Returns the sweep and its experiment without the space. Raises ConfigError with all problems of
     the file.
     """
-    _check_flags(flags)
     file = read_sweep_file(find_file(flags.sweep_file), flags.sweep_file)
-    if flags.seeds is not None:
-        file = dataclasses.replace(file, seeds=flags.seeds)
     imports = tuple(flags.imports or ())
     base = resolve_base(file, imports)
     check_space(file, base, imports)
@@ -76,39 +72,23 @@ def _add_flags(parser: Parser) -> None:
     add = parser.add_argument
     add("sweep_file", type=SWEEP_FILE, help="sweep file, such as configs/sweeps/digits_mlp.yaml")
     add("--model_dir", type=MODEL_DIR, help="directory of the sweep")
-    add("--jobs", type=int, default=1, metavar="N", help="number of trials at a time")
+    add("--jobs", type=Count(1, 1000), default=1, metavar="N", help="number of trials at a time")
     add(
         "--devices_per_job",
-        type=int,
+        type=Count(0, 1000),
         default=0,
         metavar="K",
         help="number of GPUs for each trial; 0: all trials see all GPUs",
     )
-    add("--seeds", type=int, metavar="N", help="repeat each trial with N seeds")
     add("--dry_run", action="store_true", help="print the settings of the first trials, and exit")
     add_import_flag(parser)
     add_progress_flags(parser)
     add("--json", action="store_true", help="print the results as JSON")
 
 
-def _check_flags(flags: argparse.Namespace) -> None:
-    limits = (
-        ("jobs", 1, 1000),
-        ("devices_per_job", 0, 1000),
-        ("seeds", 1, MAX_SEEDS),
-    )
-    for name, low, high in limits:
-        value = getattr(flags, name, None)
-        if value is not None and not low <= value <= high:
-            raise RunnerError(
-                f"got {value}, allowed: {low} to {high}", path=f"--{name}", code="out-of-range"
-            )
-
-
 def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> int:
-    from orbit_runner.sweep.view.page import SweepPage
-    from orbit_runner.sweep.view.progress import TrialProgress
-    from orbit_runner.sweep.view.tables import print_summary
+    from orbit_runner.sweep.view.page import SweepFiles
+    from orbit_runner.sweep.view.tables import TrialProgress, print_summary
     from orbit_runner.sweep.worker import Worker
     from orbit_runner.utils.signals import Signals
 
@@ -122,11 +102,11 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         place = flags.model_dir
         progress = TrialProgress(flags.progress, interval=flags.progress_interval, place=place)
         stack.enter_context(progress.shown_scope())
-        page = SweepPage(directory.path)
+        files = SweepFiles(directory.path)
 
         def show(results: SweepResults, running: Mapping[int, str]) -> None:
             progress.update(results, running)
-            page.update(results)
+            files.update(results)
 
         worker = Worker(
             load,
@@ -142,7 +122,7 @@ def _run(flags: argparse.Namespace, file: SweepFile, base: ResolvedConfig) -> in
         _print_continuation(flags)
         return exit_codes.after_signal(signals.received)
     write_best(directory, results)
-    page.write(results)
+    files.write(results)
     print_summary(directory.path, results, as_json=flags.json)
     return exit_codes.CRASHED if any(trial.status == "failed" for trial in results.trials) else 0
 

@@ -77,13 +77,6 @@ def _resolve_problems(request: Request) -> list[Problem]:
     problems = [*_run_problems(resolved)]
     if not problems:
         print_notes(resolved)
-        trainer = resolved.config.trainer
-        if not trainer.has_length:
-            print(
-                f"note: {request.experiment}: trainer.train_steps is 0; to train, set it or "
-                "trainer.train_epochs",
-                file=sys.stderr,
-            )
     return problems
 
 

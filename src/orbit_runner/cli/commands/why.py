@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
+import dataclasses
 from pathlib import Path
 
 from orbit_runner import exit_codes
-from orbit_runner.cli.command import Command, Parser
+from orbit_runner.cli.command import Command, Parser, emit
 from orbit_runner.cli.flags.config_flags import (
     add_import_flag,
     add_progress_flags,
@@ -15,10 +15,9 @@ from orbit_runner.cli.flags.config_flags import (
     progress_of,
 )
 from orbit_runner.cli.flags.values import RUN
-from orbit_runner.compare.explanation import Explanation
+from orbit_runner.compare.explanation import Explanation, format_explanation
 from orbit_runner.compare.records import compare_recorded, read_recorded_run
 from orbit_runner.errors import RunnerError
-from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
 Find out why two runs differ. First compare what both recorded: settings, data, code, versions,
@@ -33,13 +32,7 @@ def main(flags: argparse.Namespace) -> int:
     """Prints why two runs differ. Returns 0 if they are equal, else 4."""
     with messages_scope(flags):
         explanation = _explain(flags, Path(flags.a), Path(flags.b))
-    use_utf8()
-    if flags.json:
-        print(json.dumps(explanation.as_dict(), indent=2, allow_nan=False))
-    else:
-        from orbit_runner.compare.explanation import format_explanation
-
-        print("\n".join(format_explanation(explanation)))
+    emit(flags, explanation.as_dict(), format_explanation(explanation))
     return 0 if explanation.equal else exit_codes.DIFFERENT
 
 
@@ -60,9 +53,9 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
     imports = tuple(flags.imports or ())
     runs = read_recorded_run(left, "A", imports), read_recorded_run(right, "B", imports)
     recorded = compare_recorded(*runs)
-    explanation = Explanation(left=flags.a, right=flags.b, recorded=recorded)
+    found = Explanation(left=flags.a, right=flags.b, recorded=recorded)
     if flags.recorded or (recorded.parting.compared and recorded.parting.first_weights is None):
-        return explanation
+        return found
     from orbit_runner.jobs.why import rerun_both
 
     progress = progress_of(flags, "why", f"{flags.a} {flags.b}")
@@ -70,8 +63,8 @@ def _explain(flags: argparse.Namespace, left: Path, right: Path) -> Explanation:
         try:
             reruns = rerun_both(runs, recorded.parting, imports, progress.phase)
         except RunnerError as error:
-            return Explanation(left=flags.a, right=flags.b, recorded=recorded, problem=str(error))
-    return Explanation(left=flags.a, right=flags.b, recorded=recorded, reruns=reruns)
+            return dataclasses.replace(found, problem=str(error))
+    return dataclasses.replace(found, reruns=reruns)
 
 
 COMMAND = Command("why", _DESCRIPTION, _add_flags, ["runs/a runs/b"], main)

@@ -93,7 +93,7 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
             metavar="VALUE",
             help=f"set {' and '.join(paths)}",
         )
-    add_import_flag(parser, "that registers custom tasks")
+    add_import_flag(parser)
     parser.add_argument(
         "--verbosity",
         "-v",
@@ -103,14 +103,14 @@ def add_config_flags(parser: Parser, *, experiment: str = _EXPERIMENT) -> None:
     )
 
 
-def add_import_flag(parser: Any, which: str = "first", metavar: str = "MODULE") -> None:
-    """Adds `--import`; `which` completes "import a module" in its help text."""
+def add_import_flag(parser: Any) -> None:
+    """Adds `--import`."""
     parser.add_argument(
         "--import",
         dest="imports",
         action="append",
-        metavar=metavar,
-        help=f"import a module {which}; may be repeated",
+        metavar="MODULE",
+        help="import a module first, such as one that registers custom tasks; may be repeated",
     )
 
 

@@ -153,7 +153,7 @@ class Builder:
             node = resolve_null(node, optional=optional)
         if meta.get("variants") is not None and isinstance(node, Section):
             return self._build_variant(meta["variants"], base, node, path)
-        if isinstance(base, Config) and not optional and _is_null(node):
+        if isinstance(base, Config) and not optional and getattr(node, "value", node) is None:
             return _ABSENT  # An empty section, `trainer:`
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
@@ -283,10 +283,6 @@ def _convert_boolean_word(node: Leaf | Section, hint: object, meta: Metadata) ->
         return node
     word = node.value.lower() if isinstance(node.value, str) else ""
     return Leaf(BOOLEAN_WORDS[word], node.origin) if word in BOOLEAN_WORDS else node
-
-
-def _is_null(node: Leaf | Section) -> bool:
-    return isinstance(node, Leaf) and node.value is None
 
 
 def _expand_shorthand(node: Leaf | Section, cls: type[Config] | None) -> Leaf | Section:

@@ -98,13 +98,6 @@ def load_gin(
     return reader.found
 
 
-def parse_statements(text: str) -> list[Statement]:
-    """Returns the statements in gin text, as objects of gin's parser."""
-    from gin import config_parser
-
-    return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
-
-
 class Delegate:
     """Represents gin's references by their names, so that parsing does not import anything."""
 
@@ -293,13 +286,3 @@ def gin_text(value: object) -> str:
     if isinstance(value, complex):  # Gin has no sums, so the real part is 0.
         return f"{gin_text(value.imag)}j"
     return repr(value).replace("inf", "1e999") if isinstance(value, float) else repr(value)
-
-
-def macro_names(value: object) -> list[str]:
-    """Returns the names of the macros in a value that was parsed with `Delegate`."""
-    if isinstance(value, Macro):
-        return [value.name]
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    items = value if isinstance(value, (list, tuple)) else ()
-    return [name for item in items for name in macro_names(item)]

@@ -7,7 +7,7 @@ in experiments, so scalars are resolved with the core schema of YAML 1.2.2, sect
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +236,9 @@ class _Reader:
             self._check_tag(node, path)
             if not self._enter(node, path, self._origin(node.start_mark)):
                 return []
-            items = [*self._read_items(node, path)]
+            items = [
+                self._read_value(item, f"{path}[{index}]") for index, item in enumerate(node.value)
+            ]
             self._open.remove(id(node))
             return PythonTuple(items) if self.tags.get(id(node)) == _TUPLE else items
         if isinstance(node, yaml.MappingNode):
@@ -251,11 +253,6 @@ class _Reader:
             self._add_ambiguity_problem(node, path)
         return parse_scalar(node.value)
 
-    def _read_items(self, node: yaml.SequenceNode, path: str) -> Iterator[object]:
-        for index, item in enumerate(node.value):
-            below = f"{path}[{index}]"
-            yield self._read_value(item, below)
-
     def _read_tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> str | float | bool | None:
         """Reads a scalar with a tag of the core schema, which makes quotes irrelevant."""
         kind = tag.removeprefix(_TAGS)
@@ -263,17 +260,14 @@ class _Reader:
             return _combine_surrogates(node.value)
         value = parse_scalar(node.value)
         if type(value) not in _SCALAR_TAGS.get(kind, ()):
-            self._add_scalar_tag_problem(node, path, tag)
-        return _convert_to_float(value) if kind == "float" and isinstance(value, int) else value
-
-    def _add_scalar_tag_problem(self, node: yaml.ScalarNode, path: str, tag: str) -> None:
-        kind = tag.removeprefix(_TAGS)
-        if kind not in _SCALAR_TAGS:
             tags = ", ".join(f"!!{name}" for name in _SCALAR_TAGS)
-            self._add_tag_problem(node, tag, path, f"{tags}, or no tag")
-            return
-        message = f"got {node.value!r:.200}, which does not match its tag, !!{kind}"
-        self._add(path, message, self._origin(node.start_mark))
+            if kind in _SCALAR_TAGS:
+                message = f"got {node.value!r:.200}, which does not match its tag, !!{kind}"
+                self._add(path, message, self._origin(node.start_mark))
+            else:
+                self._add_tag_problem(node, tag, path, f"{tags}, or no tag")
+        # A number that is too large for a float is infinite, as it is without a tag.
+        return float(str(value)) if kind == "float" and isinstance(value, int) else value
 
     def _add_ambiguity_problem(self, node: yaml.ScalarNode, path: str) -> None:
         plain = int(node.value)
@@ -282,13 +276,6 @@ class _Reader:
             f"write {plain}, or 0o… for an octal number, or put a string in quotes"
         )
         self._add(path, message, self._origin(node.start_mark))
-
-
-def _convert_to_float(value: int) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else -float("inf")
 
 
 def _combine_surrogates(text: str) -> str:

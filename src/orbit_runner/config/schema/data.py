@@ -14,7 +14,7 @@ from orbit_runner.config.schema.base import (
     field,
     garden_settings,
 )
-from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER, in_training, uses_xla
 from orbit_runner.errors import format_choices
 from orbit_runner.registration import SourceTraits
@@ -182,10 +182,6 @@ class DataConfig(Config):
         """Yields (field, message) for settings that contradict each other."""
         if self.source and self.global_batch_size == 0:
             yield Problem("global_batch_size", "got 0, allowed: at least 1", code="out-of-range")
-        for address in service_addresses(self):
-            problem = service_problem(address)
-            if problem:
-                yield Problem("tf_data_service_address", problem, code="bad-path")
         if self.is_training is False and self.augment != "none":
             yield conflict(
                 "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"

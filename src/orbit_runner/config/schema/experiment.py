@@ -16,8 +16,8 @@ from orbit_runner.config.schema.base import (
     field,
     garden_settings,
 )
-from orbit_runner.config.schema.data import DataConfig, resolve_data_config, service_addresses
-from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.config.schema.data import DataConfig, resolve_data_config
+from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
 from orbit_runner.config.schema.plugins import (
     TENSORBOARD,
@@ -25,7 +25,7 @@ from orbit_runner.config.schema.plugins import (
     CallbackConfig,
     TrackerConfig,
 )
-from orbit_runner.config.schema.runtime import RuntimeConfig, service_problem
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.task_data import TaskData, task_data
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.weights import NEVER
@@ -35,7 +35,7 @@ from orbit_runner.registry import TASKS
 Problems = Iterator[Problem]
 
 AXES = ("batch", "height", "width", "channels")
-_DATA = {"train_data": TRAINING, "validation_data": EVALUATING}
+_DATA = ("train_data", "validation_data")
 
 
 def training_data() -> DataConfig:
@@ -295,20 +295,6 @@ class ExperimentConfig(Config):
         """Whether a moving average of the weights is kept, which evaluations use."""
         own = getattr(self.task, "averages_weights", False)
         return self.trainer.optimizer_config.ema is not None or own
-
-    def data_services(self, mode: str) -> dict[str, str]:
-        """Returns the tf.data services of a mode: `host:port` to the dotted path of the setting."""
-        services: dict[str, str] = {}
-        if self.runtime.tf_data_service is not None:
-            path = "runtime.tf_data_service"
-            services = {part.strip(): path for part in self.runtime.tf_data_service.split(",")}
-        else:
-            for section, modes in _DATA.items():
-                for address in service_addresses(getattr(self.task, section)):
-                    # A custom task may use another form.
-                    if mode in modes and not service_problem(address):
-                        services[address] = f"task.{section}.tf_data_service_address"
-        return {address.partition("://")[2]: path for address, path in services.items()}
 
     def declared_splits(self, section: str) -> tuple[Split, Split]:
         """Returns how `runtime` and `task` split the batches of `train` or `eval`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 from orbit_runner.config.errors import Problem, no_effect, not_supported
@@ -28,7 +27,6 @@ ALL_REDUCE_ALGORITHMS = (
     "reduction_to_one_device",
 )
 LOGICAL_REPLICAS = "runtime.logical_replicas"
-_SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 _OR_NATIVE = "or runtime.numerics: native"
 _NATIVE = "allowed: native"
 _ENVIRONMENT = "set the environment variable {}"
@@ -290,7 +288,6 @@ class RuntimeConfig(Config):
             _cluster_problems,
             _parameter_server_problems,
             _loss_scale_problems,
-            _data_service_problems,
             _portable_problems,
             _logical_replica_problems,
         ):
@@ -300,13 +297,6 @@ class RuntimeConfig(Config):
         """Yields (field, message) for settings that have no effect under the strategy."""
         for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
             yield from rule(self)
-
-
-def service_problem(address: str) -> str:
-    """Returns why an address is not of the form `grpc://host:port`, or "" if it is."""
-    if _SERVICE.fullmatch(address):
-        return ""
-    return f"got {address!r}, expected grpc://host:port, or several separated by commas"
 
 
 def _device_problems(runtime: RuntimeConfig) -> Problems:
@@ -437,13 +427,6 @@ def _inert_tpu(runtime: RuntimeConfig) -> Problems:
             f"has no effect under `{runtime.distribution_strategy}`\n"
             "set runtime.distribution_strategy: tpu",
         )
-
-
-def _data_service_problems(runtime: RuntimeConfig) -> Problems:
-    for address in (runtime.tf_data_service or "").split(","):
-        problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
-        if problem:
-            yield not_supported("tf_data_service", problem)
 
 
 def _portable_problems(runtime: RuntimeConfig) -> Problems:

@@ -123,16 +123,6 @@ class StepCosineLr(PiecewiseSchedule):
     extra_values = 0
     garden_only = with_name("StepCosineDecayWithOffset")
 
-    def problems(self) -> Iterator[Problem]:
-        """Yields (field, message) also if there are fewer than two boundaries."""
-        yield from super().problems()
-        if self.boundaries is not None and len(self.boundaries) < 2:
-            yield Problem(
-                "boundaries",
-                f"got {list(self.boundaries)}, allowed: at least two",
-                code="out-of-range",
-            )
-
 
 @config_class
 class ExponentialLr(Schedule):

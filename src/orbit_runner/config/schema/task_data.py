@@ -47,6 +47,15 @@ class TaskData(abc.ABC):
         """
         yield from ()
 
+    def file_reading(self) -> str:
+        """Returns how a worker of a cluster reads the files of the training data.
+
+        Returns:
+            `memory`: all, once, at the start; `own`: those of its own examples; `all`: all in each
+            epoch, though it decodes only its own examples; "" if it is not known.
+        """
+        return ""
+
     def packages(self) -> Sequence[str]:
         """Returns the packages that compute the inputs, besides those that every run uses.
 

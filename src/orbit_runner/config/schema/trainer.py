@@ -350,7 +350,6 @@ class TrainerConfig(Config):
                 code="not-divisible",
             )
         yield from self._profile_problems()
-        yield from self._schedule_problems()
         yield from self._checkpoint_problems()
         if _is_same_directory(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
@@ -496,20 +495,6 @@ class TrainerConfig(Config):
                 "export_weights",
                 "got 'plain', but the best checkpoint contains averaged weights",
                 code="conflict",
-            )
-
-    def _schedule_problems(self) -> Iterator[Problem]:
-        rate = self.optimizer_config.learning_rate
-        pieces = rate.step_cosine_with_offset
-        if rate.type != "step_cosine_with_offset" or not pieces.boundaries:
-            return
-        end = pieces.boundaries[-1] + pieces.offset
-        if self.train_steps > end:
-            path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
-            yield Problem(
-                path,
-                f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}",
-                code="out-of-range",
             )
 
 

@@ -101,6 +101,8 @@ class ImageDataset(Dataset):
     is_in_memory: ClassVar[bool] = False
     # Whether images that need nothing but decoding are decoded by whole batches.
     decodes_batches: ClassVar[bool] = False
+    # Which files a worker reads: see `TaskData.file_reading`.
+    file_reading: str = "own"
     graph_reader: ClassVar[str]  # The class that reads the images in a graph, `module:Class`.
 
     @abc.abstractmethod
@@ -296,6 +298,7 @@ class ImageArrays(ArraySource, ImageDataset):
 
     stored = "in memory"
     is_in_memory = True
+    file_reading = "memory"
     graph_reader = "orbit_runner.data.images.readers:ArrayReader"
 
     @classmethod

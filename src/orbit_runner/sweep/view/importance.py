@@ -15,9 +15,7 @@ With k groups of n trials, a setting without any effect explains (k - 1) / (n - 
 from __future__ import annotations
 
 import dataclasses
-import statistics
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from orbit_runner.config.serialize import inline_yaml
 from orbit_runner.sweep.results import SweepResults, TrialResult
@@ -68,50 +66,38 @@ def importances(results: SweepResults) -> list[Importance]:
 def _importance(
     setting: SweptSetting, trials: Sequence[TrialResult], mode: str
 ) -> Importance | None:
+    from scipy import stats
+
     values = [trial.settings[setting.path] for trial in trials]
-    ranks = average_ranks([rank_key(trial, mode) for trial in trials])  # 1 for the best.
-    if len(trials) < LEAST_TRIALS or len(set(ranks)) < 2:
+    keys = [rank_key(trial, mode) for trial in trials]
+    places = {key: place for place, key in enumerate(sorted({*keys}))}
+    ranks = stats.rankdata([places[key] for key in keys])  # 1 for the best.
+    if len(trials) < LEAST_TRIALS or len(places) < 2:
         return None
-    groups = _groups(setting, values)
-    if not 1 < len(set(groups)) < len(trials):
+    names = _groups(setting, values, stats.rankdata)
+    groups: dict[str, list[float]] = {}
+    for name, rank in zip(names, ranks, strict=True):
+        groups.setdefault(name, []).append(rank)
+    if not 1 < len(groups) < len(trials):
         return None
-    correlation = None
-    if all(map(is_number, values)):
-        correlation = -statistics.correlation(average_ranks(values), ranks)
+    is_numeric = all(map(is_number, values))
     return Importance(
         setting=setting,
         trials=len(trials),
-        share=share_between(groups, ranks),
-        by_chance=(len(set(groups)) - 1) / (len(trials) - 1),
-        correlation=correlation,
+        share=float(stats.kruskal(*groups.values()).statistic) / (len(trials) - 1),
+        by_chance=(len(groups) - 1) / (len(trials) - 1),
+        correlation=-float(stats.spearmanr(values, ranks).statistic) if is_numeric else None,
     )
 
 
-def _groups(setting: SweptSetting, values: Sequence[float]) -> list[str]:
+def _groups(
+    setting: SweptSetting,
+    values: Sequence[float],
+    rankdata: Callable[[Sequence[float]], Sequence[float]],
+) -> list[str]:
     """Returns the name of the group of each value."""
     if setting.categories:
         return [inline_yaml(value) for value in values]
     count = min(_MOST_GROUPS, len(values) // 4)
-    ranks = average_ranks(values)  # From 1. Equal values have equal ranks, so they stay together.
+    ranks = rankdata(values)  # From 1. Equal values have equal ranks, so they stay together.
     return [str(int((rank - 0.5) / len(values) * count)) for rank in ranks]
-
-
-def average_ranks(values: Sequence[Any]) -> list[float]:
-    """Returns the rank of each value, from 1; equal values have the mean of their ranks."""
-    order = sorted(values)
-    first = {value: index for index, value in reversed(list(enumerate(order, start=1)))}
-    last = {value: index for index, value in enumerate(order, start=1)}
-    return [(first[value] + last[value]) / 2 for value in values]
-
-
-def share_between(groups: Sequence[str], values: Sequence[float]) -> float:
-    """Returns eta squared: the sum of squares between groups, divided by the total one."""
-    mean = statistics.fmean(values)
-    members: dict[str, list[float]] = {}
-    for group, value in zip(groups, values, strict=True):
-        members.setdefault(group, []).append(value)
-    between = sum(
-        len(group_values) * (statistics.fmean(group_values) - mean) ** 2
-        for group_values in members.values()
-    )
-    return between / sum((value - mean) ** 2 for value in values)

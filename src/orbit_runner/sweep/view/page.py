@@ -1,9 +1,12 @@
-"""`sweep.html`: a sweep as a self-contained HTML page."""
+"""`sweep.html` and `sweep.csv`: a sweep as a self-contained HTML page, and as a table."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
+import io
+import json
 import shlex
 import time
 from html import escape
@@ -16,6 +19,13 @@ from orbit_runner.reporting.document import Html, Part, Section, Table, Text
 from orbit_runner.reporting.html import Markup, explanation, page, tiles
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
+from orbit_runner.sweep.view.charts import (
+    objective_curves,
+    rungs,
+    setting_charts,
+    trials_chart,
+    winner_curves,
+)
 from orbit_runner.sweep.view.importance import LEAST_TRIALS, Importance, importances
 from orbit_runner.sweep.view.parallel_coordinates import SHADES, parallel_coordinates
 from orbit_runner.sweep.view.ranking import (
@@ -25,12 +35,11 @@ from orbit_runner.sweep.view.ranking import (
     status_counts,
     trial_table,
 )
-from orbit_runner.sweep.view.scatter import setting_charts, trials_chart
 from orbit_runner.sweep.view.setting_axis import setting_names, value_text
-from orbit_runner.sweep.view.trial_curves import objective_curves, rungs, winner_curves
 from orbit_runner.utils.files import write_atomically
 
 BEST_CONFIG = "best.yaml"
+CSV_FILE = "sweep.csv"
 PAGE_FILE = "sweep.html"
 _INTERVAL_SECONDS = 10.0
 _BAR_WIDTH, _BAR_HEIGHT = 160, 12
@@ -244,8 +253,8 @@ def _link(directory: Path, run: SeedResult, text: str) -> str:
     return f'<a href="{quote(report.as_posix())}">{escape(text)}</a>'
 
 
-class SweepPage:
-    """Writes the page again when a trial has ended, but at most every ten seconds."""
+class SweepFiles:
+    """Writes the files again when a trial has ended, but at most every ten seconds."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -253,7 +262,7 @@ class SweepPage:
         self._ended = 0
 
     def update(self, results: SweepResults) -> None:
-        """Writes the page if it is due. A page that cannot be written does not end a sweep."""
+        """Writes the files if they are due. A file that cannot be written does not end a sweep."""
         ended = sum(trial.status != "pending" for trial in results.trials)
         if ended == self._ended or time.monotonic() < self._due:
             return
@@ -263,5 +272,22 @@ class SweepPage:
         self._due = time.monotonic() + _INTERVAL_SECONDS
 
     def write(self, results: SweepResults) -> None:
-        """Writes the page atomically."""
+        """Writes each file atomically."""
+        write_atomically(self._directory / CSV_FILE, csv_text(results))
         write_atomically(self._directory / PAGE_FILE, sweep_page(self._directory, results))
+
+
+def csv_text(results: SweepResults) -> str:
+    """Returns the text of `sweep.csv`: a row for each seed of each trial; lists are JSON."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["trial", "seed", *results.space, "status", "step", "objective", "weights"])
+    for trial in results.trials:
+        values = [
+            value if isinstance(value, (str, float)) else json.dumps(value)
+            for value in (trial.settings.get(path, "") for path in results.space)
+        ]
+        for run in trial.runs:
+            row = [run.status, run.step, run.objective, run.weights]
+            writer.writerow([trial.number, run.seed, *values, *row])
+    return text.getvalue()

@@ -22,7 +22,7 @@ from orbit_runner.tasks.imbalance.config import (
     class_weights_field,
     value_problems,
 )
-from orbit_runner.tasks.network_config import SECTIONS, NetworkTaskConfig
+from orbit_runner.tasks.shared_config import SECTIONS, NetworkTaskConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit

@@ -28,7 +28,7 @@ from orbit_runner.tasks.image_classification.sources import (
     trained_images,
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
-from orbit_runner.tasks.network_config import SECTIONS
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.utils.log import note_once
 
 _OTHER_DATA = "set task.split, or name other data in validation_data"
@@ -82,6 +82,10 @@ class ImageData(TaskData):
         if not weights:  # Published ones have known digests, and own ones are not needed later.
             return files
         return files | {"model.weights": describe_files(weights, content_digest)}
+
+    def file_reading(self) -> str:
+        """Returns how a worker reads the files of the training data."""
+        return self.source("train_data").file_reading
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation images that are also training images, or None."""

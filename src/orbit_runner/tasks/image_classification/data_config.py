@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 from orbit_runner.config.errors import Problem, conflict, no_effect
 from orbit_runner.config.schema.base import Config, OneOf, config_class, field
 from orbit_runner.config.schema.data import source_field
-from orbit_runner.config.schema.weights import DATA_LOCATION
 from orbit_runner.registry import SOURCES
-from orbit_runner.tasks import table_split
-from orbit_runner.tasks.imbalance.config import MixedDataConfig
-from orbit_runner.tasks.table_split import TableSplitConfig
+from orbit_runner.tasks import shared_config
+from orbit_runner.tasks.shared_config import StoredDataConfig, TableSplitConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
@@ -151,7 +149,7 @@ class ImageSplitConfig(TableSplitConfig):
 
 
 @config_class
-class ImageDataConfig(MixedDataConfig):
+class ImageDataConfig(StoredDataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
     source: str = source_field(SOURCES)
@@ -165,21 +163,6 @@ class ImageDataConfig(MixedDataConfig):
         allowed=("none", "crop", "crop_flip", "inception"),
         help="augmentation of training images; inception: random crop of varying size "
         "and aspect ratio",
-    )
-    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
-    tfds_split: str = field(
-        "", help="`source: tfds`: split, such as train[:90%]; by default depending on is_training"
-    )
-    tfds_data_dir: str = field(
-        "",
-        path="dir",
-        weights=DATA_LOCATION,
-        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
-    )
-    hugging_face_split: str = field(
-        "",
-        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
-        "depending on is_training",
     )
     labels_file: str = field(
         "",
@@ -273,7 +256,7 @@ def part_problems(
 ) -> Iterator[Problem]:
     """Yields a split or a part of a section that its source, or `split` of the task, lacks."""
     own_splits = () if "labels_file" in data.traits.settings else _SPLITS
-    return table_split.part_problems(section, data, split, own_splits)
+    return shared_config.part_problems(section, data, split, own_splits)
 
 
 def enabled_augmentations(config: ImageDataConfig) -> list[str]:

@@ -23,6 +23,7 @@ from orbit_runner.data.images.train_image import (
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.order.epochs import NO_EXAMPLES
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.tasks.base import section_of
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import (
     Size,
@@ -63,13 +64,9 @@ def train_inputs(
         return train_dataset(
             source, shuffle=shuffle, mixture=mixture, element=_train_element, **settings
         )
-    shape, _ = source.spec(input_size)
     batches = train_images(
         source,
-        shape=shape,
-        resize=input_size is not None,
-        bad=bad or BadImages("train_data", params.max_bad_images),
-        preprocessing=make_preprocessing(params, is_in_memory=source.is_in_memory),
+        **_decoding(source, params, input_size, bad),
         mixing=_make_mixing(params, num_classes),
         mixture=mixture,
         shuffle_buffer_size=params.shuffle_buffer_size,
@@ -130,17 +127,25 @@ def eval_inputs(
     }
     if is_ready(source, params, input_size):
         return eval_dataset(source, element=_eval_element, **settings)
-    shape, _ = source.spec(input_size)
     batches = eval_images(
         source,
-        shape=shape,
-        resize=input_size is not None,
-        bad=bad or BadImages("validation_data", params.max_bad_images),
-        preprocessing=make_preprocessing(params, is_in_memory=source.is_in_memory),
+        **_decoding(source, params, input_size, bad),
         num_classes=num_classes,
         **settings,
     )
     return batches.map(_weighted_element)
+
+
+def _decoding(
+    source: ImageDataset, params: ImageDataConfig, input_size: Size, bad: BadImages | None
+) -> dict[str, Any]:
+    """Returns how the images of a section become those that the network gets."""
+    return {
+        "shape": source.spec(input_size)[0],
+        "resize": input_size is not None,
+        "bad": bad or BadImages(section_of(params), params.max_bad_images),
+        "preprocessing": make_preprocessing(params, is_in_memory=source.is_in_memory),
+    }
 
 
 def _train_element(batch: dict[str, tf.Tensor]) -> Tensors:

@@ -12,8 +12,8 @@ from typing import TypeGuard
 from orbit_runner.datasets.download import DownloadError, fetch
 from orbit_runner.errors import SettingError
 from orbit_runner.models.catalog import IMAGENET
+from orbit_runner.storage.paths import cache_directory
 from orbit_runner.tasks.image_classification.models import ApplicationConfig, ImageModelConfig
-from orbit_runner.utils.cache import cache_directory
 from orbit_runner.utils.log import phase
 
 SETTING = "task.model.weights"

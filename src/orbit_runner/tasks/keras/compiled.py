@@ -21,6 +21,7 @@ import tf_keras
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.keras.keras_3 import Keras3Optimizer, keras_3_inputs, owned_states
 from orbit_runner.tasks.keras.outputs import Output, reason_of
+from orbit_runner.tasks.keras_items import is_keras_class
 from orbit_runner.tasks.metrics import Ratio
 from orbit_runner.tf_internals import (
     Trackable,
@@ -69,8 +70,7 @@ class KerasMetric:
     @property
     def variables(self) -> list[tf.Variable]:
         """The variables of a metric of Keras, all of which are sums; [] for classes of users."""
-        is_own = type(self._metric).__module__.partition(".")[0] in ("keras", "tf_keras")
-        return self.all_variables if is_own else []
+        return self.all_variables if is_keras_class(type(self._metric)) else []
 
     @property
     def all_variables(self) -> list[tf.Variable]:
@@ -86,10 +86,6 @@ class KerasMetric:
     def reset_state(self) -> None:
         """Forgets all batches."""
         self._metric.reset_state()
-
-    def named(self, name: str) -> KerasMetric:
-        """Returns the same metric by another name."""
-        return KerasMetric(name, self._metric, self._key)
 
 
 class LogValue(Ratio):
@@ -125,7 +121,7 @@ class Compiled(abc.ABC):
         """The names of methods that the class of the model defines."""
         names: set[str] = set()
         for cls in type(self.model).__mro__:
-            if cls.__module__.partition(".")[0] in ("keras", "tf_keras"):
+            if is_keras_class(cls):
                 break
             names |= vars(cls).keys()
         return frozenset(names)
@@ -146,8 +142,11 @@ class Compiled(abc.ABC):
         own = {"train_step", "test_step", "compute_loss", "compute_metrics", "get_metrics_result"}
         return bool(own & self.own_methods)
 
-    def reject_loops(self) -> None:
-        """Raises `SettingError` if the model redefines what a run does itself."""
+    def compile(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Compiles the model with settings, and those of an earlier `compile` that these lack.
+
+        Must be called in the strategy's scope. Returns what it is compiled with.
+        """
         own = [name for name in _LOOPS if name in self.own_methods]
         if own:
             raise SettingError(
@@ -156,12 +155,6 @@ class Compiled(abc.ABC):
                 "define train_step, test_step or compute_loss instead",
                 code="not-supported",
             )
-
-    def compile(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Compiles the model with settings, and those of an earlier `compile` that these lack.
-
-        Must be called in the strategy's scope. Returns what it is compiled with.
-        """
         given = {name: value for name, value in settings.items() if value is not None}
         before = compile_arguments(self.model) if is_compiled(self.model) else {}
         if "compile" in self.own_methods:
@@ -364,19 +357,17 @@ class Compiled(abc.ABC):
         metrics = []
         for name in logs:
             metric = named.get(name) or KerasMetric(name, self._log_values[name])
-            metrics.append(metric.named(record) if name == LOSS else metric)
+            if name == LOSS:
+                metric.name = record
+            metrics.append(metric)
         return metrics
 
-    def own_train_step(self, batch: Batch) -> tf.Tensor:
-        """Calls `train_step` of the model. Returns its loss, a scalar.
+    def own_step(self, name: str, batch: Batch) -> tf.Tensor:
+        """Calls `train_step` or `test_step` of the model. Returns its loss, a scalar.
 
         If it returns no `loss`, it is the sum of those that end with `_loss`.
         """
-        return _loss_of_logs(self._call_own("train_step", batch))
-
-    def own_test_step(self, batch: Batch) -> tf.Tensor:
-        """Calls `test_step` of the model. Returns its loss, a scalar."""
-        return _loss_of_logs(self._call_own("test_step", batch))
+        return _loss_of_logs(self._call_own(name, batch))
 
     def trained_variables(self) -> list[tf.Variable]:
         """Returns the variables that are trained."""
@@ -497,7 +488,9 @@ class Keras3(Compiled):
         self.model.compile(**{"optimizer": None, **arguments})
 
     def untrack_compiled(self) -> None:
-        """Does nothing, because a `Keras3Model` tracks only weights."""
+        """Does nothing, because a `Keras3Model` tracks only weights and states."""
+
+    track_states = untrack_compiled
 
     def symbolic_outputs(self, inputs: Tensors) -> Any:
         """Returns what the model returns for Keras inputs."""
@@ -525,9 +518,6 @@ class Keras3(Compiled):
             self.model.compute_metrics(x, y, outputs, sample_weight=w)
         elif (metrics := compiled_metrics_of(self.model)) is not None:
             metrics.update_state(y, outputs, w)
-
-    def track_states(self) -> None:
-        """Does nothing, because a `Keras3Model` tracks them."""
 
     @tf.autograph.experimental.do_not_convert
     def update_counted_metrics(self, batch: Batch, outputs: Tensors, counts: tf.Tensor) -> None:

@@ -29,8 +29,7 @@ from orbit_runner.config.signatures import (
     literal_defaults,
     reference_problem,
 )
-from orbit_runner.errors import unknown_name_message
-from orbit_runner.registry import ARRAY_SOURCES, SOURCES
+from orbit_runner.registry import ARRAY_SOURCES, SOURCES, TABLE_SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,
     ImageSplitConfig,
@@ -38,19 +37,19 @@ from orbit_runner.tasks.image_classification.data_config import (
     part_problems,
 )
 from orbit_runner.tasks.imbalance.config import (
-    MixedDataConfig,
     class_weights_field,
     source_problems,
     value_problems,
 )
 from orbit_runner.tasks.keras_items import item_problems, split_item
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
 
 _FILE_SUFFIX = ".keras"
 SECTIONS = ("train_data", "validation_data")
-ARRAYS, IMAGES = "arrays", "images"  # the kinds of sources
+ARRAYS, TABLE, IMAGES = "arrays", "table", "images"  # the kinds of sources
 NO_SPLIT = "set task.validation_split, or name other data in validation_data"
 _NO_MIXING = "labels are class numbers here; use the task image_classification"
 _NO_SYNTHETIC = "name a function that returns random arrays"
@@ -65,7 +64,7 @@ _OF_IMAGES = (
     *("augment", "augment_padding"),
     *sorted(
         {*ImageDataConfig.__dataclass_fields__}
-        - {*MixedDataConfig.__dataclass_fields__}
+        - {*TableDataConfig.__dataclass_fields__}
         - {name for entry in SOURCES.registered() for name in entry.traits.settings}
     ),
 )
@@ -134,8 +133,8 @@ class KerasModelConfig(Config):
 
 
 @config_class
-class KerasDataConfig(ImageDataConfig):
-    """Arrays or images, and their input pipeline."""
+class KerasDataConfig(ImageDataConfig, TableDataConfig):
+    """Arrays, a table or images, and their input pipeline."""
 
     source: str = source_field(ARRAY_SOURCES)
     function: str = field(
@@ -180,9 +179,12 @@ class KerasDataConfig(ImageDataConfig):
 
     @property
     def kind(self) -> str:
-        """What the source contains: `arrays` or `images`."""
+        """What the source contains: `arrays`, `table` or `images`."""
         target = ARRAY_SOURCES.get(self.source).target
-        return IMAGES if target in (entry.target for entry in SOURCES.registered()) else ARRAYS
+        for kind, registry in ((TABLE, TABLE_SOURCES), (IMAGES, SOURCES)):
+            if target in (entry.target for entry in registry.registered()):
+                return kind
+        return ARRAYS
 
     def unread(self) -> Iterator[Problem]:
         """Yields settings that the source does not read, or that are for images."""
@@ -206,19 +208,32 @@ class KerasConfig(TaskConfig):
     )
     train_data: KerasDataConfig = training_field(KerasDataConfig)
     validation_data: KerasDataConfig = validation_field(KerasDataConfig)
+    inputs: list[str] | Mapping[str, Any] | None = field(
+        None,
+        help="tables: columns that the model gets: a list, or a column or a list for each input; "
+        "by default all others",
+    )
+    outputs: str | list[str] | Mapping[str, Any] = field(
+        "",
+        help="tables: column to predict, several columns of numbers, or a column or a list for "
+        "each output",
+    )
+    weight_column: str = field("", help="tables: column with the weight of each row")
     image_size: list[int] | None = field(
         None,
         ge=1,
         help="images: height and width, and optionally channels, that all are resized to; null: "
         "those of the images",
     )
-    split: ImageSplitConfig | None = field(None, help="images: how they are split into parts")
+    split: ImageSplitConfig | None = field(
+        None, help="tables and images: how they are split into parts"
+    )
     validation_split: float = field(
         0.0,
         ge=0.0,
         lt=1.0,
         help="fraction of the training data that is held out for validation, chosen by a hash: of "
-        "the index of arrays, or of the path of an image",
+        "the index of arrays, of the inputs of a row of a table, of the path of an image",
     )
     test_split: float = field(
         0.0,
@@ -277,14 +292,14 @@ class KerasConfig(TaskConfig):
                 code="out-of-range",
             )
         yield from self._split_problems()
-        yield from self._size_problems()
+        yield from self._kind_problems()
         for name in ("loss", "metrics", "weighted_metrics", "optimizer"):
             yield from item_problems(getattr(self, name), name)
         yield from value_problems("class_weights", self.class_weights)
 
     @property
     def kind(self) -> str:
-        """What the training data contain: `arrays`, `images`, or "" if it is unknown."""
+        """What the training data contain: `arrays`, `table`, `images`, or "" if it is unknown."""
         known = self.train_data.source in ARRAY_SOURCES
         return self.train_data.kind if known else ""
 
@@ -307,9 +322,11 @@ class KerasConfig(TaskConfig):
         return {**shares, "train": 1.0 - sum(shares.values())} if shares else {}
 
     @property
-    def parts(self) -> Sequence[str]:
-        """The names of the parts of the training data; empty if a column defines them."""
-        return self.split.parts if self.split is not None else tuple(self.fractions)
+    def row_parts(self) -> ImageSplitConfig | None:
+        """How the training data are split into parts; None if they are not."""
+        if self.split is not None or not self.fractions:
+            return self.split
+        return ImageSplitConfig(fractions=self.fractions)
 
     def section(self, name: str) -> KerasDataConfig | None:
         """Returns a section with its source, None if there is none.
@@ -323,22 +340,14 @@ class KerasConfig(TaskConfig):
 
     def part_of(self, name: str) -> str:
         """Returns the part of its source that a section reads; "" if it reads all examples."""
-        if self.split is not None:
-            is_part = True
-        else:
-            is_part = bool(self.fractions) and (name == SECTIONS[0] or self._validates_on_part)
+        is_part = name == SECTIONS[0] or self.split is not None or self._validates_on_part
         data: KerasDataConfig = getattr(self, name)
-        return data.part if is_part else ""
+        return data.part if is_part and self.row_parts is not None else ""
 
     def row_split(self, section: str) -> RowSplit | None:
         """Returns how the images of a section are split, None if it reads all of them."""
-        if not self.part_of(section):
-            return None
-        if self.split is not None:
-            return self.split.row_split()
-        from orbit_runner.data.tables.split import RowSplit
-
-        return RowSplit(fractions=tuple(self.fractions.items()))
+        split = self.row_parts if self.part_of(section) else None
+        return None if split is None else split.row_split()
 
     @property
     def shared_data_settings(self) -> Sequence[str]:
@@ -367,36 +376,38 @@ class KerasConfig(TaskConfig):
         if self.kind == ARRAYS and self.split is not None:
             yield Problem(
                 "split",
-                "is for images; set validation_split and test_split",
+                "is for tables and images; set validation_split and test_split",
                 code="not-supported",
             )
             return
-        if self.kind == IMAGES and not self.fractions:
-            for name in SECTIONS:
-                if (data := self.section(name)) is not None:
-                    yield from part_problems(name, data, self.split)
-            return
+        if self.kind == TABLE and self.split is not None and self.split.stratified:
+            yield Problem("split.stratified", "is for images", code="not-supported")
         for name in SECTIONS:
-            split = getattr(self, name).split
-            if split and self.split is None and not self.fractions:
+            if (data := self.section(name)) is None:
+                continue
+            if self.part_of(name) or self.kind == IMAGES:
+                split = self.row_parts if self.part_of(name) else None
+                yield from part_problems(name, data, split)
+            elif data.split:
                 yield Problem(
-                    f"{name}.split", f"got {split!r}, but {_NO_PARTS}", code="not-supported"
-                )
-            elif split and self.parts and split not in self.parts:
-                yield Problem(
-                    f"{name}.split",
-                    unknown_name_message("part", split, self.parts),
-                    code="unknown-part",
+                    f"{name}.split", f"got {data.split!r}, but {_NO_PARTS}", code="not-supported"
                 )
 
-    def _size_problems(self) -> Iterator[Problem]:
-        if self.image_size is not None and self.kind != IMAGES:
-            yield Problem(
-                "image_size",
-                f"is for images, and train_data has {self.kind or 'no source'}",
-                code="no-effect",
-            )
-        elif self.image_size is not None and len(self.image_size) not in (2, 3):
+    def _kind_problems(self) -> Iterator[Problem]:
+        """Yields settings of another kind of data, and columns in a wrong form."""
+        kinds = dict.fromkeys(("inputs", "outputs", "weight_column"), TABLE)
+        for name, kind in {**kinds, "image_size": IMAGES}.items():
+            if getattr(self, name) and self.kind != kind:
+                found = f"is for {kind} data, and train_data has {self.kind or 'no source'}"
+                yield Problem(name, found, code="no-effect")
+        for name in ("inputs", "outputs"):
+            setting = getattr(self, name) or "none"
+            columns = setting.values() if isinstance(setting, Mapping) else [setting]
+            if not all(_are_names(names) for names in columns):
+                yield Problem(name, f"got {setting!r}, expected columns by name", code="wrong-type")
+        if self.kind == TABLE and not self.outputs:
+            yield Problem("outputs", "is not set; set it to the column to predict", code="not-set")
+        if self.image_size is not None and len(self.image_size) not in (2, 3):
             yield Problem(
                 "image_size",
                 f"got {[*self.image_size]}, expected height, width and channels",
@@ -410,6 +421,11 @@ class KerasConfig(TaskConfig):
             return None
         height, width, *channels = self.image_size
         return height, width, channels[0] if channels else 3
+
+
+def _are_names(value: object) -> bool:
+    names = value if isinstance(value, (list, tuple)) else [value]
+    return bool(names) and all(isinstance(name, str) and name for name in names)
 
 
 def _signature_of(reference: str) -> Signature | str | None:

@@ -1,4 +1,4 @@
-"""What the Keras task reads: arrays or images. Imports no TensorFlow."""
+"""What the Keras task reads: arrays, a table or images. Imports no TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orbit_runner.data.fingerprint import DataFile, content_digest, describe_fil
 from orbit_runner.data.images.dataset import ImageDataset
 from orbit_runner.data.shared_examples import SharedExamples, shared_arrays, shared_images
 from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tables.build import CellError
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
@@ -24,7 +25,7 @@ from orbit_runner.tasks.image_classification.sources import (
 )
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
 from orbit_runner.tasks.keras.config import NO_SPLIT, SECTIONS, KerasDataConfig
-from orbit_runner.tasks.keras.passed_objects import is_elsewhere, script_problem
+from orbit_runner.tasks.keras.passed_objects import ARRAYS, script_problem
 from orbit_runner.tasks.keras.sources import (
     Examples,
     TrainedArrays,
@@ -44,7 +45,7 @@ from orbit_runner.utils.log import note_once
 
 
 class KerasData(TaskData):
-    """Arrays that a function returns or files contain, or images."""
+    """Arrays that a function returns or files contain, the rows of a table, or images."""
 
     excludes_examples = True
 
@@ -126,6 +127,10 @@ class KerasData(TaskData):
 
     def setting_of_error(self, section: str, error: DataError) -> str:
         """Returns the setting that an error of a dataset is about."""
+        if isinstance(error, CellError) and error.setting:
+            return error.setting
+        if error.field == "columns":
+            return "inputs"
         if error.field.startswith("split."):
             return error.field
         if not self._own_source(section):
@@ -141,10 +146,19 @@ class KerasData(TaskData):
         files = {
             section: source_files(self.config, section)
             for section in sections
-            if not is_elsewhere(getattr(self.config, section).digest)
+            if getattr(self.config, section).digest in ("", *ARRAYS)  # This process has them.
         }
         model = self.config.model.file
         return files | ({"model": describe_files([model], content_digest)} if model else {})
+
+    def file_reading(self) -> str:
+        """Returns how a worker reads the files of the training data."""
+        source = section_source(self.config, SECTIONS[0])
+        return (
+            source.file_reading
+            if source is not None and isinstance(source, ImageDataset)
+            else "memory"
+        )
 
     def shared_examples(self) -> SharedExamples | None:
         """Returns the validation examples with the features of a training example, or None."""

@@ -31,6 +31,7 @@ from orbit_runner.tasks.keras.config import KerasModelConfig
 from orbit_runner.tasks.keras.keras_3 import Keras3Model, is_keras_3_model, keras_3_inputs
 from orbit_runner.tasks.keras.outputs import call_error, reason_of
 from orbit_runner.tasks.keras.passed_objects import MODELS, bound_function
+from orbit_runner.tasks.keras_items import is_keras_class
 from orbit_runner.tf_internals import all_layers, is_functional, uncompiled_scope
 from orbit_runner.utils.code_digest import code_digest, is_importable
 from orbit_runner.utils.user_code import is_installed
@@ -103,15 +104,6 @@ def _adapt_keras_3_model(model: keras.Model, inputs: Tensors) -> Keras3Model:
         except Exception as error:  # The code of the model may raise any error.
             raise call_error(inputs, error) from error
     return Keras3Model(model)
-
-
-def is_keras_class(cls: type) -> bool:
-    """Returns whether a class is one of Keras itself.
-
-    Args:
-        cls: The class.
-    """
-    return cls.__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
 def register_model(model: tf_keras.Model | keras.Model) -> str:

@@ -90,11 +90,6 @@ def keep_arrays(digest: str, assets: Assets) -> None:
         assets.get(name, lambda: _file_of(arrays))
 
 
-def is_elsewhere(digest: str) -> bool:
-    """Returns whether a digest is that of data that this process does not have."""
-    return bool(digest) and digest not in ARRAYS
-
-
 def _file_of(arrays: Mapping[str, Any]) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)

@@ -207,19 +207,13 @@ class ArrayPredictor:
 
     def _rows_of_arrays(self, path: Path) -> Iterator[ArrayRow]:
         file = self._rename_inputs(read_npz(path))
-        if missing := [name for name in self._specs if name not in file]:
+        arrays = {name: file[name] for name in self._specs if name in file}
+        sizes = {array.shape[:1] for array in arrays.values()}
+        if len(arrays) < len(self._specs) or len(sizes) != 1 or () in sizes:
+            got = ", ".join(f"{name} {list(array.shape)}" for name, array in file.items())
             raise RunnerError(
-                f"{path}: has no array {', '.join(missing)}, only {', '.join(file) or 'none'}",
-                code="unknown-column",
-            )
-        arrays = {name: file[name] for name in self._specs}
-        sizes = {name: array.shape[:1] for name, array in arrays.items()}
-        if len({*sizes.values()}) != 1 or () in sizes.values():
-            rows = ", ".join(
-                f"{name} {size[0] if size else 'none'}" for name, size in sizes.items()
-            )
-            raise RunnerError(
-                f"{path}: expected arrays of equally many rows, got {rows}", code="bad-item"
+                f"{path}: expected arrays {', '.join(self._specs)} of equally many rows, got {got}",
+                code="bad-item",
             )
         for index in range(len(next(iter(arrays.values())))):
             yield self._row({name: array[index] for name, array in arrays.items()})

@@ -33,6 +33,7 @@ from orbit_runner.data.order.keyed_random import GOLDEN, mix
 from orbit_runner.data.order.mixture import Mixture
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
+from orbit_runner.data.tables.split import rows_of_fraction
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import DataError, SettingError, first_line
 from orbit_runner.registry import ARRAY_SOURCES
@@ -40,28 +41,37 @@ from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.image_classification.sources import load_source as load_images
 from orbit_runner.tasks.image_classification.sources import training_classes
 from orbit_runner.tasks.imbalance.classes import Classes, classes_of_labels, training_mixture
-from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, KerasConfig, KerasDataConfig
+from orbit_runner.tasks.keras.config import IMAGES, SECTIONS, TABLE, KerasConfig, KerasDataConfig
 from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import bound_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
+from orbit_runner.tasks.keras.table_source import class_names, table_source, tabular_config
 from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
+from orbit_runner.tasks.tabular.sources import source_files as table_files
 
+# The names of classes, by the path of the labels.
+ClassNames: TypeAlias = Mapping[str, tuple[str, ...]]
 Specs: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]
 Examples: TypeAlias = "ArraySource | ImageDataset | StreamSource"
 _KEY = np.uint64(0x6A09E667F3BCC908)
 ARRAYS_FILE = "arrays.json"  # An asset of the run.
 
 
-def section_source(config: KerasConfig, section: str) -> Examples | None:
+def section_source(
+    config: KerasConfig, section: str, classes: ClassNames | None = None
+) -> Examples | None:
     """Returns the examples of a section, `train_data` or `validation_data`; None if it has none.
 
-    Of arrays, `x` is an array or arrays by name, `y` the labels, and `w` the weights of the
-    examples, if they have any. Raises `DataError` if the data are missing or cannot be used.
+    Of arrays and tables, `x` is an array or arrays by name, `y` the labels, and `w` the weights of
+    the examples, if they have any. `classes` are the names of the classes of the labels of tables;
+    by default those of the training data. Raises `DataError` if the data cannot be used.
     """
     data = config.section(section)
     if data is None:
         return None
+    if data.kind == TABLE:
+        return table_source(config, section, classes)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section))
     source = load_source(data)
@@ -91,6 +101,8 @@ def source_files(config: KerasConfig, section: str) -> list[DataFile]:
     data = config.section(section)
     if data is None:
         return []
+    if data.kind == TABLE:
+        return table_files(tabular_config(config, section), section)
     if data.kind == IMAGES:
         return load_images(data, config.input_size, None, config.row_split(section)).data_files()
     return [row for part in data.sources for row in _array_files(part)]
@@ -114,18 +126,6 @@ def _join_sources(sources: tuple[ArraySource | StreamSource, ...]) -> ArraySourc
             "a tf.data dataset cannot be part of a mixture", field="mixture", code="bad-data"
         )
     return arrays[0].join(arrays)
-
-
-def labels_of_source(source: Examples) -> Any:
-    """Returns the labels of all examples: an array, or arrays by output; of images, the classes.
-
-    Returns None if they are known only when the examples are read.
-    """
-    if isinstance(source, ImageDataset):
-        return source.class_numbers()
-    if isinstance(source, StreamSource) or indexed_arrays(source):
-        return None
-    return source.arrays[Y]
 
 
 def example_classes(source: Examples) -> Classes:
@@ -168,15 +168,13 @@ def label_of(source: Examples, row: int) -> dict[str, str | int | float]:
 def _describe_label(
     label: Any, key: str, names: Sequence[str] | None = None
 ) -> dict[str, str | int | float]:
-    if label is None:
-        return {}
-    if np.size(label) != 1:
+    if label is None or np.size(label) != 1:
         return {}
     value = np.reshape(label, ()).item()
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, float):
-        return {key: float(f"{value:.6g}")}
+        value = float(f"{value:.6g}")
     if names and isinstance(value, int) and 0 <= value < len(names):
         return {key: value, "class": str(names[value])}
     return {key: value}
@@ -222,34 +220,14 @@ def specs_of(source: Examples, size: Size = None) -> Specs:
     }
 
 
-def held_out_mask(count: int, fraction: float) -> np.ndarray:
-    """Returns which of `count` examples are held out, bool [count].
-
-    It depends only on the index and the fraction, so examples that are added at the end do not move
-    others from one part to the other.
-    """
-    mixed = mix((np.arange(count, dtype=np.uint64) + _KEY) * np.uint64(GOLDEN))
-    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 < fraction
-
-
 @cache_source(maxsize=4)
 def _select_part(
     source: ArraySource, fractions: tuple[tuple[str, float], ...], part: str
 ) -> ArraySource:
-    bounds = np.cumsum([0.0, *(share for _, share in fractions)])
-    place = [name for name, _ in fractions].index(part)
-    chosen = held_out_mask(source.size, float(bounds[place + 1]))
-    if place == len(fractions) - 1:
-        chosen[:] = True
-    chosen &= ~held_out_mask(source.size, float(bounds[place]))
-    if not chosen.any():
-        shares = ", ".join(f"{name}: {share:g}" for name, share in fractions)
-        raise DataError(
-            f"{source.name}: a split of {{{shares}}} leaves none of {source.size} examples for "
-            f"{part}",
-            field="source",
-            code="empty-data",
-        )
+    """Returns the examples of a part, which depend only on their index and the fractions."""
+    mixed = mix((np.arange(source.size, dtype=np.uint64) + _KEY) * np.uint64(GOLDEN))
+    places = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
+    chosen = rows_of_fraction(places, dict(fractions), part)
 
     def select(tree: Any) -> Any:
         if isinstance(tree, Mapping):
@@ -257,7 +235,7 @@ def _select_part(
         return tree[chosen]
 
     origins = None if source.origins is None else source.origins[chosen]
-    rows = np.flatnonzero(chosen) if source.rows is None else source.rows[chosen]
+    rows = chosen if source.rows is None else source.rows[chosen]
     return dataclasses.replace(source, arrays=select(source.arrays), origins=origins, rows=rows)
 
 
@@ -364,13 +342,13 @@ class TrainedArrays:
     Attributes:
         specs: The shape of an example and the type of each array, by dotted path.
         labels: The labels of all sections; by name, if an example has several.
-        classes: The names of the classes of images, by the path of the labels.
+        classes: The names of the classes of images, and of labels of tables that are texts.
         size: The number of training examples, if it had to be counted.
     """
 
     specs: Specs
     labels: Labels | Mapping[str, Labels]
-    classes: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    classes: ClassNames = dataclasses.field(default_factory=dict)
     size: int | None = None
 
     def check(self, specs: Specs, section: str) -> None:
@@ -409,14 +387,13 @@ def trained_arrays(config: KerasConfig, assets: Assets) -> TrainedArrays:
     content = assets.get_json(ARRAYS_FILE, lambda: dataclasses.asdict(_describe(config)))
     try:
         specs = {path: (tuple(shape), dtype) for path, (shape, dtype) in content["specs"].items()}
-        labels: Any = content["labels"]
-        labels = (
-            _read_labels(labels)
-            if Y in specs
-            else {name: _read_labels(part) for name, part in labels.items()}
-        )
+        is_single = Y in specs
+        listed = {"": content["labels"]} if is_single else content["labels"]
+        labels = {
+            name: Labels(**{**part, "shape": tuple(part["shape"])}) for name, part in listed.items()
+        }
         classes = {path: tuple(names) for path, names in content["classes"].items()}
-        return TrainedArrays(specs, labels, classes, content["size"])
+        return TrainedArrays(specs, labels[""] if is_single else labels, classes, content["size"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise assets.damaged(ARRAYS_FILE, error) from None
 
@@ -429,10 +406,10 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         # Another process had the arrays, and recorded their shapes.
         if not data.features:
             raise
-        specs = {
+        known: Specs = {
             path: (tuple(spec["shape"]), spec["dtype"]) for path, spec in data.features.items()
         }
-        return TrainedArrays(specs, _labels_of_specs(specs))
+        return TrainedArrays(known, _labels_of_specs(known))
     train = sources[0]
     if train is None:
         raise DataError("is not set", field="source", code="not-set")
@@ -443,21 +420,23 @@ def _describe(config: KerasConfig) -> TrainedArrays:
         return TrainedArrays(specs_of(train, config.input_size), labels, classes)
     if isinstance(train, StreamSource) or indexed_arrays(train):
         size = train.count_examples() if isinstance(train, StreamSource) else None
-        read = specs_of(train)
-        return TrainedArrays(read, _labels_of_specs(read), size=size)
-    arrays = [labels_of_source(source) for source in sources if source is not None]
+        return TrainedArrays(specs_of(train), _labels_of_specs(specs_of(train)), size=size)
+    specs = specs_of(train)
+    names = class_names(config) if config.kind == TABLE else {}
+    read = [s for s in sources if isinstance(s, ArraySource) and not indexed_arrays(s)]
+    arrays = [source.arrays[Y] for source in read]
     ignored = _ignored_classes(config.loss)
     # Other sections with other arrays are an error when they are read.
-    are_named = isinstance(arrays[0], Mapping)
-    alike = [array for array in arrays if isinstance(array, Mapping) == are_named]
-    if not are_named:
-        labels = labels_of(alike, ignored)
-        return TrainedArrays(specs_of(train), labels)
-    described = {
-        name: labels_of([part[name] for part in alike if name in part], ignored)
-        for name in arrays[0]
-    }
-    return TrainedArrays(specs_of(train), described)
+    alike = [labels for labels in arrays if isinstance(labels, Mapping) == (Y not in specs)]
+    described: Labels | dict[str, Labels] = (
+        labels_of(alike, ignored)
+        if Y in specs
+        else {
+            name: labels_of([part[name] for part in alike if name in part], ignored)
+            for name in alike[0]
+        }
+    )
+    return TrainedArrays(specs, described, names)
 
 
 def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
@@ -470,10 +449,6 @@ def _labels_of_specs(specs: Specs) -> Labels | dict[str, Labels]:
         for path, spec in specs.items()
         if path.startswith(start)
     }
-
-
-def _read_labels(values: Mapping[str, Any]) -> Labels:
-    return Labels(**{**values, "shape": tuple(values["shape"])})
 
 
 def _ignored_classes(loss: object) -> list[int]:

@@ -104,7 +104,6 @@ class KerasTask(Task):
         check_vocabularies(model, self.assets)
         self._compiled = compiled
         self._model = model
-        compiled.reject_loops()
         self._arguments = compiled.compile(self._settings(compiled))
         if "optimizer" not in self._arguments and "compile" not in compiled.own_methods:
             self._arguments = compiled.compile({"optimizer": "adam"})
@@ -332,7 +331,7 @@ class KerasTask(Task):
         labels, weights = self._weighted(labels, weights)
         batch = as_passed(features), self._as_passed(labels), self._weights_as_passed(weights)
         if compiled.has_own_train_step:
-            return {self.loss: compiled.own_train_step(batch)}
+            return {self.loss: compiled.own_step("train_step", batch)}
         with tf.GradientTape() as tape:
             outputs = self._outputs_for(model, batch[0], training=True)
             with setting_scope("task.loss"):
@@ -390,7 +389,7 @@ class KerasTask(Task):
             number = tf.reduce_sum(counts)
         batch = as_passed(features), self._as_passed(labels), self._weights_as_passed(weights)
         if compiled.has_own_test_step:
-            return {self.loss: compiled.own_test_step(batch), EXAMPLES: number}
+            return {self.loss: compiled.own_step("test_step", batch), EXAMPLES: number}
         compiled.rows = rows
         outputs = self._outputs_for(model, batch[0], training=False)
         with setting_scope("task.loss"):
@@ -490,7 +489,7 @@ class KerasTask(Task):
     def _source(self, params: KerasDataConfig) -> Examples:
         section = section_of(params)
         try:
-            source = section_source(self.task_config, section)
+            source = section_source(self.task_config, section, self._trained_arrays.classes)
         except DataError as error:
             raise self._data_error(section, error) from error
         if source is None:

@@ -142,6 +142,7 @@ def _example_of(item: object, name: str, *, has_lists: bool = False) -> dict[str
 
 def _example_array(value: object, path: str, name: str) -> np.ndarray:
     array = np.asarray(value)
+    _require_unmasked(value, path, name)
     if array.dtype.kind in "SU":
         return array.astype(object)
     if array.dtype.kind not in "iufb" or array.dtype == object:
@@ -156,6 +157,7 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:
         raise _unusable(name, f"{path} is not an array: {first_line(error)}") from None
+    _require_unmasked(value, path, name)
     if array.dtype == object and all(isinstance(item, (str, bytes)) for item in array.flat):
         array = array.astype(str if all(isinstance(item, str) for item in array.flat) else bytes)
     if array.ndim < 1 or array.dtype.kind not in _KINDS:
@@ -173,6 +175,14 @@ def _array(value: object, path: str, name: str) -> np.ndarray:
     return (
         _labels(array, path, name) if kind == Y else _weights(array, name) if kind == W else array
     )
+
+
+def _require_unmasked(value: object, path: str, name: str) -> None:
+    """Raises `DataError` for an array with a mask, which no array of TensorFlow has."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise _unusable(
+            name, f"got {path} with a mask, which would be ignored\nreplace the masked values"
+        )
 
 
 def _require_finite(array: np.ndarray, path: str, name: str) -> None:
@@ -199,4 +209,6 @@ def _weights(array: np.ndarray, name: str) -> np.ndarray:
         raise _unusable(
             name, f"got w {array.dtype} {list(array.shape)}, expected numbers of at least 0"
         )
+    if not array.any():
+        raise _unusable(name, "got w of zeros, by which no example counts")
     return array.astype(np.float32)

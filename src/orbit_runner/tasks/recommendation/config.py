@@ -15,7 +15,7 @@ from orbit_runner.config.schema.data import (
     validation_field,
 )
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
-from orbit_runner.tasks.network_config import NetworkTaskConfig
+from orbit_runner.tasks.shared_config import NetworkTaskConfig
 
 _NO_SPLIT = "the latest choice of each user is held out, regardless of file names"
 _NO_FEATURES = "synthetic choices have fixed features; see num_items"

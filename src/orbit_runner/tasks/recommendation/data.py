@@ -23,8 +23,8 @@ from orbit_runner.errors import DataError, SettingError
 from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
-from orbit_runner.tasks.network_config import SECTIONS
 from orbit_runner.tasks.recommendation.config import RatingTrainData, RecommendationDataConfig
+from orbit_runner.tasks.shared_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
@@ -239,6 +239,10 @@ class RecommendationData(TaskData):
         return {
             name: describe_files(source.files, content_digest) for name, source in sources.items()
         }
+
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
 
     def shared_examples(self) -> None:
         """Returns None: the latest rating of each user is held out from training."""

@@ -29,7 +29,7 @@ from orbit_runner.data.tables.hashing import hash_rows
 from orbit_runner.data.tables.summary import TableSummary, summarize
 from orbit_runner.errors import DataError, format_count, nearest_name_hint, shorten
 from orbit_runner.tasks.imbalance.classes import imbalance_problems
-from orbit_runner.tasks.network_config import SECTIONS
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, REGRESSION, TabularConfig
 from orbit_runner.tasks.tabular.sources import (
     feature_kinds,

@@ -17,8 +17,12 @@ from orbit_runner.tasks.imbalance.config import (
     value_problems,
 )
 from orbit_runner.tasks.keras_items import Item, is_item, split_item
-from orbit_runner.tasks.network_config import SECTIONS, NetworkTaskConfig
-from orbit_runner.tasks.table_split import TableSplitConfig, part_problems
+from orbit_runner.tasks.shared_config import (
+    SECTIONS,
+    NetworkTaskConfig,
+    TableSplitConfig,
+    part_problems,
+)
 from orbit_runner.tasks.tabular.data_config import TableDataConfig
 
 CLASSIFICATION, REGRESSION = "classification", "regression"

@@ -18,7 +18,7 @@ from orbit_runner.determinism.numerics_record import SENTENCEPIECE
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import DatasetExamples
-from orbit_runner.tasks.network_config import SECTIONS
+from orbit_runner.tasks.shared_config import SECTIONS
 from orbit_runner.tasks.tabular.checks import (
     setting_of_error,
     shared_rows,
@@ -52,6 +52,10 @@ class TabularData(TaskData):
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections."""
         return {name: source_files(self.table, name) for name in SECTIONS}
+
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
 
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece if a column of texts has subwords."""

@@ -8,14 +8,14 @@ from typing import Any
 from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.base import config_class, field
 from orbit_runner.config.schema.data import NoImagesConfig, source_field
-from orbit_runner.config.schema.weights import DATA_LOCATION, NEVER
+from orbit_runner.config.schema.weights import NEVER
 from orbit_runner.data.tables.dataset import TableDataset, TableOptions
 from orbit_runner.registry import TABLE_SOURCES
-from orbit_runner.tasks.imbalance.config import MixedDataConfig
+from orbit_runner.tasks.shared_config import StoredDataConfig
 
 
 @config_class
-class TableDataConfig(NoImagesConfig, MixedDataConfig):
+class TableDataConfig(NoImagesConfig, StoredDataConfig):
     """A table and its pipeline."""
 
     source: str = source_field(TABLE_SOURCES)
@@ -49,21 +49,6 @@ class TableDataConfig(NoImagesConfig, MixedDataConfig):
         None,
         help="`source: text_files`: text file, or list of files, of each class, such as "
         "{en: train.en, de: train.de}, with one example per line",
-    )
-    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
-    tfds_split: str = field(
-        "", help="`source: tfds`: split, such as train; by default depending on is_training"
-    )
-    tfds_data_dir: str = field(
-        "",
-        path="dir",
-        weights=DATA_LOCATION,
-        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
-    )
-    hugging_face_split: str = field(
-        "",
-        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
-        "depending on is_training",
     )
 
     def problems(self) -> Iterator[Problem]:

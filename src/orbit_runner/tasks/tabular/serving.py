@@ -123,7 +123,46 @@ def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
     )
 
 
-class RowPredictor:
+class TablePredictor:
+    """Predicts for rows with a value in each of some columns."""
+
+    # The columns, each with what reads a text of it; raises ValueError with what is wrong.
+    readers: Sequence[tuple[str, Callable[[str, str], float | str]]]
+
+    def predict(self, items: Sequence[Row]) -> list[Prediction]:
+        """Returns the predictions for each row, or what is wrong with it."""
+        parsed = [self._parse_row(row) for row in items]
+        valid = [values for values in parsed if not isinstance(values, str)]
+        answers = iter(self._predict_rows(valid) if valid else [])
+        return [
+            row.error_prediction(values)
+            if isinstance(values, str)
+            else self._prediction(row, values, next(answers))
+            for row, values in zip(items, parsed, strict=True)
+        ]
+
+    def _parse_row(self, row: Row) -> list[str | float] | str:
+        """Returns the value of each column, or what is wrong."""
+        if row.problem:
+            return row.problem
+        values: list[str | float] = []
+        for name, read in self.readers:
+            if name not in row.values:
+                return f"has no column {name!r}"
+            try:
+                values.append(read(name, row.text(name)))
+            except ValueError as error:
+                return str(error)
+        return values
+
+    def _predict_rows(self, rows: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        raise NotImplementedError
+
+    def _prediction(self, row: Row, values: Sequence[Any], answer: Any) -> Prediction:
+        raise NotImplementedError
+
+
+class RowPredictor(TablePredictor):
     """Predicts the targets of rows with the signature `predict`.
 
     `data` is how training reads its table: delimiter, names of columns and missing values.
@@ -140,6 +179,7 @@ class RowPredictor:
         for place in np.flatnonzero(description["is_date"]):
             kinds[place] = tf.float64
         self._columns = [(*pair, kind) for pair, kind in zip(pairs, kinds, strict=True)]
+        self.readers = [(name, _READERS[kind]) for name, _, kind in self._columns]
         self._texts = {
             name: frozenset(texts_of(description[f"texts_{argument}"]))
             for name, argument, _ in self._columns
@@ -173,33 +213,6 @@ class RowPredictor:
                     code="bad-item",
                 )
             yield from file_rows(argument, self._data, numbers)
-
-    def predict(self, items: Sequence[Row]) -> list[Prediction]:
-        """Returns the predictions for each row, or what is wrong with it."""
-        parsed = [self._parse_row(row) for row in items]
-        valid = [values for values in parsed if not isinstance(values, str)]
-        answers = iter(self._predict_rows(valid) if valid else [])
-        return [
-            row.error_prediction(values)
-            if isinstance(values, str)
-            else self._prediction(row, values, next(answers))
-            for row, values in zip(items, parsed, strict=True)
-        ]
-
-    def _parse_row(self, row: Row) -> list[str | float] | str:
-        """Returns the value of each column, or what is wrong."""
-        if row.problem:
-            return row.problem
-        values: list[str | float] = []
-        for name, _, kind in self._columns:
-            if name not in row.values:
-                return f"has no column {name!r}"
-            try:
-                text = row.text(name)
-                values.append(_READERS[kind](name, text))
-            except ValueError as error:
-                return str(error)
-        return values
 
     def _predict_rows(self, rows: Sequence[Sequence[str | float]]) -> list[dict[str, Any]]:
         columns = zip(*rows, strict=True)
@@ -269,13 +282,8 @@ def _date_of(name: str, text: str) -> float:
         ) from None
 
 
-def _text_of(name: str, text: str) -> str:
-    return text
-
-
-_Reader = Callable[[str, str], float | str]
-_READERS: Mapping[tf.DType, _Reader] = {
+_READERS: Mapping[tf.DType, Callable[[str, str], float | str]] = {
     tf.float32: _number_of,
     tf.float64: _date_of,
-    tf.string: _text_of,
+    tf.string: lambda name, text: text,
 }

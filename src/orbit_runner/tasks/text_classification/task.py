@@ -23,6 +23,7 @@ from orbit_runner.tasks.tabular.data_config import TableDataConfig
 from orbit_runner.tasks.tabular.networks import TOKENS
 from orbit_runner.tasks.tabular.preprocessing import TextFit
 from orbit_runner.tasks.tabular.rows import Row, file_rows, text_rows
+from orbit_runner.tasks.tabular.serving import TablePredictor
 from orbit_runner.tasks.tabular.task import TabularTask
 from orbit_runner.tasks.text_classification.config import TextClassificationConfig
 from orbit_runner.tasks.translation.serving import FILE_PATTERN
@@ -99,7 +100,7 @@ def text_serving(
     )
 
 
-class TextPredictor:
+class TextPredictor(TablePredictor):
     """Labels texts with the signatures of a model in memory or of an exported one.
 
     `column` is the column of texts in CSV files, which `data` describes, and in JSON lines. `top_k`
@@ -116,6 +117,7 @@ class TextPredictor:
         self._classify = signatures[TEXT]
         self._names = texts_of(signatures[NAMES]()["names"])
         self._column = column
+        self.readers = [(column, lambda name, text: text)]
         self._data = data
         self._top_k = top_k or _TOP_K
 
@@ -136,37 +138,18 @@ class TextPredictor:
             else:
                 yield Row("", {self._column: argument})
 
-    def predict(self, items: Sequence[Row]) -> list[Prediction]:
-        """Returns each text's labels with probabilities, the most probable first, or its error."""
-        parsed = [self._parse_row(row) for row in items]
-        texts = [text for text, problem in parsed if not problem]
-        probabilities = (
-            self._classify(text=tf.constant(texts))["probabilities"].numpy() if texts else []
-        )
-        answers = iter(probabilities)
-        return [
-            row.error_prediction(problem) if problem else self._prediction(row, text, next(answers))
-            for row, (text, problem) in zip(items, parsed, strict=True)
-        ]
+    def _predict_rows(self, rows: Sequence[Sequence[str]]) -> Sequence[np.ndarray]:
+        texts = tf.constant([text for (text,) in rows])
+        probabilities: np.ndarray = self._classify(text=texts)["probabilities"].numpy()
+        return list(probabilities)
 
-    def _parse_row(self, row: Row) -> tuple[str, str]:
-        """Returns the text of a row, and what is wrong with it."""
-        if row.problem:
-            return "", row.problem
-        if self._column not in row.values:
-            return "", f"has no column {self._column!r}"
-        try:
-            return row.text(self._column), ""
-        except ValueError as error:
-            return "", str(error)
-
-    def _prediction(self, row: Row, text: str, probabilities: np.ndarray) -> Prediction:
-        if not np.isfinite(probabilities).all():
+    def _prediction(self, row: Row, values: Sequence[str], answer: np.ndarray) -> Prediction:
+        if not np.isfinite(answer).all():
             return row.error_prediction("the prediction is not finite")
-        best = best_classes(self._names, probabilities, self._top_k)
+        best = best_classes(self._names, answer, self._top_k)
         labels = "  ".join(f"{x['label']} {x['probability']:.4f}" for x in best)
         place = {"row": row.where} if row.where else {}
         return Prediction(
-            f"{labels}  {shorten(text, _MAX_TEXT_WIDTH)}".rstrip(),
-            place | {"text": text, "predictions": best},
+            f"{labels}  {shorten(values[0], _MAX_TEXT_WIDTH)}".rstrip(),
+            place | {"text": values[0], "predictions": best},
         )

@@ -13,7 +13,7 @@ from orbit_runner.config.schema.data import (
     validation_field,
 )
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
-from orbit_runner.tasks.network_config import NetworkTaskConfig
+from orbit_runner.tasks.shared_config import NetworkTaskConfig
 from orbit_runner.tasks.translation.models import TextModelConfig
 
 

@@ -40,7 +40,7 @@ from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.tasks.assets import Assets
 from orbit_runner.tasks.examples import find_excluded
-from orbit_runner.tasks.network_config import SECTIONS
+from orbit_runner.tasks.shared_config import SECTIONS
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
@@ -232,6 +232,10 @@ class TranslationData(TaskData):
             paths = [Path(path).expanduser()]
             files["sentencepiece_model_path"] = describe_files(paths, content_digest)
         return files
+
+    def file_reading(self) -> str:
+        """Returns that each worker reads all files at the start."""
+        return "memory"
 
     def packages(self) -> Sequence[str]:
         """Returns SentencePiece unless all data are ids."""

@@ -1,8 +1,10 @@
-"""Cores and GPUs of the trials that train at the same time."""
+"""Locks, cores and GPUs of the trials that train at the same time."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,48 @@ def test_jobs_of_slurm_on_one_machine_have_gpus_of_their_own(tmp_path: Path) -> 
 def test_too_few_gpus_are_reported(tmp_path: Path) -> None:
     with raises("missing-device", "--devices_per_job"):
         Devices(2, Claims(tmp_path), {"CUDA_VISIBLE_DEVICES": "0"})
+
+
+_HOLDER = """\
+import sys, time
+from pathlib import Path
+from orbit_runner.sweep.sharing import Claims
+claim = Claims(Path(sys.argv[1])).try_acquire("0007")
+print("taken", flush=True)
+time.sleep(60)
+"""
+
+
+def test_lock_is_held_by_one_process_until_it_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert Claims(tmp_path).try_acquire("0007") is None
+        assert Claims(tmp_path).try_acquire("0008") is not None
+        holder.kill()
+    assert Claims(tmp_path).try_acquire("0007") is not None
+
+
+def test_released_lock_can_be_taken_again(tmp_path: Path) -> None:
+    with Claims(tmp_path).acquire("a"):
+        assert Claims(tmp_path).try_acquire("a") is None
+    assert Claims(tmp_path).try_acquire("a") is not None
+
+
+def test_child_process_does_not_keep_a_lock(tmp_path: Path) -> None:
+    with Claims(tmp_path).acquire("a"):
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert Claims(tmp_path).try_acquire("a") is not None
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "claims").write_text("")
+
+    with raises("not-writable", "--model_dir"):
+        Claims(tmp_path / "claims").try_acquire("a")

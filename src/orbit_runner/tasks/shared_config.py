@@ -1,4 +1,4 @@
-"""How the rows of a table are split into parts, in a config."""
+"""Configs that tasks share: saved datasets, splits of rows, and networks in a registry."""
 
 from __future__ import annotations
 
@@ -8,11 +8,58 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.errors import Problem, conflict, no_effect, not_set
 from orbit_runner.config.schema.base import Config, config_class, field
+from orbit_runner.config.schema.data import source_registry
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.schema.weights import DATA_LOCATION
 from orbit_runner.errors import unknown_name_message
+from orbit_runner.tasks.imbalance.config import MixedDataConfig, source_problems
 
 if TYPE_CHECKING:
     from orbit_runner.data.tables.split import RowSplit
-    from orbit_runner.tasks.imbalance.config import MixedDataConfig
+
+SECTIONS = ("train_data", "validation_data")
+
+
+@config_class
+class StoredDataConfig(MixedDataConfig):
+    """A dataset that TensorFlow Datasets or Hugging Face may have saved."""
+
+    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
+    tfds_split: str = field(
+        "",
+        help="`source: tfds`: split, such as train, or for images train[:90%]; by default "
+        "depending on is_training",
+    )
+    tfds_data_dir: str = field(
+        "",
+        path="dir",
+        weights=DATA_LOCATION,
+        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
+    )
+    hugging_face_split: str = field(
+        "",
+        help="`source: hugging_face`: part of a saved DatasetDict, such as train; by default "
+        "depending on is_training",
+    )
+
+
+@config_class
+class NetworkTaskConfig(TaskConfig):
+    """A task whose `model` and `source` are names in registries."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Yields a model without a name, and unknown sources."""
+        yield from super().problems()
+        if not getattr(self.model, "name", ""):
+            registry = type(self).__dataclass_fields__["model"].metadata["variants"]
+            known = ", ".join(entry.name for entry in registry.entries())
+            yield not_set("model.name", f"is not set\nallowed: {known}")
+        # Without a source of its own, the validation data of a table have that of the training.
+        has_source = self.train_data.source or self.validation_data.source
+        for section in SECTIONS if has_source else SECTIONS[:1]:
+            data = getattr(self, section)
+            known_sources = [entry.name for entry in source_registry(data).entries()]
+            yield from source_problems(section, data, known_sources)
 
 
 @config_class

@@ -1,0 +1,218 @@
+"""The task `keras` on tables: columns become arrays, and rows are split as by `tabular`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.tasks.assets import Assets
+from orbit_runner.tasks.keras.data import KerasData
+from orbit_runner.tasks.keras.sources import section_source, specs_of, trained_arrays
+from orbit_runner.tasks.tabular.config import TabularConfig, TargetConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.sources import load_part
+from tests.support.keras_models import keras_config
+from tests.support.problems import pairs, raises
+
+_NO_ARRAYS = {
+    "task__train_data__function": "''",
+    "task__validation_data__source": "''",
+    "task__validation_data__function": "''",
+    "task__validation_data__arguments": "{}",
+}
+
+
+def _people(count: int = 90) -> pandas.DataFrame:
+    rng = np.random.default_rng(0)
+    return pandas.DataFrame(
+        {
+            "age": rng.integers(18, 80, count),
+            "city": rng.choice(["Rome", "Oslo", "Bonn"], count),
+            "income": rng.normal(3, 1, count).round(3),
+            "kind": rng.choice(["buyer", "guest", "visitor"], count),
+        }
+    )
+
+
+def _config(path: Path, **changes: Any) -> Any:
+    source = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl"}[path.suffix]
+    settings = {"task__outputs": "kind", "task__train_data__source": source, **changes}
+    return keras_config(**_NO_ARRAYS | settings, task__train_data__input_path=str(path)).task
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    _people().to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+def test_columns_of_a_table_are_inputs_by_their_names(tmp_path: Path, suffix: str) -> None:
+    people, path = _people(), tmp_path / f"people{suffix}"
+    if suffix == ".csv":
+        people.to_csv(path, index=False)
+    elif suffix == ".parquet":
+        people.to_parquet(path)
+    else:
+        people.to_json(path, orient="records", lines=True)
+    config = _config(path)
+    source = section_source(config, "train_data")
+
+    assert specs_of(source) == {
+        "x.age": ((), "float32"),
+        "x.city": ((), "string"),
+        "x.income": ((), "float32"),
+        "y": ((), "int32"),
+    }
+    np.testing.assert_array_equal(source.arrays["x"]["age"], people.age)
+    assert source.arrays["x"]["city"].tolist() == people.city.tolist()
+    assert trained_arrays(config, Assets()).classes == {"y": ("buyer", "guest", "visitor")}
+    names = np.array(["buyer", "guest", "visitor"])[source.arrays["y"]]
+    assert names.tolist() == people.kind.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "specs"),
+    [
+        ({"task__inputs": "[income, age]"}, {"x": ((2,), "float32"), "y": ((), "int32")}),
+        ({"task__inputs": "[city]"}, {"x": ((), "string"), "y": ((), "int32")}),
+        (
+            {
+                "task__inputs": "{numbers: [age, income], place: city}",
+                "task__outputs": "{kind: kind, income: income, age: age}",
+                "task__weight_column": "age",
+            },
+            {
+                "x.numbers": ((2,), "float32"),
+                "x.place": ((), "string"),
+                "y.kind": ((), "int32"),
+                "y.income": ((), "float32"),
+                "y.age": ((), "int32"),
+                "w": ((), "float32"),
+            },
+        ),
+    ],
+)
+def test_inputs_and_outputs_choose_columns(
+    table: Path, changes: dict[str, Any], specs: dict[str, Any]
+) -> None:
+    source = section_source(_config(table, **changes), "train_data")
+    assert specs_of(source) == specs
+    if changes["task__inputs"] == "[income, age]":
+        expected = _people()[["income", "age"]].to_numpy(np.float32)
+        np.testing.assert_array_equal(source.arrays["x"], expected)
+
+
+def _rows(config: Any, part: str) -> list[int]:
+    data = config.validation_data.replace(split=part)
+    section = "train_data" if part == "train" else "validation_data"
+    source = section_source(config.replace(validation_data=data), section)
+    return [int(source.array_location(n).rpartition(" ")[2]) for n in range(source.size)]
+
+
+_FRACTIONS = "fractions: {train: .6, validation: .2, test: .2}"
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        {"task__validation_split": 0.2, "task__test_split": 0.2},
+        {"task__split": f"{{{_FRACTIONS}, hash_of: [age]}}"},
+    ],
+)
+def test_parts_of_a_table_have_each_row_once_and_equal_rows_together(
+    tmp_path: Path, split: dict[str, Any]
+) -> None:
+    path = tmp_path / "people.csv"
+    pandas.concat([_people(), _people()]).to_csv(path, index=False)
+    config = _config(path, **split)
+    parts = [_rows(config, part) for part in ("train", "validation", "test")]
+
+    assert all(parts)
+    assert sorted(row for part in parts for row in part) == [*range(1, 181)]
+    for part in parts:
+        assert all(row + 90 in part for row in part if row <= 90)
+
+
+def test_split_is_that_of_the_task_tabular_and_its_columns_are_no_inputs(table: Path) -> None:
+    split = f"{{{_FRACTIONS}, hash_of: [age]}}"
+    config = _config(table, task__split=split)
+    sections = {
+        name: TableDataConfig(source="csv", input_path=str(table), is_training=name == "train_data")
+        for name in ("train_data", "validation_data")
+    }
+    both = TabularConfig(targets=[TargetConfig(column="kind")], split=config.split, **sections)
+
+    for section in ("train_data", "validation_data"):
+        rows = section_source(config, section).rows
+        np.testing.assert_array_equal(rows, load_part(both, section).rows)
+    assert {*specs_of(section_source(config, "train_data"))} == {"x.city", "x.income", "y"}
+
+
+def test_split_column_names_the_parts(tmp_path: Path) -> None:
+    people = _people()
+    people["part"] = ["train"] * 50 + ["validation"] * 30 + ["test"] * 10
+    path = tmp_path / "people.csv"
+    people.to_csv(path, index=False)
+    config = _config(path, task__split="{column: part}")
+
+    assert section_source(config, "train_data").size == 50
+    assert section_source(config, "validation_data").size == 30
+    assert "x.part" not in specs_of(section_source(config, "train_data"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting", "message"),
+    [
+        ({"task__outputs": "knd"}, "outputs", "unknown column 'knd'; did you mean 'kind'?"),
+        ({"task__inputs": "[age, plce]"}, "inputs", "unknown column 'plce'"),
+        ({"task__inputs": "{a: [city, age]}"}, "inputs",
+         "column 'city': got 'Rome', expected a number"),
+        ({"task__weight_column": "city"}, "weight_column",
+         "column 'city': got 'Rome', expected a number"),
+    ],
+)  # fmt: skip
+def test_wrong_column_is_reported_with_its_setting(
+    table: Path, changes: dict[str, Any], setting: str, message: str
+) -> None:
+    config = _config(table, task__validation_split=0.2, **changes)
+    assert message in dict(pairs(KerasData(config).problems()))[setting]
+
+
+def test_missing_number_and_class_without_training_row_are_errors(tmp_path: Path) -> None:
+    people, path = _people(), tmp_path / "people.csv"
+    people.loc[7, "income"] = np.nan
+    people.to_csv(path, index=False)
+    for changes, setting in (({}, "inputs"), ({"task__outputs": "income"}, "outputs")):
+        problems = dict(pairs(KerasData(_config(path, **changes)).problems()))
+        assert "column 'income' has no value in 1 rows" in problems[setting]
+
+    _people().to_csv(tmp_path / "train.csv", index=False)
+    other = _people(5)
+    other.loc[3, "kind"] = "gest"
+    other.to_csv(path, index=False)
+    config = _config(
+        tmp_path / "train.csv",
+        task__validation_data__source="csv",
+        task__validation_data__input_path=str(path),
+    )
+    with raises("bad-record"):
+        section_source(config, "validation_data")
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [({"task__outputs": "''"}, "task.outputs"), ({"task__inputs": "{a: 3}"}, "task.inputs")],
+)
+def test_columns_in_another_form_are_an_error(
+    table: Path, changes: dict[str, Any], path: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _config(table, **changes)
+    assert [problem.path for problem in caught.value.problems] == [path]
