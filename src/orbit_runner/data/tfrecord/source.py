@@ -188,6 +188,11 @@ class RecordSource(RecordDataset):
 
     indexes: tuple[FileIndex, ...]  # One per file.
 
+    @property
+    def file_reading(self) -> str:  # type: ignore[override]
+        """Which files a worker reads: all, because it reads blocks, but of a mixture, records."""
+        return "all" if self.origins is None else "own"
+
     def select(self, rows: np.ndarray) -> RecordSource:
         """Raises `DataError`, because records are read in blocks."""
         raise DataError(
