@@ -148,17 +148,12 @@ class IndexedArray:
         return self.reader.read([int(rows)])[self._path][0]
 
 
-def indexed_source(
-    reader: ExampleReader, parts: Sequence[tuple[str, int]] = (), part_kind: str = "OBJECT"
-) -> ArraySource:
-    """Returns the examples of an object as a source, whose arrays are `IndexedArray`s.
-
-    `parts` are the names and the numbers of examples of the files, if there are any.
-    """
+def indexed_source(reader: ExampleReader) -> ArraySource:
+    """Returns the examples of an object as a source, whose arrays are `IndexedArray`s."""
     rows = np.arange(reader.size)
     tree = tree_of({path: IndexedArray(reader, path, rows) for path in reader.specs})
-    named = tuple(parts) or ((reader.name, reader.size),)
-    return ArraySource(reader.name, tree, parts=named, part_kind=part_kind)
+    parts = ((reader.name, reader.size),)
+    return ArraySource(reader.name, tree, parts=parts, part_kind="OBJECT")
 
 
 def indexed_arrays(source: ArraySource) -> list[IndexedArray]:

@@ -154,16 +154,16 @@ class FixedRowOrder:
 
 
 class SinglePassOrder:
-    """Batches that contain each pair once; the last is padded with a pair that does not count.
+    """Batches that contain each pair once, the longest first.
 
-    `lengths`, int64 [n], are the numbers of tokens of the pairs. If `by_length` is true, the
-    longest pairs come first; otherwise pairs are in stored order.
+    The last is padded with a pair that does not count. `lengths`, int64 [n], are the numbers of
+    tokens of the pairs.
     """
 
     may_be_empty = False
 
-    def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool, xp: Arrays) -> None:
-        ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
+    def __init__(self, lengths: np.ndarray, rows: int, xp: Arrays) -> None:
+        ids = np.argsort(-lengths, kind="stable")
         self._ids = xp.store(ids.astype(np.int64))
         self._size = len(lengths)
         self.row_count = rows

@@ -225,7 +225,6 @@ def eval_pairs(
     max_length: int,
     static_shapes: bool = False,
     drop_remainder: bool = False,
-    by_length: bool = True,
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),
     cache: bool = False,
@@ -236,18 +235,17 @@ def eval_pairs(
     An element is a pair of a batch for one replica and float32 weights [b]; `element` may convert
     it into another structure of the same tensors. The batch has `inputs` and `targets` as in
     `train_pairs`, and `id`, int64 [b], the indices of the pairs in the source. The last batch is
-    padded with its last pair, whose weight is 0; all other weights are 1.
+    padded with its last pair, whose weight is 0; all other weights are 1. Long sentences come
+    first, so that batches have little padding.
 
     No sentence may be longer than `max_length`, including `EOS`. If `static_shapes` is true, both
     sides are padded to that length; otherwise to their longest sentence in the global batch. If
-    `by_length` is true, long sentences come first, so that batches have little padding; otherwise
-    pairs are in the order of the source. If `cache` is true, batches are kept in memory after the
-    first pass. Raises DataError if the global batch size is not a multiple of the number of
-    replicas, or if there is no step.
+    `cache` is true, batches are kept in memory after the first pass. Raises DataError if the global
+    batch size is not a multiple of the number of replicas, or if there is no step.
     """
     slices = replica_slices(global_batch_size, input_context)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
-    order = SinglePassOrder(source.lengths, global_batch_size, by_length=by_length, xp=TENSORFLOW)
+    order = SinglePassOrder(source.lengths, global_batch_size, TENSORFLOW)
     read = PairReader(source, order, max_length if static_shapes else None)
 
     def make_batches(number: tf.Tensor) -> Tensors:

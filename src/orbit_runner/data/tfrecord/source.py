@@ -189,7 +189,7 @@ class RecordSource(RecordDataset):
     indexes: tuple[FileIndex, ...]  # One per file.
 
     @property
-    def file_reading(self) -> str:
+    def file_reading(self) -> str:  # type: ignore[override]
         """Which files a worker reads: all, because it reads blocks, but of a mixture, records."""
         return "all" if self.origins is None else "own"
 
