@@ -68,7 +68,7 @@ def test_contents_show_what_was_collected() -> None:
     assert "features 64×8 uint8 0 255 4.5" in inputs
     model = _parts_text(model_parts(MODEL))
     assert "trainable parameters 36 other parameters 4" in model
-    assert "conv Conv2D ?×8×4 40 1.50 M" in model
+    assert "conv Conv2D ?×8×4 40 1.5 M" in model
 
 
 @pytest.mark.parametrize("content", [evaluation_parts, input_parts, model_parts])

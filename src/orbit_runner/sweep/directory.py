@@ -121,10 +121,10 @@ def _read(directory: SweepDirectory) -> Any:
 
 
 def _unreadable(path: Path, error: Exception) -> RunnerError:
-    reason = first_line(error)
-    if isinstance(error, (TypeError, LookupError, AttributeError)):
-        reason = "`runner sweep` did not write it"
-    return RunnerError(f"{path} cannot be read: {reason}", code="unreadable-file")
+    return RunnerError(
+        f"{path} cannot be read: {first_line(error)}\nrestore it, or use another --model_dir",
+        code="unreadable-file",
+    )
 
 
 def _check_new(directory: SweepDirectory) -> None:

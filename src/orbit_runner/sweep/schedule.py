@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orbit_runner.config.serialize import plain_value
 from orbit_runner.sweep.definition import Sweep
-from orbit_runner.sweep.results import TRIAL_STATUSES, SeedResult, SweepResults, TrialResult
+from orbit_runner.sweep.results import SeedResult, SweepResults, TrialResult
 from orbit_runner.sweep.run_state import RunState
 from orbit_runner.sweep.search import (
     OptunaSearch,
@@ -185,7 +185,7 @@ class _Bracket:
     def result(self, number: int, settings: Mapping[str, object]) -> TrialResult:
         """Returns the result of a trial."""
         runs = [self._run(number, seed) for seed in self._seeds]
-        status = max((run.status for run in runs), key=_severity)
+        status = max((run.status for run in runs), key=_SEVERITIES.index)
         return TrialResult(number=number, settings=plain_value(settings), status=status, runs=runs)
 
     def _run(self, number: int, seed: int) -> SeedResult:
@@ -262,8 +262,3 @@ class _Bracket:
 
 # The last of these that a seed has is the status of the trial.
 _SEVERITIES = ("finished", "stopped", "diverged", "failed", "pending")
-
-
-def _severity(status: str) -> int:
-    assert status in TRIAL_STATUSES
-    return _SEVERITIES.index(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -98,25 +99,15 @@ class PlainProgress(History):
         self._line(text)
 
 
-class QuietProgress(History):
+class QuietProgress(PlainProgress):
     """Prints warnings and errors only."""
 
-    @contextlib.contextmanager
-    def shown_scope(self) -> Iterator[None]:
-        """Prints the warnings of a `with` block."""
-        with log_scope(self):
-            yield
+    def __init__(self) -> None:
+        super().__init__(interval=math.inf)
 
-    def phase(self, text: str, *, minor: bool = False) -> None:
-        """Prints nothing."""
-
-    def detail(self, text: str, fraction: float | None = None) -> None:
-        """Prints nothing."""
-
-    def note(self, text: str) -> None:
-        """Prints the note if it is a warning or an error."""
+    def _line(self, text: str) -> None:
         if is_warning(text):
-            print(text, file=sys.stderr, flush=True)
+            super()._line(text)
 
 
 def make_progress(
