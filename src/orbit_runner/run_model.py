@@ -210,7 +210,9 @@ def run(
             )
             _check_choice("resume", resume, ("same", "override"))
             _check_choice("progress", progress, _PROGRESS)
-            if overrides is not None and not _is_named(overrides):
+            if overrides is not None and not (
+                isinstance(overrides, Mapping) and all(isinstance(name, str) for name in overrides)
+            ):
                 raise _type_error("overrides", overrides, "a dict of settings by dotted path")
             if not isinstance(callbacks, (list, tuple)):
                 callbacks = () if callbacks is None else (callbacks,)
@@ -274,10 +276,6 @@ def _type_error(name: str, value: object, expected: str) -> RunnerError:
     return RunnerError(
         f"got {shorten(repr(value))}, expected {expected}", path=name, code="wrong-type"
     )
-
-
-def _is_named(values: object) -> bool:
-    return isinstance(values, Mapping) and all(isinstance(name, str) for name in values)
 
 
 def _json_text(flag: str, value: object) -> str:

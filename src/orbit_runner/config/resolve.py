@@ -311,12 +311,16 @@ class _Layers:
         macros = {name: value for layer in gin for name, value in layer.macros.items()}
         root = Section(Origin("default"))
         statements = dict[str, Origin]()
+
+        def merge_gin(layer: GinLayer) -> None:
+            merge(root, tree_of(layer, macros))
+
         for layer in self._sections:
             if isinstance(layer, Section):
                 merge(root, layer)
                 continue
             statements |= layer.statements
-            self._collect_problems(lambda layer=layer: merge(root, tree_of(layer, macros)))
+            self._collect_problems(functools.partial(merge_gin, layer))
         bound = root.children.get("gin_bindings")
         texts = [*statements, str(bound.value if isinstance(bound, Leaf) else "")]
         self.problems += unused_macros(gin, texts)

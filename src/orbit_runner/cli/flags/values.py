@@ -107,7 +107,8 @@ def resolve_paths(arguments: Iterable[argparse.Action], flags: argparse.Namespac
 def resolve_path(value: PathValue, text: str, name: str) -> str:
     """Returns a path without `~`. Raises `RunnerError` if it cannot be used."""
     path = os.path.expanduser(text)
-    if problem := value.problem(path):
+    problem = f"got {text!r}, which names no user of this machine" if path[:1] == "~" else ""
+    if problem := problem or value.problem(path):
         raise RunnerError(problem, path=name, code="bad-path")
     return path
 
