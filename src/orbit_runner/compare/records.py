@@ -243,17 +243,17 @@ def _inexact_reasons(run: RecordedRun) -> set[str]:
 def _compare_checkpoints(left: RecordedRun, right: RecordedRun) -> RunDiff:
     common = common_steps(left.history, right.history)
     intervals = [run.run.settings.get("trainer.summary_interval") for run in (left, right)]
-    same = intervals[0] == intervals[1] and isinstance(intervals[0], int)
+    interval = intervals[0] if intervals[0] == intervals[1] else None
     # Means over different numbers of steps cannot be compared.
     histories = [
-        run.history if same else dataclasses.replace(run.history, losses={})
+        run.history if interval else dataclasses.replace(run.history, losses={})
         for run in (left, right)
     ]
     return compare_runs(
         histories[0],
         histories[1],
         step=max(common, default=0),
-        summary_interval=intervals[0] if same and intervals[0] else 1,
+        summary_interval=interval if isinstance(interval, int) and interval else 1,
     )
 
 

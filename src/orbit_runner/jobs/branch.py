@@ -304,7 +304,9 @@ def _copy_best(source: Path, directory: Path, until: int) -> None:
 
 def _repeat_steps(plan: BranchPlan, directory: Path, progress: Progress) -> None:
     start = None if plan.start is None else plan.start.step
-    steps = dataclasses.replace(plan.steps, start=start, stop=plan.step).checked(directory)
+    steps = dataclasses.replace(
+        plan.steps, record=plan.reference, start=start, stop=plan.step
+    ).checked(directory)
     with progress.shown_scope():
         begin = "the beginning" if start is None else f"the checkpoint of step {start}"
         progress.note(f"repeating {plan.parent} from {begin} to step {plan.step}")

@@ -120,14 +120,15 @@ class Repetition:
                 f"{format_list(self.reasons)}"
             )
         progress.phase("importing tensorflow")
-        prepare_environment(self.config.config.runtime)
-        with setting_error_scope(self.config):
+        resolved = self.resolved
+        prepare_environment(resolved.config.runtime)
+        with setting_error_scope(resolved):
             with paused_collection_scope():
                 from orbit_runner.jobs.rerun import rerun
 
                 callbacks = make_callbacks()
             return rerun(
-                self.resolved,
+                resolved,
                 self.history,
                 directory,
                 progress,
