@@ -106,12 +106,14 @@ def _key_table(table: Table, width: int | None) -> Iterator[str]:
     """Yields a table in parts with as many columns as fit, one below the other."""
     most = _MOST_KEY if width is None else max(_LEAST_KEY, width // 3)
     rows = [
-        [_cut(f"{text} *" if isinstance(text, Best) else text, most) for text in row]
-        if len(row) > 1
-        else row
+        [f"{text} *" if isinstance(text, Best) else text for text in row]
         for row in (table.head, *table.rows)
     ]
-    whole = [row for row in rows if len(row) > 1]
+    whole = [
+        [_cut(row[0], most), *(_cut(text, _MOST_KEY) for text in row[1:])]
+        for row in rows
+        if len(row) > 1
+    ]
     sizes = [max(map(len, column)) for column in zip(*whole, strict=True)]
     starts, used = [1], sizes[0]
     for column, size in enumerate(sizes[1:], 1):
