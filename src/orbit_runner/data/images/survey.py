@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from orbit_runner.data.disk_cache import Values, cached, file_status
 from orbit_runner.utils.log import Progress
 
-if TYPE_CHECKING:
-    from orbit_runner.data.images.dataset import ImageDataset
-
-Dataset = TypeVar("Dataset", bound="ImageDataset")
+Dataset = TypeVar("Dataset", bound=Any)  # An `ImageDataset`, whose module imports this one.
 
 # What an image is, by its channels; 0 if its header cannot be read.
 _KINDS = {
@@ -84,7 +81,7 @@ def add_survey(dataset: Dataset) -> Dataset:
     if height:
         channels = survey.channels or channels
     changes: dict[str, object] = {"survey": survey, "image_shape": (height, width, channels)}
-    return dataclasses.replace(dataset, **changes)  # type: ignore[type-var]
+    return dataclasses.replace(dataset, **changes)
 
 
 def survey_rows(survey: ImageSurvey) -> list[tuple[str, str]]:

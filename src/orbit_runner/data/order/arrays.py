@@ -9,6 +9,7 @@ functions a namespace, and variables that hold one `xp`.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,9 +59,9 @@ def namespace_of(*values: Array) -> Arrays:
     """Returns the functions for some values: those of TensorFlow if one of them is a tensor."""
     if all(isinstance(value, _NUMPY_TYPES) for value in values):
         return NUMPY
-    from orbit_runner.data.order.tf_arrays import TENSORFLOW
-
-    return TENSORFLOW
+    # By name, because it imports this module.
+    tensorflow: Arrays = importlib.import_module("orbit_runner.data.order.tf_arrays").TENSORFLOW
+    return tensorflow
 
 
 def _uint64(values: Array) -> Array:

@@ -176,7 +176,8 @@ class ArrayRecordReader(ExampleReader):
             records = source.read(numbers)
             for number, record in zip(numbers, records, strict=True):
                 if problem := example_problem(record, expected):
-                    raise DataError(f"{source.example_name(number)}: {problem}")
+                    message = f"{source.example_name(number)}: {problem}"
+                    raise DataError(message, code="bad-record")
             return records
 
         return add_records_in_python(columns, read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,6 @@ from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.tabular.config import CLASSIFICATION, TargetConfig
 
 if TYPE_CHECKING:
-    from orbit_runner.tasks.tabular.task import TabularTask
     from orbit_runner.utils.types import Tensors
 
 _MOST_ROWS = 10_000
@@ -38,9 +37,12 @@ class _Answers:
 
 
 def table_examples(
-    task: TabularTask, model: tf_keras.Model, batches: Iterable[Tensors]
+    task: Any, model: tf_keras.Model, batches: Iterable[Tensors]
 ) -> ReportExamples | None:
-    """Returns what is known of the predictions for the first 10,000 rows; None without rows."""
+    """Returns what is known of the predictions for the first 10,000 rows; None without rows.
+
+    `task` is a `TabularTask`, whose module imports this one.
+    """
     answers = _collect(task, model, batches)
     if answers is None:
         return None
@@ -50,9 +52,7 @@ def table_examples(
     return ReportExamples(note=_note(answers), others=targets)
 
 
-def _collect(
-    task: TabularTask, model: tf_keras.Model, batches: Iterable[Tensors]
-) -> _Answers | None:
+def _collect(task: Any, model: tf_keras.Model, batches: Iterable[Tensors]) -> _Answers | None:
     labels: list[dict[str, np.ndarray]] = []
     outputs: list[dict[str, np.ndarray]] = []
     rows: list[np.ndarray] = []
@@ -78,7 +78,7 @@ def _join(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts])[:_MOST_ROWS] for name in parts[0]}
 
 
-def _target_examples(task: TabularTask, answers: _Answers, target: TargetConfig) -> ReportExamples:
+def _target_examples(task: Any, answers: _Answers, target: TargetConfig) -> ReportExamples:
     labels = answers.labels[target.column]
     outputs = answers.outputs[target.column]
     if target.type == CLASSIFICATION:
@@ -87,7 +87,7 @@ def _target_examples(task: TabularTask, answers: _Answers, target: TargetConfig)
 
 
 def _class_examples(
-    task: TabularTask,
+    task: Any,
     answers: _Answers,
     name: str,
     labels: np.ndarray,
@@ -123,7 +123,7 @@ def _class_examples(
 
 
 def _number_examples(
-    task: TabularTask,
+    task: Any,
     answers: _Answers,
     name: str,
     labels: np.ndarray,
@@ -164,7 +164,7 @@ def _note(answers: _Answers) -> str:
     return f"predictions for {counted} rows of the validation data"
 
 
-def _values(task: TabularTask, part: TablePart, row: int) -> str:
+def _values(task: Any, part: TablePart, row: int) -> str:
     """Returns the features of a row as text."""
     fitted = task.fitted
     names = [*fitted.numeric, *fitted.categorical, *fitted.dates, *fitted.texts]
