@@ -147,17 +147,18 @@ def judge_step(
     Returns:
         The verdict, with the first difference, or what was compared.
     """
-    diff = compare_runs(original, replay, step=end, after=after, summary_interval=summary_interval)
-    if diff.first_weights is not None:
+    saved = [known for known in common_steps(original, replay) if after < known <= end]
+    if other := steps_with_other_weights(original, replay, saved):
         return StepVerdict(
-            DIFFERS, f"the weights of step {diff.first_weights} are not those of its checkpoint"
+            DIFFERS, f"the weights of step {other[0]} are not those of its checkpoint"
         )
-    if diff.loss is not None:
-        losses = f"{loss_text(diff.loss.left)} → {loss_text(diff.loss.right)}"
-        return StepVerdict(DIFFERS, f"the loss in the record of step {diff.loss.step}: {losses}")
-    if later := [known for known in diff.compared if known >= step]:
-        return StepVerdict(OWN, f"the weights of step {later[0]} have the fingerprint of the run")
     steps = range(after + 1, end + 1)
+    loss_diff = first_loss_difference(original, replay, steps, summary_interval, after)
+    if loss_diff is not None:
+        losses = f"{loss_text(loss_diff.left)} → {loss_text(loss_diff.right)}"
+        return StepVerdict(DIFFERS, f"the loss in the record of step {loss_diff.step}: {losses}")
+    if later := [known for known in saved if known >= step]:
+        return StepVerdict(OWN, f"the weights of step {later[0]} have the fingerprint of the run")
     records = comparable_records(original, replay, steps, summary_interval, after)
     if later := [known for known in records if known >= step]:
         return StepVerdict(OWN, f"the record of step {later[0]} has the loss of the run")
