@@ -82,7 +82,8 @@ def test_settings_reach_the_layers(name: str, options: dict[str, Any], count: in
     assert {(x.momentum, x.epsilon, x.synchronized) for x in norms} == {(0.8, 1e-4, True)}
     assert model.get_layer("dropout").rate == 0.25
     squeezes = [block._squeeze_excitation for block in _layers(model, "_squeeze_excitation")]
-    assert {one._se_reduce.filters for one in squeezes[1:2]} <= {8}
+    filters = [one._se_reduce.filters for one in squeezes[1:2] if one is not None]
+    assert filters == ([8] if name == "efficientnet" else [])
 
 
 @pytest.mark.slow
