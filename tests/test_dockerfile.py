@@ -55,7 +55,7 @@ def setting(name: str) -> str:
     return value
 
 
-def test_what_is_copied_exists_and_is_not_ignored() -> None:
+def test_what_is_copied_exists() -> None:
     for stage in ("cpu", "cuda"):
         sources = sources_of(stage)
         assert {"requirements.lock", "pyproject.toml", "src"} <= {*sources}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -27,6 +28,18 @@ for cell in json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))["c
 
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+@each_notebook
+def test_it_is_stored_with_results_and_asserts_its_claims(path: Path) -> None:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    # All cells were run once, in order, in a new kernel.
+    assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert outputs
+    assert "error" not in {output["output_type"] for output in outputs}
+    assert sum(line.startswith("assert ") for line in code[-1]["source"]) >= 4
 
 
 @pytest.mark.slow

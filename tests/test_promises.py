@@ -21,6 +21,7 @@ def promises() -> list[tuple[str, str]]:
     tables = re.findall(r"^\| promise \| test \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.M)
     rows = [line.strip("| \n").split(" | ") for body in tables for line in body.splitlines()]
     assert all(len(row) == 2 for row in rows)
+    assert len(rows) > 40
     return [(promise, test) for promise, test in rows]
 
 

@@ -131,6 +131,8 @@ def test_where_selects_runs(
         ("accuracy >", "bad-syntax"),
         ("accuracy > [", "bad-syntax"),
         ("age < soon", "bad-syntax"),
+        ("status == finished or step > 1", "bad-syntax"),
+        ("status == finished and (step > 1)", "bad-syntax"),
     ],
 )
 @pytest.mark.usefixtures("runs")

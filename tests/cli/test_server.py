@@ -41,6 +41,7 @@ def test_server_rejects_the_chief_role(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
     monkeypatch.setenv("TF_CONFIG", text)
     fails(["server"], "bad-cluster", "TF_CONFIG")
+    fails(["server", "--role=ps"], "no-effect", "--role")
 
 
 @pytest.mark.usefixtures("no_tensorflow")

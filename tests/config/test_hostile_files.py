@@ -28,6 +28,10 @@ Refused = Callable[..., list[Problem]]
         ("map_key.yaml", "{a: 1}: 1\n", "bad-syntax"),
         ("tag_key.yaml", "!x trainer: {}\n", "bad-syntax"),
         ("dots.yaml", "trainer.train_steps: 5\n", "unknown-setting"),
+        ("deep.yaml", "a: " + "[" * 3000 + "]" * 3000, "bad-syntax"),
+        ("deep.gin", f"trainer.train_steps = {'[' * 3000}{']' * 3000}\n", "bad-syntax"),
+        ("digits.yaml", f"trainer: {{train_steps: {'9' * 5000}}}\n", "wrong-type"),
+        ("zero.yaml", f"trainer: {{train_steps: 0{'9' * 5000}}}\n", "wrong-type"),
         ("bytes.gin", "runtime.seed = b'x'\n", "bad-syntax"),
     ],
 )  # fmt: skip

@@ -34,6 +34,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 _COMPARISON = re.compile(rf"\s*([\w./]+)\s*({'|'.join(_COMPARE)})\s*(.+?)\s*")
 # Only in front of a comparison, because a quoted value may contain the word.
 _AND = re.compile(rf"\sand\s(?=\s*[\w./]+\s*(?:{'|'.join(_COMPARE)}))")
+# What an unquoted value does not contain: then it would never match.
+_NO_VALUE = re.compile(r"[<>]|[=!]=|(?:^|\s)(?:and|or)(?:\s|$)", re.I)
 _TIMES = ("age", "idle")
 
 Condition = Callable[[RunSummary], bool]
@@ -191,6 +193,8 @@ def _parse_comparison(text: str, columns: RunColumns) -> Condition:
     if match is None:
         raise _error(text, f"expected a name, one of {' '.join(_COMPARE)}, and a value")
     name, symbol, written = match.groups()
+    if written[0] not in "'\"" and _NO_VALUE.search(written):
+        raise _error(text, f"expected one value, got {written!r}; join comparisons by `and`")
     columns.check(name, _FLAG)
     try:
         wanted: Any = parse_value(written, _FLAG)

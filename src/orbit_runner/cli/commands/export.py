@@ -108,7 +108,12 @@ def _export_formats(
         )
         with loaded as model:
             return export_all(
-                *(formats, model, adapt(task), config, selected.run, directory),
+                formats,
+                model,
+                adapt(task),
+                config,
+                selected.run,
+                directory,
                 tolerance=flags.tolerance,
             )
 

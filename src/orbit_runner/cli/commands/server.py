@@ -66,6 +66,10 @@ def _find_cluster(flags: argparse.Namespace) -> Cluster:
     text = os.environ.get(NAME, "").strip()
     if not text:
         raise RunnerError(f"no cluster is described: set --cluster or {NAME}", code="not-set")
+    for name in ("role", "index"):
+        if getattr(flags, name) is not None:
+            message = f"has an effect only with --cluster; {NAME} names the role"
+            raise RunnerError(message, path=f"--{name}", code="no-effect")
     return from_tf_config(text)
 
 

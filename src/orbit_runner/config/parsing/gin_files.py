@@ -123,7 +123,7 @@ class _Reader:
             for statement in config_parser.ConfigParser(io.StringIO(text), Delegate()):
                 line = statement.location.line_num if path else None
                 self._add_statement(statement, Origin(label, line, self._layer), path, within)
-        except (SyntaxError, tokenize.TokenError, TypeError, ValueError) as error:
+        except (SyntaxError, tokenize.TokenError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError([_syntax_problem(error, label, path, self._layer)]) from None
 
     def _add_statement(

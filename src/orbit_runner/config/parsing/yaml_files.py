@@ -47,6 +47,8 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "null": (type(None),),
 }
+# In characters. Longer numbers are strings, because Python limits conversions in both directions.
+_LONGEST_NUMBER = 3500
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
@@ -57,6 +59,8 @@ def parse_scalar(text: str) -> str | float | bool | None:
         return None
     if lower in _TRUE or lower in _FALSE:
         return lower in _TRUE
+    if len(text) > _LONGEST_NUMBER:
+        return text
     if _INT.match(text):
         return int(text)
     if _FLOAT.match(text):
@@ -79,15 +83,16 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
+        reader.tags = loader.tags
+        node = Leaf(None, Origin(label, None, layer)) if root is None else reader.read(root, "")
     except yaml.reader.ReaderError as error:
         raise ConfigError([reader.character_problem(error, text)]) from None
     except yaml.YAMLError as error:
         raise ConfigError([reader.syntax_problem(error)]) from None
-    reader.tags = loader.tags
-    if root is None:
-        return Section(Origin(label, None, layer))
-    node = reader.read(root, "")
-    if isinstance(node, Leaf) and node.value is None:  # Only `---`.
+    except RecursionError:
+        message = "sections and lists are nested too deeply"
+        raise ConfigError.of("", message, Origin(label, None, layer), code="bad-syntax") from None
+    if isinstance(node, Leaf) and node.value is None:  # No text, or only `---`.
         return Section(node.origin)
     if not isinstance(node, Section):
         reader.problems.append(
@@ -249,7 +254,7 @@ class _Reader:
             return self._read_tagged(node, path, self.tags[id(node)])
         if node.style is not None:
             return _combine_surrogates(node.value)
-        if _AMBIGUOUS.match(node.value):
+        if len(node.value) <= _LONGEST_NUMBER and _AMBIGUOUS.match(node.value):
             self._add_ambiguity_problem(node, path)
         return parse_scalar(node.value)
 

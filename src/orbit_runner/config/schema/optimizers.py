@@ -176,9 +176,9 @@ class Lars(Optimizer):
 _UNAVAILABLE = {
     "slide": "Model Garden lists this optimizer but does not include it; use lamb or lars",
     "adafactor": "Model Garden lists this optimizer but does not include it; use adamw",
-    "adafactor_keras": "is not supported; use adamw",
-    "adagrad": "is not supported; use adam or rmsprop",
-    "sgd_experimental": "is not supported; use sgd",
+    "adafactor_keras": "not supported; use adamw",
+    "adagrad": "not supported; use adam or rmsprop",
+    "sgd_experimental": "not supported; use sgd",
 }
 
 
