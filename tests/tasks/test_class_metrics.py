@@ -111,6 +111,7 @@ def test_value_of_mirrored_replicas_is_that_of_one(item: Any) -> None:
         ("aucc", 3, "unknown-name"),
         (_item("auc", curve="X"), 3, "bad-arguments"),
         (_item("accuracy", k=2), 3, "bad-arguments"),
+        ("sparse_categorical_accuracy", None, "model-mismatch"),
         ("tests.support.keras_models:squared", 3, "import-failed"),
         (_item(LARGEST, x=1), 3, "bad-arguments"),
     ],

@@ -161,9 +161,11 @@ def test_bad_rows_are_reported_and_the_others_read(
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "utf16.csv").write_bytes("a,b\n1,x\n".encode("utf-16"))
     (tmp_path / "torn.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,x\n" * 9999)[:50])
     (tmp_path / "twice.csv").write_bytes(b"a,a\n1,2\n")
     for name, code in (
+        ("utf16.csv", "damaged-file"),
         ("torn.csv.gz", "unreadable-file"),
         ("twice.csv", "set-twice"),
     ):

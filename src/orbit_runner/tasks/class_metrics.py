@@ -117,6 +117,9 @@ def make_metric(item: Item, num_classes: int | None, path: str, prefix: str = ""
     if not hasattr(metric, "update_state"):
         message = f"{name} is not a subclass of keras.metrics.Metric"
         raise SettingError(path, message, code="import-failed")
+    if name.lower().startswith("sparse") and (num_classes or 1) == 1:
+        message = f"{name} needs one output per class, but the model has one output"
+        raise SettingError(path, message, code="model-mismatch")
     if ":" not in name and type(metric).build is not tf_keras.layers.Layer.build:
         metric.build((None, num_classes or 1), (None, num_classes or 1))
     shown = f"{prefix}{_shown_name(item)}"

@@ -66,6 +66,9 @@ def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any])
         ((np.where(X > 3, np.inf, X), Y), "got x that is not finite in example 2"),
         ((X, Y, -X), "got w float32 [3, 2], expected numbers of at least 0"),
         ((X, Y, -Y), "got w int64 [3], expected numbers of at least 0"),
+        ((X, Y, np.zeros(3)), "got w of zeros, by which no example counts"),
+        ((np.ma.masked_less(X, 1), Y), "got x with a mask, which would be ignored"),
+        ((X, [np.ma.masked_equal(Y, 1), Y]), "got y.0 with a mask"),
     ],
 )
 def test_unusable_data_is_an_error(found: Any, message: str) -> None:

@@ -134,6 +134,8 @@ def test_labels_are_checked_by_output() -> None:
     for labels in ({"size": number, "kind": wrong}, {"0": wrong, "1": number}):
         with raises("model-mismatch", "task.loss.kind"):
             check_labels(kinds, labels, outputs)
+    with raises("model-mismatch", "task.model"):
+        check_labels(loss_kinds("mse", outputs[:1]), {"sise": number}, outputs[:1])
     for labels in ({"sise": number}, {"0": wrong, "1": number, "2": number}):
         with raises("model-mismatch", "task.model"):
             check_labels(kinds, labels, outputs)

@@ -190,6 +190,7 @@ def test_only_values_of_the_type_of_an_input_are_predicted(
         ("uint8", np.array([[1, 255], [0.5, 1]]), [[1, 255], "got 0.5"]),
         ("float32", np.array([[1, 2], [np.nan, 4]]), [[1, 2], "expected finite numbers"]),
         ("float32", np.array([[True, False]]), ["got true, expected a number"]),
+        ("int32", np.array([[True, False]]), ["got true, expected an integer"]),
         ("string", np.array([[b"ab", b"\xff"]]), [[2, 1]]),
     ],
 )

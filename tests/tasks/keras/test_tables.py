@@ -109,6 +109,23 @@ def test_inputs_and_outputs_choose_columns(
         np.testing.assert_array_equal(source.arrays["x"], expected)
 
 
+def test_names_of_columns_and_of_arrays_may_have_dots(tmp_path: Path) -> None:
+    names = {"age": "person", "city": "person.city", "income": "person.income"}
+    _people().rename(columns=names).to_csv(tmp_path / "people.csv", index=False)
+    table = section_source(_config(tmp_path / "people.csv"), "train_data")
+    assert {*table.arrays["x"]} == {*names.values()}
+
+    arrays = {"a.b": np.ones([4, 2]), "a": np.ones([4, 1]), "y.kind": np.zeros(4)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    config = keras_config(
+        **_NO_ARRAYS,
+        task__train_data__source="npz",
+        task__train_data__input_path=str(tmp_path / "a.npz"),
+    )
+    source = section_source(config.task, "train_data")
+    assert ({*source.arrays["x"]}, {*source.arrays["y"]}) == ({"a.b", "a"}, {"kind"})
+
+
 def _rows(config: Any, part: str) -> list[int]:
     data = config.validation_data.replace(split=part)
     section = "train_data" if part == "train" else "validation_data"

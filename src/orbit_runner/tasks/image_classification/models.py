@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.errors import Problem
+from orbit_runner.config.errors import Problem, no_effect
 from orbit_runner.config.schema.base import Config, config_class, field
 from orbit_runner.models.catalog import (
     APPLICATIONS,
@@ -161,13 +161,25 @@ class ResNetConfig(ImageModelConfig):
         yield from super().problems()
         if self.weights is None:
             return
-        if self.weights == IMAGENET and not self.published_files():
+        if self.weights.endswith(KERAS_SUFFIXES):
+            message = (
+                f"got {self.weights!r}, expected a checkpoint of Model Garden\n"
+                "for weights files of Keras, use `name: application`"
+            )
+            yield Problem("weights", message, code="not-allowed")
+        elif self.weights == IMAGENET and not self.published_files():
             depths = ", ".join(map(str, RESNETS))
             message = (
                 f"none are published for depth {self.depth}\nallowed: depth {depths}, or the path "
                 "of a checkpoint; `name: application` has more networks"
             )
             yield Problem("weights", message, code="not-allowed")
+
+    def inert(self) -> Iterator[Problem]:
+        """Yields `zero_init_last_bn` if the weights are loaded."""
+        yield from super().inert()
+        if self.weights is not None and self.zero_init_last_bn:
+            yield no_effect("zero_init_last_bn", "has no effect with weights\nremove it")
 
     def size_problem(self, shape: Sequence[int]) -> str:
         """Returns why published weights do not fit images of a size, or "" if they do."""

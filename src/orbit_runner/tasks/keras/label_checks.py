@@ -150,7 +150,7 @@ def _pairs(
         return
     names = [output.name for output in outputs]
     in_order = [*labels] == [str(number) for number in range(len(names))]
-    if len(labels) == len(names) and (in_order or len(names) == 1):
+    if len(labels) == len(names) and (in_order or names == [""]):
         yield from zip(labels.values(), outputs, strict=True)
         return
     for key, label in labels.items():

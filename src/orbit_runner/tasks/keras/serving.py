@@ -253,7 +253,7 @@ def _array_of(value: object, spec: tf.TensorSpec) -> np.ndarray:
     if not expected.is_compatible_with(array.shape):
         raise _UnusableValue(f"got shape {list(array.shape)}, expected {expected.as_list()}")
     dtype = np.dtype(spec.dtype.as_numpy_dtype)
-    is_safe = np.can_cast(array.dtype, dtype) and dtype.kind in "iub"
+    is_safe = array.dtype.kind in "iu" and dtype.kind in "iu" and np.can_cast(array.dtype, dtype)
     is_number = array.dtype.kind in "iuf" and dtype.kind not in "iubO"
     if not is_safe and not is_number:
         is_allowed, allowed = _rule(spec.dtype, dtype)

@@ -16,7 +16,7 @@ from orbit_runner.config.errors import Problem
 from orbit_runner.config.schema.data import input_paths
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.serialize import plain_value
-from orbit_runner.data.arrays import is_text, leaves, read_npz, tree_of
+from orbit_runner.data.arrays import is_text, leaves, read_npz
 from orbit_runner.data.dataset import Reader
 from orbit_runner.data.fingerprint import (
     DataFile,
@@ -46,7 +46,7 @@ from orbit_runner.tasks.keras.passed_objects import ARRAYS as PASSED_ARRAYS
 from orbit_runner.tasks.keras.passed_objects import bound_function
 from orbit_runner.tasks.keras.stream import StreamSource, is_tf_dataset
 from orbit_runner.tasks.keras.table_source import class_names, table_source, tabular_config
-from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of
+from orbit_runner.tasks.keras.user_arrays import W, X, Y, arrays_of, named_below
 from orbit_runner.tasks.keras_items import is_item, leaves_of, split_item
 from orbit_runner.tasks.tabular.sources import source_files as table_files
 
@@ -274,7 +274,7 @@ def _read_files(paths: tuple[str, ...]) -> ArraySource:
         )
     arrays = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     try:
-        source = arrays_of(tree_of(arrays), ", ".join(paths))
+        source = arrays_of(named_below(arrays, (Y,)), ", ".join(paths))
         counts = [len(next(iter(part.values()))) for part in parts]
         named = tuple(zip(paths, counts, strict=True))
         return dataclasses.replace(source, parts=named, part_kind="FILE")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.arrays import TextArray, tree_of
+from orbit_runner.data.arrays import TextArray
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.source_cache import cache_source
 from orbit_runner.data.tables.build import CellError
@@ -18,7 +18,7 @@ from orbit_runner.data.tables.columns import CATEGORY, DATE, NUMBER, TablePart
 from orbit_runner.data.tables.dataset import TableDataset, TableUse
 from orbit_runner.errors import DataError, nearest_name_hint, shorten, unknown_name_message
 from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig
-from orbit_runner.tasks.keras.user_arrays import W, X, Y
+from orbit_runner.tasks.keras.user_arrays import W, X, Y, named_below
 from orbit_runner.tasks.tabular.config import (
     CLASSIFICATION,
     REGRESSION,
@@ -175,7 +175,7 @@ def _make_arrays(
             )
     return ArraySource(
         part.name,
-        tree_of(arrays),
+        named_below(arrays, (X, Y)),
         files=part.source.files,
         origins=part.origins,
         labels=names.get(Y),

@@ -51,6 +51,18 @@ def arrays_of(returned: object, name: str) -> ArraySource:
     return ArraySource(name, tree, parts=((name, size),), part_kind="ARRAY")
 
 
+def named_below(arrays: Mapping[str, Any], tops: tuple[str, ...]) -> dict[str, Any]:
+    """Returns arrays by path with those below `tops` by their names, which may have dots."""
+    tree: dict[str, Any] = {}
+    for path, array in arrays.items():
+        top, _, name = path.partition(".")
+        if name and top in tops:
+            tree.setdefault(top, {})[name] = array
+        else:
+            tree[path] = array
+    return tree
+
+
 def _arrays(value: object, path: str, name: str) -> np.ndarray | dict[str, np.ndarray]:
     """Returns an array, or arrays by input or output."""
     if not isinstance(value, Mapping):

@@ -107,7 +107,7 @@ class FeaturesConfig(Config):
     def problems(self) -> Iterator[Problem]:
         """Yields columns that are listed twice, and texts without a column."""
         if self.exclude and self.names:
-            message = "has no effect beside numeric, categorical, date or text, the features"
+            message = "has no effect beside numeric, categorical, date or text, which list all"
             yield no_effect("exclude", message)
         listed = [*self.numeric, *self.categorical, *self.date]
         for name in sorted({name for name in listed if listed.count(name) > 1}):

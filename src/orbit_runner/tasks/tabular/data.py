@@ -117,6 +117,17 @@ class TabularData(TaskData):
         except DataError:
             return None
 
+    def contents(self) -> Mapping[str, Sequence[tuple[str, str]]]:
+        """Returns the results of a constant prediction, for the report."""
+        try:
+            baselines = self.baselines().items()
+        except DataError:
+            return {}
+        rows = [
+            f"{name} {value:.4g} ({text} of the training rows)" for name, (text, value) in baselines
+        ]
+        return {SECTIONS[1]: [("baseline", row) for row in rows]}
+
     def learn(self, assets: Assets) -> Preprocessing:
         """Returns the values fitted on the training rows of the run."""
         from orbit_runner.tasks.tabular.preprocessing import fitted_of_run  # It needs TensorFlow.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from orbit_runner.data.tables.dataset import TableDataset
 
 CSV, JSON_LINES, LINES = "csv", "jsonl", "lines"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _MOST_CELL_CHARACTERS = 2**31 - 1
 _AFTER_CARRIAGE_RETURN = re.compile(r"(?<=\r)(?!\n|\Z)")
 
@@ -91,6 +92,8 @@ def file_rows(
     try:
         with open_binary(Path(path).expanduser()) as file:
             head = file.peek(16)  # type: ignore[attr-defined]
+            if head.startswith(_UTF16_MARKS):
+                raise RunnerError(f"{path}: is UTF-16, expected UTF-8", code="damaged-file")
             table = _binary_format(head)
             if table is None:
                 lines = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="\n")

@@ -152,12 +152,14 @@ def _explain_cell(config: TabularConfig, section: str, error: CellError) -> Cell
     named = {name: path for path, name, _ in reversed([*named_columns(config, section)])}
     path = named.get(error.column, "features")
     message, _, more = str(error).partition("\n")
-    advice = "if it is a missing value, list it in missing_values of both sections"
+    lines = [message]
+    if error.text:
+        lines.append("if it is a missing value, list it in missing_values of both sections")
     if path.startswith("targets"):
-        advice = "if its values are classes, set type: classification"
+        lines.append("if its values are classes, set type: classification")
     elif path.startswith("features"):
-        advice += "; to use its texts as categories, list the column in features.categorical"
-    lines = [message, advice, *([more] if more else [])]
+        lines.append("to use its texts as categories, list the column in features.categorical")
+    lines += [more] * bool(more)
     setting = path if path.startswith(("targets", "weight_column")) else "features"
     return CellError("\n".join(lines), error.column, error.text, setting, code=error.code)
 

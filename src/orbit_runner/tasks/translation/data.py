@@ -222,7 +222,8 @@ class TranslationData(TaskData):
     @property
     def _vocabulary_path(self) -> str:
         """The file of the vocabulary; "" if it is built from the texts, or not needed."""
-        return self.config.sentencepiece_model_path if needs_vocabulary(self.config) else ""
+        path = self.config.sentencepiece_model_path
+        return path if path and needs_vocabulary(self.config) else ""
 
     def files(self) -> Mapping[str, Sequence[DataFile]]:
         """Returns the files of both sections and of the vocabulary."""
