@@ -144,7 +144,7 @@ def _parse_leaf(node: Mapping[str, Any], path: str) -> _Leaf:
     if dtype.kind != "f":
         low = 0 if low is None else low
         high = (256 if dtype == np.uint8 else 2) if high is None else high
-    return _Leaf(path, tuple(shape), dtype, low, high, node.get("value", 0))
+    return _Leaf(path, tuple(shape), dtype, low, high, node.get("value") or 0)
 
 
 def _error(path: str, got: object, expected: str) -> DataError:

@@ -152,7 +152,7 @@ def _parse_ratings(path: Path, layout: _Layout, field: str) -> np.ndarray:
             table = reader.read_all()
         for name in used:
             if table[name].null_count:
-                row = table[name].is_null().index(True).as_py() + 1
+                row = table[name].is_null().index(True).as_py() + 1 + layout.has_header
                 raise pyarrow.ArrowInvalid(f"Row #{row}: has no {name}")
         user, item, _, moment = used
         chosen = [table[name].cast(pyarrow.int64()).to_numpy() for name in (user, item, moment)]

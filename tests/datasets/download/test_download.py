@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import multiprocessing
+import os
+import signal
 import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -117,6 +120,28 @@ def test_a_part_of_a_file_or_another_file_never_counts_as_the_file(
     with raises(code):
         download(published("set.bin", CONTENT), got, mirror)
     assert names(got) == []
+
+
+@pytest.mark.slow
+def test_killed_download_leaves_no_file_and_can_be_repeated(mirror: Path, got: Path) -> None:
+    data = published("set.bin", CONTENT)
+    os.mkfifo(mirror / "set.bin")
+    process = multiprocessing.get_context("spawn").Process(
+        target=download, args=(data, got, mirror)
+    )
+    process.start()
+    with (mirror / "set.bin").open("wb") as pipe:  # Waits for the reader.
+        pipe.write(CONTENT[:500_000])
+        pipe.flush()
+        process.kill()
+        process.join()
+
+    assert process.exitcode == -signal.SIGKILL
+    assert not (got / "set.bin").exists()
+    (mirror / "set.bin").unlink()
+    (mirror / "set.bin").write_bytes(CONTENT)
+    assert download(data, got, mirror)
+    assert (got / "set.bin").read_bytes() == CONTENT
 
 
 def test_errors_say_which_address_failed_and_why(tmp_path: Path) -> None:

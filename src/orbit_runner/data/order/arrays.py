@@ -9,6 +9,7 @@ functions a namespace, and variables that hold one `xp`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -59,9 +60,14 @@ def namespace_of(*values: Array) -> Arrays:
     """Returns the functions for some values: those of TensorFlow if one of them is a tensor."""
     if all(isinstance(value, _NUMPY_TYPES) for value in values):
         return NUMPY
+    return _of_tensors()
+
+
+@functools.cache  # AutoGraph does not convert such functions, and would warn about the import.
+def _of_tensors() -> Arrays:
     # By name, because it imports this module.
-    tensorflow: Arrays = importlib.import_module("orbit_runner.data.order.tf_arrays").TENSORFLOW
-    return tensorflow
+    found: Arrays = importlib.import_module("orbit_runner.data.order.tf_arrays").TENSORFLOW
+    return found
 
 
 def _uint64(values: Array) -> Array:

@@ -114,7 +114,8 @@ def _problem(source: RecordSource, data: bytes) -> str:
     problem = example_problem(data, {source.image_key: "bytes", source.label_key: "int64"})
     if not problem:
         try:
-            tf.io.decode_png(bytes_of(features_of(data)[source.image_key]))
+            encoded = bytes_of(features_of(data)[source.image_key])
+            tf.io.decode_png(encoded, channels=source.image_shape[2])
         except tf.errors.InvalidArgumentError:
             problem = f"{source.image_key} cannot be decoded; set max_bad_images to skip it"
     return problem

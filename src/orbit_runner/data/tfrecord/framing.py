@@ -23,6 +23,8 @@ HEAD_BYTES, TAIL_BYTES = 12, 4
 FRAME_BYTES = HEAD_BYTES + TAIL_BYTES
 # With this buffer size, small records are read with the frames, and large ones are skipped.
 _BUFFER_BYTES = 2**14
+# How many lengths are compared with their checksums at once. A file of zeros has many.
+_LENGTHS_AT_ONCE = 2**14
 _THREADS = 16
 _GZIP = b"\x1f\x8b"
 
@@ -52,7 +54,7 @@ def scan(path: Path) -> FileIndex:
     """
     starts = array.array("q", [0])
     heads = bytearray()
-    end = 0
+    checked = end = 0
     digest = hashlib.sha256()
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
@@ -66,10 +68,14 @@ def scan(path: Path) -> FileIndex:
                 starts.append(end)
                 file.seek(end - TAIL_BYTES)
                 digest.update(head + file.read(TAIL_BYTES))
+                if len(heads) == _LENGTHS_AT_ONCE * HEAD_BYTES:
+                    _check_lengths(path, starts[checked:], heads)
+                    checked = len(starts) - 1
+                    heads.clear()
     except OSError as error:
         raise unreadable_error(path, error) from None
     # Checked first, because a damaged length makes the record seem to be truncated.
-    _check_lengths(path, starts, heads)
+    _check_lengths(path, starts[checked:], heads)
     if end > size:
         raise DataError(
             f"{path}: got {size} bytes, expected at least {end}: the record that starts at byte "
