@@ -37,7 +37,7 @@ SMALLER = (
     ("input_size: [96, 96, 3]", "input_size: [32, 32, 3]"),
     ("--at=450", "--at=60"),
     ("--trainer.train_steps=500", "--trainer.train_steps=65"),
-    ("grid: 9", "grid: 2"),
+    ("[0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]", "[0.0001, 1.0]"),
     ("seeds: 5", "seeds: 2"),
     ("--model_dir=runs/launched", "--model_dir=runs/launched --train_steps=2"),
 )

@@ -159,9 +159,9 @@ def _shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_standard_output_may_be_named(run: Path) -> None:
-    done = _shell("runner report run --html=/dev/stdout > page.html", run.parent)
+    done = _shell("(echo first; runner report run --html=/dev/stdout) > page.html", run.parent)
 
     assert done.returncode == 0, done.stderr
     page = (run.parent / "page.html").read_text()
-    assert page.startswith("<!doctype html>")
+    assert page.startswith("first\n<!doctype html>")
     assert page.rstrip().endswith("</html>")

@@ -78,6 +78,7 @@ def test_setting_and_first_checkpoint_are_named(tmp_path: Path) -> None:
     [
         ({}, {"software": {**SOFTWARE, "numpy": "1.26.0"}}, "numpy differs (2.0.0 and 1.26.0)"),
         ({}, {"devices": {"gpus": ["H200"]}}, "devices differ (CPU and H200)"),
+        ({}, {"software": {**SOFTWARE, "PyYAML": "6"}}, "no recorded difference explains it"),
     ],
 )
 def test_package_or_device_is_the_cause_if_no_setting_differs(

@@ -83,6 +83,17 @@ def test_a_long_model_is_shortened_and_each_layer_is_shown_on_request() -> None:
     assert "Conv2D, BatchNormalization, ReLU" in {row.kind for row in short}
 
 
+def test_blocks_of_a_long_model_are_shown_instead_of_their_layers() -> None:
+    blocks = [
+        tf_keras.Sequential([layers.Dense(3), layers.Dense(3)], name=f"block{number}")
+        for number in range(MOST_ROWS // 2 + 1)
+    ]
+    model = tf_keras.Sequential([tf_keras.Input([3]), *blocks])
+
+    assert [row.name for row in rows_of(model)][1:] == [block.name for block in blocks]
+    assert len(rows_of(model, every=True)) > MOST_ROWS
+
+
 def test_layers_of_a_nested_model_have_its_name_and_count_the_repeated_call() -> None:
     found = {row.name: row for row in rows_of(nested())}
 

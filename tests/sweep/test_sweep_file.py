@@ -91,6 +91,7 @@ def test_threads_are_set_unless_the_experiment_sets_them() -> None:
         ("[1.0e-4, 1.0e-2]", "[0, 1]", ["s.yaml:6", "with a < b, above 0"]),
         ("task.model.dropout_rate", "runtime.seed", ["use the key `seeds`"]),
         ("  task.model.dropout_rate: ", "  task: ", ["s.yaml:7", "task"]),
+        ("task.model.dropout_rate", "trainer.optimizer_config", ["overlaps with trainer.optimizer_config"]),
         ("task.model.dropout_rate", "trainer.train_steps", ["cannot vary with search.halving"]),
         ("mode: max", "mode: biggest", ["unknown value 'biggest'", "s.yaml:8"]),
         ("metric: accuracy, ", "", ["objective.metric", "is not set"]),

@@ -117,13 +117,18 @@ def replaced_methods_scope(
 def layer_rows(model: tf_keras.Model, calls: LayerCalls, *, every: bool = False) -> list[LayerRow]:
     """Returns the rows of a model, whose parameters add up to those of the model.
 
-    Layers that contain others are replaced by them. If the rows do not fit on two screens, layers
-    without weights and matrix products are shown with the layer before them, unless `every` is set.
+    Layers that contain others are replaced by them, as long as the rows fit on two screens. If even
+    the outermost layers do not, those without weights and matrix products are shown with the layer
+    before them. With `every`, there is a row for each layer.
     """
-    parts, before = [_Part(model, None)], 0
-    while len(parts) > before:
-        before = len(parts)
-        parts = [inner for part in parts for inner in part.expand()]
+    parts = [_Part(model, None)]
+    while True:
+        inner = [inner_part for part in parts for inner_part in part.expand()]
+        if len(inner) == len(parts):
+            break
+        if not every and len(parts) > 1 and len(_merge_rows(_rows(inner, calls))) > MOST_ROWS:
+            break
+        parts = inner
     rows = _rows(parts, calls)
     return rows if every or len(rows) <= MOST_ROWS else _merge_rows(rows)
 

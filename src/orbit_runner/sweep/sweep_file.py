@@ -191,6 +191,8 @@ def parse_sweep(root: Section, label: str) -> SweepFile:
         try:
             if path == "runtime.seed":
                 raise Mismatch("cannot vary; use the key `seeds`", "not-allowed")
+            if above := next((other for other in entries if path.startswith(f"{other}.")), ""):
+                raise Mismatch(f"overlaps with {above}; let only one of them vary", "conflict")
             space[path] = _values(plain_value(tree_value(node)), contents.search.type)
         except Mismatch as error:
             problems.append(Problem(f"space.{path}", str(error), node.origin, error.code))

@@ -7,6 +7,8 @@ import errno
 import json
 import math
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orbit_runner.utils.types import JsonObject
+
+# The shell may have redirected it to a regular file, which has other contents, too.
+_OPEN_FILE = re.compile(r"/dev/(?:stdout|fd/(\d+))")
 
 # The directories of runs in progress, which `create_directory` does not create again.
 directories_in_use: set[Path] = set()
@@ -91,11 +96,16 @@ def write_shared_file(path: Path, content: bytes | memoryview) -> None:
 def write_output(path: Path, content: str | bytes) -> None:
     """Writes a file that the user named. Raises OSError if it cannot be written.
 
-    A regular file is written atomically, and its directory is created. Links are followed. Devices
-    and pipes such as `/dev/stdout` are written to, not replaced.
+    A regular file is written atomically, and its directory is created. Links are followed. Devices,
+    pipes and open files such as `/dev/stdout` are written to, not replaced.
     """
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
+    if match := _OPEN_FILE.fullmatch(os.fspath(path)):
+        sys.stdout.flush()
+        with open(int(match[1] or 1), "wb", closefd=False) as opened:
+            opened.write(content)
+        return
     if path.is_file() or not path.exists():
         write_atomically(Path(os.path.realpath(path)), content)
         return

@@ -198,6 +198,6 @@ def peak_of(names: Sequence[str], dtype: str) -> float | None:
 def format_si(number: float) -> str:
     """Returns a nonnegative number with the prefix of its size, such as `12.3 G`."""
     for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
+        if number >= 0.9995 * size:  # What is rounded to 1000 of a prefix is 1 of the next one.
             return f"{number / size:.3g} {prefix}"
     return f"{number:.3g} "

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orbit_runner import exit_codes
 from orbit_runner.cli.command import Command, Parser, emit
@@ -41,9 +41,6 @@ from orbit_runner.utils.signals import describe_exit
 from orbit_runner.utils.streams import use_utf8
 from orbit_runner.utils.text_table import terminal_width
 
-if TYPE_CHECKING:
-    pass
-
 _DESCRIPTION = """\
 Show what an experiment would train, without training: the layers of the model, a batch of the
 training and validation data, the sizes of what a step needs, and the schedule. Nothing is written
@@ -65,7 +62,9 @@ def main(flags: argparse.Namespace) -> int:
     request = build_request(flags)
     scale = _scale_request(flags)
     if scale is not None:  # The settings of the cluster override all others.
-        added = (("--workers", path, value) for path, value in scale.settings().items())
+        flag_of = {"runtime.num_gpus": "--gpus_per_worker"}
+        settings = scale.settings().items()
+        added = ((flag_of.get(path, "--workers"), path, value) for path, value in settings)
         request = dataclasses.replace(request, flags=(*request.flags, *added))
     resolved = resolve(request)
     print_notes(resolved)

@@ -29,7 +29,8 @@ def main(flags: argparse.Namespace) -> int:
         raise RunnerError(
             f"cannot write {target}: {error.strerror}\nuse --html=FILE", code="not-writable"
         ) from error
-    if target.is_file():  # Otherwise, the page may be in standard output.
+    # What is in /dev may be standard output, in which the page is.
+    if target.is_file() and not target.is_relative_to("/dev"):
         print(target)
     return 0
 
