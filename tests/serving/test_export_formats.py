@@ -165,31 +165,6 @@ def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(
 
 
 @pytest.mark.slow
-def test_onnx_file_answers_like_the_model(cnn: Trained, tmp_path: Path) -> None:
-    pytest.importorskip("tf2onnx", reason="the extra onnx is not installed")
-    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    (record,) = cnn.export(tmp_path / "to", "onnx")
-
-    session = onnxruntime.InferenceSession(str(Path(record["path"]) / "model.onnx"))
-    (logits,) = session.run(["logits"], {"image": IMAGES})
-
-    np.testing.assert_allclose(logits, cnn.logits, rtol=1e-4, atol=1e-4)
-    assert record["inputs"] == {"image": "uint8 [?, 8, 8, 1]"}
-
-
-@pytest.mark.slow
-def test_two_exports_of_a_run_are_the_same_files(cnn: Trained, tmp_path: Path) -> None:
-    formats = ("litert_int8", "keras")
-    digests = [
-        [one["sha256"] for one in cnn.export(tmp_path / name, *formats)] for name in ("a", "b")
-    ]
-
-    assert digests[0] == digests[1]
-    averaged = cnn.export(tmp_path / "c", *formats, weights=AVERAGE)
-    assert all(a != one["sha256"] for a, one in zip(digests[0], averaged, strict=True))
-
-
-@pytest.mark.slow
 def test_export_above_the_tolerance_is_refused_and_deleted(cnn: Trained, tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=r"litert_float16: an output differs by [\s\S]*is 0; "):
         cnn.export(tmp_path / "to", "keras", "litert_float16", tolerance=0.0)

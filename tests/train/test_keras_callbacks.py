@@ -629,19 +629,6 @@ def test_best_weights_are_those_of_an_epoch_before_the_kill(package: Any, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", PACKAGES)
-def test_other_arguments_have_an_effect_after_a_resume(package: Any, tmp_path: Path) -> None:
-    def start(patience: int, kill_at: int) -> Any:
-        early = package.callbacks.EarlyStopping("val_script", mode="min", patience=patience)
-        given = [scripted(package, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), early]
-        return train(package, tmp_path, given, kill_at=kill_at)
-
-    with pytest.raises(Killed):
-        start(5, 7)
-    assert start(3, 0).step == 4 * STEPS
-
-
-@pytest.mark.slow
 def test_run_that_is_longer_after_its_end_continues_the_callbacks(tmp_path: Path) -> None:
     def start(name: str, epochs: int) -> tuple[str, dict[str, Any]]:
         history = keras.callbacks.History()

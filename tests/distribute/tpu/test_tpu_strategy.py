@@ -271,11 +271,6 @@ def test_inputs_that_cannot_be_split_are_rejected(
         shardings(strategy, spec, dims)
 
 
-def test_parts_that_do_not_match_logical_devices_raise_tensorflows_error(strategy: Any) -> None:
-    with pytest.raises(ValueError, match="number of logical devices"):
-        shardings(strategy, IMAGE, (1, 2, 1, 1))
-
-
 @pytest.mark.parametrize("command", ["show", "validate"])
 def test_tpu_config_can_be_shown_and_validated_without_an_address(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
