@@ -140,17 +140,6 @@ def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.M
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
-def test_preparing_the_environment_does_not_import_tensorflow() -> None:
-    assert (
-        _elsewhere("""
-from orbit_runner.distribute.tf_environment import prepare_environment
-prepare_environment(RuntimeConfig())
-print(json.dumps(sorted(m for m in sys.modules if m.split(".")[0] in ("tensorflow", "tf_keras"))))
-""")
-        == []
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "compute"),
     [(None, "float32"), ("float32", "float32"), ("float16", "float16"), ("bfloat16", "bfloat16")],

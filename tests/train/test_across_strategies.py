@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -93,24 +92,3 @@ def test_replicas_have_identical_moving_averages(strategy: str, tmp_path: Path) 
         assert average.numpy().tobytes() == first.tobytes()
         start = np.zeros_like(first) if "mean" in average.name else np.ones_like(first)
         assert not np.array_equal(first, start)
-
-
-@pytest.mark.slow
-def test_batch_norm_moving_average_is_the_mean_over_replicas(tmp_path: Path) -> None:
-    """Batch norm's averages after one step, computed from the two halves of the batch."""
-    config = _resnet(trainer__train_steps=1, task__model__dropout_rate=0.0)
-    session = _session(config, tmp_path / "model", "one_device")
-    inputs = next(iter(session.trainer._make_dataset(0)))[0]
-    model = session.state.model
-    convolved = model.get_layer("stem_conv")(_before(model, "stem_conv", inputs))
-    halves = [tf.reduce_mean(half, [0, 1, 2]) for half in tf.split(convolved, 2)]
-    expected = 0.1 * (halves[0] + halves[1]) / 2
-    trained, _ = run(config, tmp_path / "run", "train", "mirrored2")
-    (found,) = (v for v in trained.variables if v.name.startswith("stem_conv_bn/moving_mean"))
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-6)
-
-
-def _before(model: Any, name: str, inputs: tf.Tensor) -> tf.Tensor:
-    import tf_keras
-
-    return tf_keras.Model(model.inputs, model.get_layer(name).input)(inputs)
