@@ -32,11 +32,11 @@ from orbit_runner.serving.network import describe_network
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.keras.label_checks import LossKind
 from orbit_runner.tasks.keras.serving import make_serving
-from tests.support.digits import _BASE, cnn_config, digits_config
+from tests.support.digits import cnn_config, digits_config, resnet_config
 from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
 from tests.support.problems import raises
-from tests.support.toy import config_of, run
+from tests.support.toy import run
 
 LITERT = ("litert", "litert_float16", "litert_int8")
 TEST: Any = load_digits(split="test").arrays
@@ -148,9 +148,7 @@ def test_litert_files_answer_like_the_model_with_the_interpreter_alone(
 def test_keras_file_equals_the_model_in_a_process_with_tf_keras_alone(
     cnn: Trained, tmp_path: Path
 ) -> None:
-    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
-    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8, "trainer.train_steps": 3}
-    resnet = Trained(config_of(base), tmp_path / "resnet")
+    resnet = Trained(resnet_config(trainer__train_steps=3), tmp_path / "resnet")
     paths, expected = [], []
     for one in (cnn, resnet):
         (record,) = one.export(tmp_path / f"to{len(paths)}", "keras")

@@ -10,8 +10,8 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_finge
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.train.run import Run
-from tests.support.digits import _BASE
-from tests.support.toy import config_of, make_strategy, run, session_of
+from tests.support.digits import resnet_config
+from tests.support.toy import make_strategy, run, session_of
 
 _STRATEGIES = ["one_device", "mirrored2", "mirrored4"]
 _OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -23,13 +23,11 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
 
 def _resnet(optimizer: str = "momentum", **changes: Any) -> ExperimentConfig:
     """A residual network with batch norm, an average of the weights and dropout."""
-    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
-    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8}
-    base |= {"task.model.dropout_rate": 0.2, "trainer.validation_interval": 100}
     prefix = "trainer__optimizer_config__optimizer__"
     chosen = {f"{prefix}{key}": value for key, value in _OPTIMIZERS[optimizer].items()}
     average = {"trainer__optimizer_config__ema__average_decay": 0.9}
-    return config_of(base, **{"trainer__train_steps": 4, **chosen, **average, **changes})
+    short = {"trainer__train_steps": 4, "trainer__validation_interval": 100}
+    return resnet_config(task__model__dropout_rate=0.2, **short, **chosen, **average, **changes)
 
 
 def _session(config: ExperimentConfig, folder: Path, strategy: str) -> Run:
