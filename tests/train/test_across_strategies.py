@@ -8,8 +8,6 @@ import pytest
 
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.registry import TASKS
-from orbit_runner.train.run import Run
 from tests.support.digits import resnet_config
 from tests.support.toy import make_strategy, run, session_of
 
@@ -28,13 +26,6 @@ def _resnet(optimizer: str = "momentum", **changes: Any) -> ExperimentConfig:
     average = {"trainer__optimizer_config__ema__average_decay": 0.9}
     short = {"trainer__train_steps": 4, "trainer__validation_interval": 100}
     return resnet_config(task__model__dropout_rate=0.2, **short, **chosen, **average, **changes)
-
-
-def _session(config: ExperimentConfig, folder: Path, strategy: str) -> Run:
-    made = make_strategy(strategy)
-    with made.scope():
-        task = TASKS.get(config.task.name).load()(config.task)
-    return session_of(config, folder, made, task=task)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +52,7 @@ def test_everything_is_restored_under_another_strategy(
     frm: str, to: str, optimizer: str, saved: Any, tmp_path: Path
 ) -> None:
     before = CheckpointContent(saved(optimizer, frm) / "checkpoints" / "ckpt-4")
-    session = _session(_resnet(optimizer), saved(optimizer, frm), to)
+    session = session_of(_resnet(optimizer), saved(optimizer, frm), make_strategy(to))
     session.restore_or_initialize()
     assert session.step == 4
     assert weights_fingerprint(session.state.model) == before.summary().weights
