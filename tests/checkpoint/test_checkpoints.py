@@ -146,17 +146,13 @@ def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
-def test_run_with_train_epochs_can_be_evaluated(mode: str, tmp_path: Path) -> None:
-    config = toy_config(trainer__train_epochs=4.0)
-    _, trained = run(config, tmp_path, "train_and_eval")
-    _, found = run(config, tmp_path, mode)
-    assert found["validation_loss"] == trained["validation_loss"]
-
-
-@pytest.mark.slow
-def test_run_with_train_epochs_can_be_evaluated_if_dataset_size_is_unknown(tmp_path: Path) -> None:
-    _, trained = run(toy_config(task__knows_its_size=False), tmp_path, "train_and_eval")
-    epochs = toy_config(task__knows_its_size=False, trainer__train_epochs=4.0)
-    _, found = run(epochs, tmp_path, "eval")
+@pytest.mark.parametrize(
+    ("mode", "known"), [("eval", True), ("continuous_eval", True), ("eval", False)]
+)
+def test_run_with_train_epochs_can_be_evaluated(mode: str, known: bool, tmp_path: Path) -> None:
+    size, epochs = {"task__knows_its_size": known}, {"trainer__train_epochs": 4.0}
+    # Without the size of the dataset, epochs cannot be trained.
+    trains = toy_config(**size, **(epochs if known else {}))
+    _, trained = run(trains, tmp_path, "train_and_eval")
+    _, found = run(toy_config(**size, **epochs), tmp_path, mode)
     assert found["validation_loss"] == trained["validation_loss"]
