@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +26,7 @@ from orbit_runner.distribute.tpu_strategy import (
     split_inputs,
 )
 from tests.support.problems import raises
+from tests.support.processes import printed_by
 from tests.support.tpu_topologies import MESHES, make_topology
 
 PATH = "runtime.train_input_partition_dims"
@@ -335,17 +333,7 @@ except DeviceError as error:
     ],
 )
 def test_machine_without_a_tpu_is_rejected(name: str, said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ATTEMPT, name],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-    blamed, reason = json.loads(done.stdout.splitlines()[-1])
+    blamed, reason = json.loads(printed_by(ATTEMPT, name)[-1])
     assert blamed == "runtime.tpu"
     assert reason == said
 
